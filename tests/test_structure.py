@@ -153,6 +153,59 @@ def test_a_name_that_stands_twice_is_found_unless_it_is_a_layers() -> None:
     assert set(ambiguous({"one.py": "class A: pass\ndef f():\n    class A: pass"})) == {"A"}
 
 
+# Classes that inherit
+
+
+def reaching_in(files: Sources) -> dict[str, list[str]]:
+    """Classes that inherit a concrete class, with the attributes of its instances that they use or write."""
+    nodes = [node for text in files.values() for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+    classes = {node.name: node for node in nodes}
+    found = {}
+    for name, node in classes.items():
+        bases = [classes[base] for base in map(ast.unparse, node.bases) if base in classes]
+        theirs = {attribute for base in bases if not is_abstract(base) for attribute in written(base)}
+        if used := theirs & uses(node):
+            found[name] = sorted(used)
+    return found
+
+
+def is_abstract(node: ast.ClassDef) -> bool:
+    return bool({ast.unparse(base).partition("[")[0] for base in node.bases} & {"ABC", "Protocol"})
+
+
+def written(node: ast.ClassDef) -> set[str]:
+    """Attributes that a class's methods write, and private methods."""
+    methods = {child.name for child in node.body if isinstance(child, ast.FunctionDef) and child.name.startswith("_")}
+    stored = {child.attr for child in own_attributes(node) if isinstance(child.ctx, ast.Store)}
+    return stored | {method for method in methods if not method.endswith("__")}
+
+
+def uses(node: ast.ClassDef) -> set[str]:
+    return {child.attr for child in own_attributes(node)}
+
+
+def own_attributes(node: ast.ClassDef) -> list[ast.Attribute]:
+    """`self.x`, wherever it stands."""
+    return [
+        child for child in ast.walk(node) if isinstance(child, ast.Attribute) and ast.unparse(child.value) == "self"
+    ]
+
+
+def test_no_class_reaches_into_a_concrete_class_that_it_inherits() -> None:
+    assert reaching_in(sources("raysim", "tuning", "manual")) == {}
+
+
+def test_a_class_that_reaches_into_another_is_found() -> None:
+    base = "class Base%s:\n    def __init__(self):\n        self._sent = 1\n    def _put(self): ...\n"
+    writes = "class Heir(Base):\n    def send(self):\n        self._sent = 2\n"
+    calls = "class Heir(Base):\n    def send(self):\n        self._put()\n"
+    holds = "class Heir:\n    def send(self):\n        self._base.put()\n"
+    assert reaching_in({"a.py": base % "", "b.py": writes}) == {"Heir": ["_sent"]}
+    assert reaching_in({"a.py": base % "", "b.py": calls}) == {"Heir": ["_put"]}
+    assert reaching_in({"a.py": base % "(ABC)", "b.py": writes}) == {}
+    assert reaching_in({"a.py": base % "", "b.py": holds}) == {}
+
+
 # Modules
 
 MODULES_ABOVE = {"raysim/card.py", "raysim/__init__.py", "raysim/__main__.py", "raysim/errors.py", "raysim/seeds.py"}

@@ -116,7 +116,7 @@ def evolve(
             scored.append([_score(tuning, measured, own, [generation, m]) for m, own in enumerate(rows)])
             begun = 0 if generation == 0 else generations.ends(section, measured)[generation - 1]
             spent.update(budget.spent([[row for row in own or () if row["round"] >= begun] for own in rows]))
-            show.print_line(_said(tuning.objective, generation, end, bred[-1], scored[-1]))
+            show.print_line(_summary(tuning.objective, generation, end, bred[-1], scored[-1]))
     best = _best(tuning.objective, scored[-1])
     table = _table(bred, scored, generations.ends(section, measured), list(space.dimensions))
     write(where / "evolution.parquet", lambda file: pq.write_table(table, file))
@@ -221,7 +221,7 @@ def _best(objective: Objective, values: Sequence[float | None]) -> int:
     return (max if objective.is_maximised else min)(known, key=lambda member: known[member])
 
 
-def _said(
+def _summary(
     objective: Objective, generation: int, end: int, members: Sequence[Descendant], values: Sequence[float | None]
 ) -> str:
     known = [value for value in values if value is not None]

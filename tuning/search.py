@@ -194,7 +194,7 @@ class Search:
         if (why := divergence(report.rows)) is not None:
             self._diverged(trial, why)
             return True
-        if (why := trial.lacks(self._tuning.objective)) is not None:
+        if (why := trial.recorded.lacks(self._tuning.objective)) is not None:
             self._fail(trial, why)
             return True
         fresh = trial.fresh_steps(self._tuning.objective, self._by_seed)
@@ -202,8 +202,8 @@ class Search:
         self._report(trial, steps)
         if trial.is_at_end:
             objective = self._tuning.objective
-            value = trial.value(objective) + self._noise(trial, 0)
-            missed = trial.missed(objective)
+            value = trial.recorded.value(objective) + self._noise(trial, 0)
+            missed = trial.recorded.missed(objective)
             self._close(trial, MISSED if missed else FINISHED, TrialState.COMPLETE, value, missed)
             return True
         if steps and self._may_prune(trial) and self._written() and trial.held.trial.should_prune():
@@ -213,7 +213,7 @@ class Search:
             del self._trials[report.run]
             if self._by_seed:
                 return not self._go_on(trial, [place + 1])
-            if trial.is_complete:
+            if trial.recorded.is_complete:
                 trial.advance()
                 return not self._go_on(trial, range(len(trial.runs)))
         return False
@@ -239,7 +239,7 @@ class Search:
         """Return whether to ask a pruner: not if no work is left to save, or if the trial went on before."""
         if isinstance(self._tuning.pruner, NoPruner) or trial.went_on:
             return False
-        return self._by_seed or trial.is_complete or not trial.has_all_rounds
+        return self._by_seed or trial.recorded.is_complete or not trial.recorded.has_all_rounds
 
     def _diverged(self, trial: TrialUnderWay, why: str) -> None:
         worst = self._tuning.objective.worst
@@ -261,11 +261,10 @@ class Search:
                 self._runs.stop(number)
             del self._trials[number]
         self._progress.finished(trial.rounds_left)
-        objective = self._tuning.objective
-        facts = trial.facts(objective, trial.over_clients(objective))
+        facts = trial.facts(self._tuning.objective)
         self._end(trial.held, outcome, state, value, {**facts, "why": why})
 
     def _end(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
         self._written()
-        self._ledger.end(held, outcome, state, self._tuning.told(value, facts.get("spent", {})), facts)
+        self._ledger.end(held, outcome, state, self._tuning.values_of(value, facts.get("spent", {})), facts)
         self._progress.ended(held.number, outcome, value if outcome == FINISHED else None, held.values)

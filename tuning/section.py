@@ -110,7 +110,7 @@ class TuningSection(Section):
         first = StudyDirection.MAXIMIZE if self.objective.is_maximised else StudyDirection.MINIMIZE
         return (first,) if self.cost is None else (first, StudyDirection.MINIMIZE)
 
-    def told(self, value: float | None, spent: Mapping[str, float]) -> list[float] | None:
+    def values_of(self, value: float | None, spent: Mapping[str, float]) -> list[float] | None:
         """Return a trial's value of each objective, as Optuna is told; `spent`: what it has used up."""
         if value is None:
             return None

@@ -32,6 +32,16 @@ class TrialRows:
         """Begin with empty rows, unless some are given."""
         self.rows = self.rows or [[] for _ in self.seeds]
 
+    def add(self, place: int, rows: Sequence[Row], finished: bool) -> None:
+        """Add rows of the run with this place; `finished`: they are its last."""
+        self.rows[place].extend(rows)
+        if finished:
+            self.finished.add(place)
+
+    def of_next_stage(self) -> TrialRows:
+        """Return the rows of the trial's runs with the next cohort, none yet; the present ones count as spent."""
+        return TrialRows(self.seeds, self.total, before=[*self.before, *self.rows])
+
     @property
     def is_complete(self) -> bool:
         """True if every seed is finished."""

@@ -13,16 +13,16 @@ from tuning.objective import Objective
 from tuning.trial_rows import COHORT, TrialRows
 
 
-class TrialUnderWay(TrialRows):
+class TrialUnderWay:
     """The state of a trial while it runs.
 
     stage: its place among the stages, whose steps are 1, 2, ... if there are several. runs: the stage's experiments,
-    one per seed, and their folders. numbers: of the runs under way, run number -> seed's place. reported: steps that
-    `fresh_steps` returned. known_steps: steps that the storage had before.
+    one per seed, and their folders. recorded: the rows of these runs so far. numbers: of the runs under way, run
+    number -> seed's place. reported: steps that `fresh_steps` returned. known_steps: steps that the storage had before.
     """
 
     def __init__(self, held: Held, stages: Sequence[Sequence[tuple[Experiment, Path]]]) -> None:
-        super().__init__([experiment.seed for experiment, _ in stages[0]], stages[0][0][0].rounds)
+        self.recorded = TrialRows([experiment.seed for experiment, _ in stages[0]], stages[0][0][0].rounds)
         self.held, self._stages, self.stage, self.runs = held, stages, 0, stages[0]
         self.numbers: dict[int, int] = {}
         self.reported: set[int] = set()
@@ -31,9 +31,7 @@ class TrialUnderWay(TrialRows):
     def add(self, report: Report) -> int:
         """Add a report; return the place of its seed."""
         place = self.numbers[report.run]
-        self.rows[place].extend(report.rows)
-        if report.finished:
-            self.finished.add(place)
+        self.recorded.add(place, report.rows, report.finished)
         if report.finished or report.error is not None:
             del self.numbers[report.run]
         return place
@@ -41,31 +39,29 @@ class TrialUnderWay(TrialRows):
     @property
     def is_at_end(self) -> bool:
         """True if every seed of the last stage is finished."""
-        return self.is_complete and self.stage == len(self._stages) - 1
+        return self.recorded.is_complete and self.stage == len(self._stages) - 1
 
     @property
     def went_on(self) -> bool:
         """True if the storage knows that a later stage than the present one, which is finished, was finished too."""
-        return self.is_complete and self.stage + 1 < max(self.known_steps, default=0)
+        return self.recorded.is_complete and self.stage + 1 < max(self.known_steps, default=0)
 
     @property
     def rounds_left(self) -> int:
         """Rounds that are not recorded yet, of all stages."""
         stages = len(self._stages) - self.stage
-        return stages * len(self.runs) * self.total - sum(map(len, self.rows))
+        return stages * len(self.runs) * self.recorded.total - sum(map(len, self.recorded.rows))
 
     def advance(self) -> None:
         """Go on to the next stage, which has no rows yet."""
-        self.before += self.rows
         self.stage += 1
-        self.runs = self._stages[self.stage]
-        self.rows, self.finished = [[] for _ in self.seeds], set()
+        self.runs, self.recorded = self._stages[self.stage], self.recorded.of_next_stage()
 
     def steps(self, objective: Objective, by_seed: bool) -> dict[int, float]:
         """See `TrialRows.steps`; of several stages, finished stages -> value."""
         if len(self._stages) == 1:
-            return super().steps(objective, by_seed)
-        return {self.stage + 1: self.value(objective)} if self.is_complete else {}
+            return self.recorded.steps(objective, by_seed)
+        return {self.stage + 1: self.recorded.value(objective)} if self.recorded.is_complete else {}
 
     def fresh_steps(self, objective: Objective, by_seed: bool) -> dict[int, float]:
         """Return the steps that no call has returned before; see `steps`."""
@@ -73,13 +69,13 @@ class TrialUnderWay(TrialRows):
         self.reported |= fresh.keys()
         return fresh
 
-    def facts(self, objective: Objective, over_clients: float | None = None) -> dict[str, Any]:
+    def facts(self, objective: Objective) -> dict[str, Any]:
         """See `TrialRows.facts`; of several stages with the cohort of the present one."""
-        found = super().facts(objective, over_clients)
+        found = self.recorded.facts(objective, self._over_clients(objective))
         return found if len(self._stages) == 1 else {**found, COHORT: self.runs[0][0].cohort.size}
 
-    def over_clients(self, objective: Objective) -> float | None:
+    def _over_clients(self, objective: Objective) -> float | None:
         """Return the root mean square over the seeds' last evaluations, whose clients may be the same."""
-        if not self.is_complete or not objective.is_ratio:
+        if not self.recorded.is_complete or not objective.is_ratio:
             return None
         return standard_error.root_mean_square([standard_error.of_run(path, objective.name) for _, path in self.runs])

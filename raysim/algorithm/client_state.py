@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.phase import Broadcast, LocalContext
 from raysim.client import local_training
 from raysim.client.corrections.correction import ClientEnd, ClientStart, Correction
@@ -19,10 +20,28 @@ from raysim.client.local_training import Trained, measured, working_on
 from raysim.client.state_vectors import StateVectors
 from raysim.client.trainer import Client
 from raysim.cohort.chunks import Chunk
+from raysim.cohort.sampler import State
 from raysim.models.layout import Layout
+from raysim.models.model import Weights
+from raysim.server import manifest
+from raysim.server.state import ServerState
+from raysim.server.sums import Sums
 
 X0 = "x_0"
 """Name of the initial model among the vectors beside the model, where a personalisation needs it."""
+
+
+def with_states(one: Algorithm, num: int) -> Algorithm:
+    """Return the algorithm whose clients keep `num` vectors: the server's state says where they lie."""
+    *before_training, training = one.phases
+
+    def init(weights: Weights, sampler: State) -> ServerState:
+        return replace(one.init(weights, sampler), clients=manifest.empty())
+
+    def placed(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
+        return replace(sent, places=manifest.places(state.clients, positions))
+
+    return one._replace(init=init, phases=(*before_training, training.sending(placed)), state_vectors=num)
 
 
 @dataclass(frozen=True)
@@ -81,7 +100,7 @@ class LocalStates:
         """Return the vector (P,) that the client keeps for itself; x_0 before its first round, or if it keeps none."""
         return self._before(position)[-1] if self.vectors.own else self._initial
 
-    def outgoing(self, trained: Trained) -> Trained:
+    def with_uploads(self, trained: Trained) -> Trained:
         """Return the clients with the updates that the correction sends, measured anew.
 
         An update that is not finite stays: it is rejected.

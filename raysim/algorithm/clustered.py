@@ -41,7 +41,7 @@ log = logging.getLogger("raysim")
 def joined(models: Sequence[Weights]) -> Weights:
     """Return the models one behind the other."""
     return Weights(
-        *(torch.cat([getattr(one, part) for one in models]) for part in ("params", "buffers", "counters")),
+        *(torch.cat(vectors) for vectors in zip(*(one.vectors for one in models), strict=True)),
     )
 
 
@@ -54,7 +54,7 @@ def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
         return replace(state, weights=models(state.weights)[j], optimizer=_under(f"{j}/", state.optimizer))
 
     def models(weights: Weights) -> list[Weights]:
-        parts = (vector.chunk(count) if len(vector) else [vector] * count for vector in _vectors(weights))
+        parts = (vector.chunk(count) if len(vector) else [vector] * count for vector in weights.vectors)
         return [Weights(*each) for each in zip(*parts, strict=True)]
 
     def together(state: ServerState, each: Sequence[ServerState]) -> ServerState:
@@ -100,7 +100,7 @@ def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
         after = together(shared, [stepped for stepped, _ in steps])
         if WRAPPED in metrics:
             # Each model has a sum of its own; nobody takes the sum of all.
-            metrics[WRAPPED] = sum(said.get(WRAPPED) or 0 for _, said in steps)
+            metrics[WRAPPED] = sum(figures.get(WRAPPED) or 0 for _, figures in steps)
         if whole.clients:
             metrics["params_norm"] = math.sqrt(squared_norm(after.weights.params))
         return after, metrics | {f"cluster/{j}/clients": its.clients for j, its in enumerate(trained)}
@@ -144,10 +144,6 @@ def assigned(positions: Sequence[int], losses: Sequence[Sums]) -> dict[int, int]
     found = [{fact.position: fact.loss for fact in its.facts} for its in losses]
     rows = {position: [its.get(position, math.inf) for its in found] for position in positions}
     return {position: best(row) for position, row in rows.items() if min(row) < math.inf}
-
-
-def _vectors(weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
-    return weights.params, weights.buffers, weights.counters
 
 
 def _under(prefix: str, tensors: Tensors) -> Tensors:

@@ -9,25 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from raysim import seeds
+from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.phase import Broadcast
 from raysim.client.compression import ClientCompression
 from raysim.client.local_training import Trained
 from raysim.client.trainer import Client
+from raysim.cohort.sampler import State
 from raysim.compression import choice as compressors
 from raysim.compression.compressor import CompressionKeys
 from raysim.compression.passes import Groups
 from raysim.models.layout import Layout
+from raysim.models.model import Weights
 from raysim.models.vectors import fresh, squared_norm
 from raysim.server.accumulator import Compressed, Contribution
 from raysim.server.compression import ServerCompression
-from raysim.server.state import ServerState, Tensors
+from raysim.server.state import ServerState
 from raysim.server.step import Metrics
 from raysim.server.sums import Sums
 
@@ -37,24 +40,22 @@ XHAT = "xhat"
 
 Compress = Callable[
     [Broadcast, Trained, Sequence[Contribution | None], Callable[[Client], Tensor | None]],
-    tuple[Compressed | None, list[Tensor | None]],
+    tuple[Compressed, list[Tensor | None]],
 ]
 """(broadcast, trained clients, their contributions or None, what a client kept) -> what they send in place of h_i, and
-what each keeps for the next time; None without compression and without error feedback."""
+what each keeps for the next time; None without error feedback."""
 
 
-def sending(section: ClientCompression | None, layout: Layout, sent: Layout, seed: int) -> Compress:
+def sending(section: ClientCompression, layout: Layout, sent_groups: Layout, seed: int) -> Compress:
     """Return how clients compress what they send.
 
     Args:
         section: the experiment's `[client.compression]`.
         layout: of the whole update.
-        sent: the layout of the groups that are sent.
+        sent_groups: the layout of the groups that are sent.
         seed: addresses the draws.
     """
-    if section is None:
-        return lambda broadcast, trained, contributions, rest_of: (None, [None] * len(trained.clients))
-    compression, groups = compressors.over(section, sent), Groups(layout)
+    compression, groups = compressors.over(section, sent_groups), Groups(layout)
 
     def compress(
         broadcast: Broadcast,
@@ -101,28 +102,31 @@ def figures(section: ClientCompression, sums: Sums) -> Metrics:
     return found
 
 
-def num_bytes(section: CompressionKeys | None, sent: Layout) -> int | None:
+def measured(one: Algorithm, section: ClientCompression) -> Algorithm:
+    """Return the algorithm with the figures of what compression lost."""
+
+    def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+        after, metrics = one.step(state, sums, aggregate)
+        return after, {**metrics, **figures(section, sums[-1])}
+
+    return one._replace(step=step)
+
+
+def num_bytes(section: CompressionKeys | None, sent_groups: Layout) -> int | None:
     """Return the bytes of a compressed vector; None without compression."""
-    return None if section is None else compressors.over(section, sent).num_bytes
+    return None if section is None else compressors.over(section, sent_groups).num_bytes
 
 
-class Downlink(NamedTuple):
-    """How the server compresses the model that it sends; vectors are (P,).
+def received(one: Algorithm, section: ServerCompression, sent_groups: Layout, unsent: Layout, seed: int) -> Algorithm:
+    """Return the algorithm whose clients receive the groups that are sent as the server compresses them.
 
-    init(x_0): what the state has of it. received(state, x): where clients start. after(state, x): what the state has
-    after the step to x.
+    Args:
+        one: the algorithm.
+        section: the experiment's `[server.compression]`.
+        sent_groups, unsent: the layouts of the groups that are sent, and of the others, which are the same everywhere.
+        seed: addresses the draws.
     """
-
-    init: Callable[[Tensor], Tensors]
-    received: Callable[[ServerState, Tensor], Tensor]
-    after: Callable[[ServerState, Tensor], Tensors]
-
-
-def downlink(section: ServerCompression | None, sent: Layout, unsent: Layout, seed: int) -> Downlink:
-    """Return how the server compresses the groups that are sent; the others are the same everywhere."""
-    if section is None:
-        return Downlink(lambda x: {}, lambda state, x: x, lambda state, x: {})
-    compression = compressors.over(section, sent)
+    compression, of_change = compressors.over(section, sent_groups), section.of == "change"
 
     def of(vector: Tensor, round_index: int) -> Tensor:
         made = compression.apply(vector, seeds.key(seed, "compression/server", round_index), torch.empty_like(vector))
@@ -130,13 +134,23 @@ def downlink(section: ServerCompression | None, sent: Layout, unsent: Layout, se
             into.copy_(piece)
         return made
 
-    def xhat(state: ServerState, x: Tensor) -> Tensor:
-        return state.received[XHAT]
+    def vector(state: ServerState) -> Tensor:
+        return state.received[XHAT] if of_change else of(one.received(state), state.round)
 
-    def moved(state: ServerState, x: Tensor) -> Tensors:
-        before = state.received[XHAT]
-        return {XHAT: before + of(x - before, state.round)}
+    def init(weights: Weights, sampler: State) -> ServerState:
+        state = one.init(weights, sampler)
+        return replace(state, received={XHAT: one.received(state)}) if of_change else state
 
-    if section.of == "change":
-        return Downlink(lambda x: {XHAT: x}, xhat, moved)
-    return Downlink(lambda x: {}, lambda state, x: of(x, state.round), lambda state, x: {})
+    def compressed(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
+        return replace(sent, weights=replace(sent.weights, params=vector(state)))
+
+    def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+        after, metrics = one.step(state, sums, aggregate)
+        if of_change and after.weights is not state.weights:
+            before = state.received[XHAT]
+            after = replace(after, received={XHAT: before + of(one.received(after) - before, state.round)})
+        return after, metrics
+
+    phases = tuple(phase.sending(compressed) for phase in one.phases)
+    traffic = one.traffic._replace(model_bytes=num_bytes(section, sent_groups))
+    return one._replace(init=init, phases=phases, step=step, traffic=traffic, received=vector)

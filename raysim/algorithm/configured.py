@@ -1,26 +1,17 @@
-"""Trains the clients of a chunk, each by the configuration that it has drawn, where there are several (FedEx)."""
+"""Defines local training by one configuration: of the client section, or of those from which FedEx draws."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from raysim.algorithm import local_adaptivity
-from raysim.algorithm.client_state import LocalStates
-from raysim.algorithm.personal import Personal
-from raysim.algorithm.phase import Broadcast, LocalContext, Members, OwnError
+from raysim.algorithm.phase import Broadcast, Members
 from raysim.algorithm.uploads import Upload, contribution_rule
-from raysim.client import local_training
 from raysim.client.corrections import make as corrections
-from raysim.client.corrections.correction import Correction
-from raysim.client.local_training import Trained, with_windows
+from raysim.client.local_training import Trained
 from raysim.client.section import ClientSection
-from raysim.client.state_vectors import StateVectors
-from raysim.cohort.chunks import Chunk
-from raysim.data.on_device import Examples
 from raysim.models.layout import Layout
-from raysim.models.model import Weights
 from raysim.server.accumulator import Contribution, Divided
 from raysim.server.section import ServerSection
 
@@ -53,61 +44,3 @@ def configured(
         )
         for j, client in enumerate(sections)
     ]
-
-
-@dataclass(frozen=True)
-class ChunkTraining:
-    """Local training of a run; `configs`: one without FedEx."""
-
-    configs: Sequence[Configured]
-    correction: Correction
-    vectors: StateVectors
-    layout: Layout
-    personal: Personal | None
-
-    def train(
-        self, context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk
-    ) -> Iterator[tuple[Configured, LocalStates, Trained]]:
-        """Yield clients that were trained together, with their configuration and the client states."""
-        for its, own_context, own_sent, clients in self._parts(context, sent, chunk):
-            states = LocalStates(self.correction, self.vectors, self.layout, own_context, own_sent, chunk)
-            for trained in self._trained(its, states, examples, clients):
-                yield its, states, trained
-
-    def _parts(
-        self, context: LocalContext, sent: Broadcast, chunk: Chunk
-    ) -> Iterator[tuple[Configured, LocalContext, Broadcast, Chunk]]:
-        """Yield each configuration of the chunk's clients, with its trainer, its learning rate, and the clients."""
-        if context.trainer_of is None:
-            yield self.configs[0], context, sent, chunk
-            return
-        for j in sorted({sent.configs[position] for position in chunk}):
-            its = self.configs[j]
-            clients = tuple(position for position in chunk if sent.configs[position] == j)
-            lr = its.client.lr_at(sent.round)
-            yield its, context._replace(train=context.trainer_of(j)), replace(sent, lr=lr), clients
-
-    def _trained(self, its: Configured, states: LocalStates, examples: Examples, chunk: Chunk) -> Iterable[Trained]:
-        context, sent, half = states.context, states.sent, self.correction.client
-        if context.trained is not None:
-            return [context.trained]
-        clients = its.members.of(examples, sent, chunk)
-        if half.bend is not None or half.point is not None:
-            clients = [replace(member, sent=sent.beside) for member in clients]
-        if half.windows is not None:
-            work = its.client.work_at(sent.round)
-            clients = [with_windows(half.windows, work, sent.round, member) for member in clients]
-        if self.personal is not None:
-            return self.personal.train(states, examples, clients)
-        prepared = states.prepared if states.prepares else None
-        start = None if half.start is None else half.start(sent.beside)
-        return local_training.train(context.train, sent.weights, clients, sent.lr, self.layout, prepared, start)
-
-
-def own_error(context: LocalContext, sent: Broadcast, trained: Trained, row: int) -> OwnError | None:
-    """Return the error of one of the clients' trained models; None if it is not asked for, or has no examples."""
-    if context.own_error is None or sent.measures:
-        return None
-    made, x = trained.updates, sent.weights.params
-    weights = Weights(x + made.delta[row], made.buffers[row], made.counters[row])
-    return context.own_error(weights, trained.clients[row].position)

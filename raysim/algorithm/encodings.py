@@ -19,19 +19,21 @@ from raysim.server.release import Releasing
 from raysim.server.section import ServerSection
 
 
-def made(server: ServerSection, private: Private | None, sent: Layout) -> tuple[Releasing | None, Encoding | None]:
+def made(
+    server: ServerSection, private: Private | None, sent_groups: Layout
+) -> tuple[Releasing | None, Encoding | None]:
     """Return what the server learns of a round, and what clients send for it; None: sums, and updates.
 
     Args:
         server: the experiment's `[server]`.
         private: the mechanism of privacy, if there is one.
-        sent: the layout of the groups that are sent.
+        sent_groups: the layout of the groups that are sent.
     """
     if private is not None:
         return Releasing(private.mechanism.release, private.mechanism.always), private.mechanism.encoding
     if (section := server.secure_sum) is None:
         return None, None
-    encoding = secure_sum.encoding(section, sent)
+    encoding = secure_sum.encoding(section, sent_groups)
     return Releasing(lambda t, level, sums: secure_sum.released(section, encoding, t, sums)), encoding
 
 

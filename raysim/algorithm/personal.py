@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from raysim.algorithm.algorithm import Algorithm, PersonalModels
 from raysim.algorithm.client_state import X0, LocalStates
-from raysim.algorithm.phase import Broadcast, LocalContext, Members
+from raysim.algorithm.phase import Broadcast, LocalContext, Members, Phase
 from raysim.client import local_training
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import Correction
@@ -18,10 +20,15 @@ from raysim.client.personalisation.personalisation import Ended, PersonalAt, Per
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import StateVectors
 from raysim.client.trainer import Client
+from raysim.cohort.sampler import State
 from raysim.data.on_device import Examples
 from raysim.models.layout import Layout
+from raysim.models.model import Weights
+from raysim.models.vectors import squared_norm
 from raysim.server import manifest
 from raysim.server.state import ServerState, Tensors
+from raysim.server.step import Metrics
+from raysim.server.sums import Sums
 
 
 @dataclass(frozen=True)
@@ -121,11 +128,32 @@ def x0(state: ServerState) -> Tensors:
     return {X0: state.correction[X0]} if X0 in state.correction else {}
 
 
-def holding(unsent: Layout, before: ServerState, after: ServerState) -> ServerState:
-    """Return the state after a step in which these groups of the model did not move, whatever the optimizer does."""
-    if not unsent.names:
-        return after
-    params = after.weights.params.clone()
-    for piece, first in zip(unsent.pieces(params), unsent.pieces(before.weights.params), strict=True):
-        piece.copy_(first)
-    return replace(after, weights=replace(after.weights, params=params))
+def personalised(one: Algorithm, personal: Personal, unsent: Layout) -> Algorithm:
+    """Return the algorithm with clients' personal models; `unsent`: the layout of the groups that are not sent.
+
+    These groups of the model stay as they are, whatever the server's optimizer does.
+    """
+    *before_training, training = one.phases
+
+    def init(weights: Weights, sampler: State) -> ServerState:
+        state = one.init(weights, sampler)
+        begins_at_x0 = personal.kind.begins_at_x0
+        return replace(state, correction={**state.correction, X0: weights.params}) if begins_at_x0 else state
+
+    def with_x0(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
+        return replace(sent, beside={**sent.beside, **x0(state)})
+
+    def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+        after, metrics = one.step(state, sums, aggregate)
+        if not unsent.names or after.weights is state.weights:
+            return after, metrics
+        params = after.weights.params.clone()
+        for piece, first in zip(unsent.pieces(params), unsent.pieces(state.weights.params), strict=True):
+            piece.copy_(first)
+        after = replace(after, weights=replace(after.weights, params=params))
+        return after, {**metrics, "params_norm": math.sqrt(squared_norm(params))}
+
+    phases: tuple[Phase, ...] = (*before_training, training.sending(with_x0))
+    traffic = one.traffic._replace(unsent=unsent.num_values)
+    models = PersonalModels(personal.scored, personal.of_client, personal.vectors.own)
+    return one._replace(init=init, phases=phases, step=step, traffic=traffic, personal=models)

@@ -1,4 +1,4 @@
-"""Defines a phase: one pass over the cohort whose results add up. Most rounds have one phase (federated.py).
+"""Defines a phase: one pass over the cohort whose results add up. Most rounds have one phase (fedavg.py).
 
 `Members` builds the clients of a chunk, with their data, batches and keys, alike in every phase of a round.
 """
@@ -114,6 +114,16 @@ class Phase(NamedTuple):
     broadcast: Callable[[ServerState, Mapping[int, int], Sequence[int], Sequence[Sums]], Broadcast]
     local: Callable[[LocalContext, Examples, Broadcast, Chunk], LocalResult]
     of: Literal["training", "gradients", "losses"] = "training"
+
+    def sending(self, change: Callable[[Broadcast, ServerState, Sequence[int], Sequence[Sums]], Broadcast]) -> Phase:
+        """Return the phase whose broadcast is change(broadcast, state, positions, sums)."""
+
+        def broadcast(
+            state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
+        ) -> Broadcast:
+            return change(self.broadcast(state, repeats, positions, sums), state, positions, sums)
+
+        return self._replace(broadcast=broadcast)
 
 
 class Members:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
+from raysim.algorithm.algorithm import Algorithm
 from raysim.client.personalisation import choice as personalisations
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
@@ -15,6 +17,9 @@ from raysim.server.privacy import accounting, choice
 from raysim.server.privacy.accounting import Accounting
 from raysim.server.privacy.mechanism import Mechanism, Sampling
 from raysim.server.section import ServerSection
+from raysim.server.state import ServerState
+from raysim.server.step import Metrics
+from raysim.server.sums import Sums
 
 NOT_PRIVATE = (
     "figures of rounds (loss, accuracy, norms, clipped_fraction, signal_to_noise and others) have no noise",
@@ -42,7 +47,7 @@ class Private(NamedTuple):
         its = self.accounting
         _, event, count = its.best(rounds)
         return {
-            "event": f"{count} x {event.said}",
+            "event": f"{count} x {event.text}",
             "neighbours": its.neighbours,
             "accountant": its.accountant,
             "delta": its.delta,
@@ -78,8 +83,8 @@ def make(
     drawn, size_at = cohort.rule.drawn, cohort.size_at(population)
     sampling = Sampling(population, size_at, *(drawn or ()))
     kind = personalisations.make(client, layout)
-    sent = layout.only(set(layout.names) - set(() if kind is None else kind.unsent))
-    mechanism = choice.make(section, sampling, clip, sent, dtype, seed)
+    sent_groups = layout.only(set(layout.names) - set(() if kind is None else kind.unsent))
+    mechanism = choice.make(section, sampling, clip, sent_groups, dtype, seed)
     if not section.noised:
         return Private(mechanism, None, lambda rounds: {"epsilon": None})
     its = choice.accounting(section, sampling, mechanism)
@@ -90,6 +95,16 @@ def make(
         return epsilon if section.epsilon is None else {**epsilon, "epsilon_next": after(done + 1)}
 
     return Private(mechanism, its, spent)
+
+
+def accounted(one: Algorithm, private: Private) -> Algorithm:
+    """Return the algorithm with the metrics of what all rounds so far told."""
+
+    def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+        after, metrics = one.step(state, sums, aggregate)
+        return after, {**metrics, **private.spent(state.round + 1)}
+
+    return one._replace(step=step)
 
 
 def _is_smooth(its: Accounting, rounds: int) -> bool:

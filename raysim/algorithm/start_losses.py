@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members
+from raysim.algorithm.algorithm import Algorithm
+from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
 from raysim.client.local_training import working_on
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
@@ -19,6 +20,12 @@ from raysim.server.accumulator import Accumulator, Contribution
 from raysim.server.fairness.fairness import StartLoss
 from raysim.server.section import ServerSection
 from raysim.server.sums import Sums
+
+
+def after_losses(one: Algorithm, server: ServerSection) -> Algorithm:
+    """Return the algorithm of one phase, with a phase of losses of the model before it."""
+    (training,) = one.phases
+    return one._replace(phases=(Phase(training.broadcast, make(server, one.members), "losses"), training))
 
 
 def make(server: ServerSection, members: Members) -> Callable[[LocalContext, Examples, Broadcast, Chunk], LocalResult]:

@@ -21,12 +21,12 @@ from raysim.models.probe import called, check_vector, probe
 
 
 class Transforming(NamedTuple):
-    """The transforms that all clients apply to their updates; `seed` addresses their draws. sent: the layout of the
-    groups that are sent, which transforms see."""
+    """The transforms that all clients apply to their updates; `seed` addresses their draws. sent_groups: the layout
+    of the groups that are sent, which transforms see."""
 
     transforms: tuple[Transform, ...]
     layout: Layout
-    sent: Layout
+    sent_groups: Layout
     seed: int
 
 
@@ -76,7 +76,9 @@ def _of_one(
         generator = torch.Generator(delta.device).manual_seed(key >> 1)
         state = next(states) if transform.keeps_state else none
         steps = client.batches.num_steps
-        at = TransformAt(delta, how.sent, state, client_id, sent.round, generator, client.num_examples, steps, sent.lr)
+        at = TransformAt(
+            delta, how.sent_groups, state, client_id, sent.round, generator, client.num_examples, steps, sent.lr
+        )
         delta, state = checked(transform, transform.apply(at), at)
         if transform.keeps_state:
             kept.append(state)

@@ -45,12 +45,12 @@ class Upload(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """The attack of the clients at these positions, which replaces their updates; `seed` addresses the noise. sent: the
-    layout of the groups that are sent."""
+    """The attack of the clients at these positions, which replaces their updates; `seed` addresses the noise.
+    sent_groups: the layout of the groups that are sent."""
 
     adversary: Adversary
     positions: frozenset[int]
-    sent: Layout
+    sent_groups: Layout
     seed: int
 
 
@@ -74,23 +74,23 @@ def uploads(trained: Trained, changes: Sequence[Tensor | None]) -> list[Upload]:
 
 
 def attacked(
-    attack_: Attack, layout: Layout, round_index: int, trained: Trained, sent: list[Upload]
+    attack_: Attack, layout: Layout, round_index: int, trained: Trained, made: list[Upload]
 ) -> tuple[Trained, list[Upload]]:
     """Replace adversaries' updates: in the uploads, and in copies of the trained clients' vectors."""
-    rows = [i for i, one in enumerate(sent) if one.finite and one.client.position in attack_.positions]
+    rows = [i for i, one in enumerate(made) if one.finite and one.client.position in attack_.positions]
     if not rows:
-        return trained, sent
-    sent = list(sent)
+        return trained, made
+    made = list(made)
     with torch.inference_mode():
         delta, squares = trained.updates.delta.clone(), trained.squared_norms.clone()
         for i in rows:
-            position = sent[i].client.position
-            delta[i] = attack(attack_.adversary, delta[i], attack_.sent, attack_.seed, round_index, position)
+            position = made[i].client.position
+            delta[i] = attack(attack_.adversary, delta[i], attack_.sent_groups, attack_.seed, round_index, position)
             norms = group_norms(layout, delta[i])
             squares[i] = torch.tensor(norms, dtype=torch.float64).square()
             square = sum(norm**2 for norm in norms)
-            sent[i] = sent[i]._replace(delta=delta[i], squared_norm=square, finite=math.isfinite(square))
-    return replace(trained, updates=replace(trained.updates, delta=delta), squared_norms=squares), sent
+            made[i] = made[i]._replace(delta=delta[i], squared_norm=square, finite=math.isfinite(square))
+    return replace(trained, updates=replace(trained.updates, delta=delta), squared_norms=squares), made
 
 
 def contribution_rule(

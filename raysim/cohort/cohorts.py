@@ -80,10 +80,14 @@ class Cohorts:
             return self.rule.learn(state, participants)
         what = f"{self._who()}, learning from round {t},"
         learned = watched_call(what, self.rule.learn, _copies(state), participants)
-        said = {name: _said(value) for name, value in state.items()}
-        got = {name: _said(value) for name, value in learned.items()} if isinstance(learned, Mapping) else learned
-        if got != said:
-            raise ExperimentError(f"{what} must return a state like the one it was given, {said}, but returned {got}.")
+        expected = {name: shown(value) for name, value in state.items()}
+        got = (
+            {name: shown(value) for name, value in learned.items()} if isinstance(learned, Mapping) else shown(learned)
+        )
+        if got != expected:
+            raise ExperimentError(
+                f"{what} must return a state like the one it was given, {expected}, but returned {got}."
+            )
         return {name: value.clone() for name, value in learned.items()}
 
     def _who(self) -> str:
@@ -120,7 +124,3 @@ def _same(left: Tensor, right: Any) -> bool:
     return (
         isinstance(right, Tensor) and left.shape == right.shape and torch.equal(left.nan_to_num(), right.nan_to_num())
     )
-
-
-def _said(value: Any) -> str:
-    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)

@@ -124,13 +124,8 @@ class TreeFold(Generic[T]):
         return held
 
     @property
-    def complete(self) -> bool:
-        """Whether every leaf has arrived."""
-        return self._root in self._held
-
-    @property
     def value(self) -> T:
-        """The sum over all leaves; only when `complete`."""
+        """The sum over all leaves, once every leaf has arrived."""
         return self._held[self._root]
 
 

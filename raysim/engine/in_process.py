@@ -15,7 +15,7 @@ from torch import Tensor
 from raysim import card
 from raysim.cohort.tree import fold
 from raysim.engine import failure
-from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped, on_host
+from raysim.engine.job import COMBINE, UNITS, Job, Outcome, Shard, Stopped, on_host
 from raysim.engine.numerics import choose_device
 from raysim.engine.outlook import Outlook
 from raysim.engine.plan.plan import Plan
@@ -111,4 +111,4 @@ def with_retries(work: Callable[[], Result], worker: str, what: str) -> tuple[Re
 
 def unit_name(job: Job, index: int) -> str:
     """Return the name of a unit in messages."""
-    return f"chunk {index} of round {job.broadcast.round}"
+    return f"{UNITS[job.kind]} {index} of round {job.broadcast.round}"

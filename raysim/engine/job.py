@@ -36,6 +36,21 @@ DOING: Mapping[Kind, str] = MappingProxyType(
 )
 """What is done to a client, in messages."""
 
+UNITS: Mapping[Kind, str] = MappingProxyType(
+    {
+        "train": "chunk",
+        "evaluate": "slice",
+        "fine_tune": "slice",
+        "personal": "slice",
+        "gram": "shard",
+        "combine": "shard",
+        "coordinatewise": "shard",
+        "distances": "shard",
+        "segment": "segment",
+    }
+)
+"""What a unit is called, in messages."""
+
 
 def _join(left: Tensor, right: Tensor) -> Tensor:
     return torch.cat([left, right])

@@ -108,13 +108,18 @@ class Weights:
     buffers: Tensor
     counters: Tensor
 
+    @property
+    def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The three vectors, in the order of the fields."""
+        return self.params, self.buffers, self.counters
+
     def clone(self) -> Weights:
         """Return a copy."""
-        return Weights(self.params.clone(), self.buffers.clone(), self.counters.clone())
+        return Weights(*(vector.clone() for vector in self.vectors))
 
     def digest(self) -> str:
         """Return a digest of all values."""
-        raw = (vector.cpu().numpy().tobytes() for vector in (self.params, self.buffers, self.counters))
+        raw = (vector.cpu().numpy().tobytes() for vector in self.vectors)
         return hashlib.blake2b(b"".join(raw), digest_size=16).hexdigest()
 
     def to_named(self, model: Model) -> dict[str, Tensor]:

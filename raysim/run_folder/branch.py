@@ -39,4 +39,4 @@ def branch(
     records.write_table(rows, path / files.ROUNDS, fingerprint)
     checkpoint.write(state, files.checkpoint_file(path, state.round), fingerprint)
     # The record comes last: a folder without it is no run's, wherever the process is killed.
-    records.write_experiment(path, experiment, fingerprint, trained_by=trained_by)
+    records.write_experiment(path, experiment, fingerprint, records.PlannedFacts(trained_by=trained_by))

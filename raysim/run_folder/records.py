@@ -19,6 +19,7 @@ import logging
 import os
 import platform
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -72,33 +73,40 @@ def tells_cost(column: str) -> bool:
     return column in _COSTS or column.startswith((PREFIX, TRAFFIC))
 
 
-def write_experiment(
-    path: Path,
-    experiment: Experiment,
-    fingerprint: str,
-    data: str | None = None,
-    clients: int | None = None,
-    trained_by: Mapping[str, Any] | None = None,
-    privacy: Mapping[str, Any] | None = None,
-    tensors: Mapping[str, Any] | None = None,
-    passed: Sequence[str] | None = None,
-) -> None:
+@dataclass(frozen=True)
+class PlannedFacts:
+    """What experiment.json says beside the experiment; None where no plan was made.
+
+    data: the dataset's fingerprint. clients: its number of training clients. trained_by: the trainer that the run
+    keeps. privacy: what is private, if anything is to be. tensors: names and shapes in its checkpoints. passed: the
+    keywords of a script's parts.
+    """
+
+    data: str | None = None
+    clients: int | None = None
+    trained_by: Mapping[str, Any] | None = None
+    privacy: Mapping[str, Any] | None = None
+    tensors: Mapping[str, Any] | None = None
+    passed: Sequence[str] | None = None
+
+
+NO_FACTS = PlannedFacts()
+
+
+def write_experiment(path: Path, experiment: Experiment, fingerprint: str, facts: PlannedFacts = NO_FACTS) -> None:
     """Write experiment.json, at the start of a run or of its continuation.
 
-    `data` is the dataset's fingerprint, `clients` its number of training clients; None where no data were opened.
-    `trained_by` is the trainer that the run keeps. `privacy` says what is private, if anything is to be. `tensors`
-    are the names and shapes in its checkpoints. `passed` are the keywords of a script's parts. The section `tuning` is
-    left out: a run does not use it, and a study's storage may contain a password.
+    The section `tuning` is left out: a run does not use it, and a study's storage may contain a password.
     """
     record = {
         "experiment": json.loads(experiment.model_copy(update={"tuning": None}).to_json()),
         "fingerprint": fingerprint,
-        "data_fingerprint": data,
-        "training_clients": clients,
-        "trained_by": trained_by,
-        **({} if privacy is None else {"privacy": privacy}),
-        "tensors": tensors,
-        "passed": passed,
+        "data_fingerprint": facts.data,
+        "training_clients": facts.clients,
+        "trained_by": facts.trained_by,
+        **({} if facts.privacy is None else {"privacy": facts.privacy}),
+        "tensors": facts.tensors,
+        "passed": facts.passed,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
     write_json(record, path / RECORD)

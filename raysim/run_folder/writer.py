@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -73,12 +72,7 @@ class RunFolder:
         experiment: Experiment,
         fingerprint: str,
         overwrite: bool = False,
-        data: str | None = None,
-        clients: int | None = None,
-        trained_by: Mapping[str, Any] | None = None,
-        privacy: Mapping[str, Any] | None = None,
-        tensors: Mapping[str, Any] | None = None,
-        passed: Sequence[str] | None = None,
+        facts: records.PlannedFacts = records.NO_FACTS,
     ) -> None:
         """Create a new folder; see `check_free` for the errors, `records.write_experiment` for the content.
 
@@ -89,7 +83,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             begun.clear(path)
         # The record comes first: a folder without it holds no run, wherever the process is killed.
-        records.write_experiment(path, experiment, fingerprint, data, clients, trained_by, privacy, tensors, passed)
+        records.write_experiment(path, experiment, fingerprint, facts)
         with disk.writing(path):
             for name in FOLDERS:
                 (path / name).mkdir()

@@ -112,17 +112,16 @@ class Accumulator:
         self._rejected: list[int] = []
         self._facts: list[Fact] = []
 
-    def reject(self, position: int, message: Tensor | None = None) -> None:
-        """Count a client whose update is not finite; `message`: what it sends all the same, with a weight of 1."""
+    def reject(self, position: int) -> None:
+        """Count a client whose update is not finite."""
         self._rejected.append(position)
-        if message is not None:
-            self.send(message)
+
+    def send(self, message: Tensor, count: int | None) -> None:
+        """Add a client's encoded update, once per draw; None: a rejected client sends it, with a weight of 1."""
+        self._encoded.add_(message.to(self._device), alpha=count or 1)
+        if count is None:
             self._weight += 1
             self._normaliser += 1
-
-    def send(self, message: Tensor, count: int = 1) -> None:
-        """Add a client's encoded update."""
-        self._encoded.add_(message.to(self._device), alpha=count)
 
     def include(
         self,
@@ -265,26 +264,6 @@ def empty(
     num_buffers: int,
     num_counters: int,
     num_groups: int,
-    unit_dtype: torch.dtype | None = None,
-    num_labels: int = 0,
-    changes_dtype: torch.dtype | None = None,
-    num_shares: int = 0,
-    num_encoded: int = 0,
-    num_configs: int = 0,
 ) -> Sums:
-    """The identity of `sums.add`, for vectors of these lengths; those with a default as for `Accumulator`."""
-    device = torch.device("cpu")
-    accumulator = Accumulator(
-        num_params,
-        num_buffers,
-        num_counters,
-        num_groups,
-        device,
-        unit_dtype,
-        num_labels,
-        changes_dtype,
-        num_shares,
-        num_encoded,
-        num_configs,
-    )
-    return accumulator.total()
+    """The sums of nobody, for vectors of these lengths."""
+    return Accumulator(num_params, num_buffers, num_counters, num_groups, torch.device("cpu")).total()

@@ -77,7 +77,7 @@ def check_part(
         part = part._replace(section=place.own)
     at = part.kind if place is None else f"{place.table}.{place.key}"
     section = part.section.checked({"name": part.name, **(keys or {})}, at)
-    keys_of_part, passed = _said(part, section), _passed(part, section)
+    keys_of_part, passed = _keys_of(part, section), _passed(part, section)
     checked = _Checked(passed, {**keys_of_part, **(experiment or {})}, federation.dataset())
     looked_at = checked._replace(passed=_passed(part, section, lambda made: followed(made, part.name)))
     with _contract_first():
@@ -113,7 +113,7 @@ def _is_named(part: Part, section: Section) -> bool:
     return part.kind == "aggregator" and not isinstance(section, OwnPart) and part.make(section) is None
 
 
-def _said(part: Part, section: Section) -> dict[str, Any]:
+def _keys_of(part: Part, section: Section) -> dict[str, Any]:
     """The keys by which the experiment says what is not passed: a part's name, or its constants."""
     place = next((f"{place.table}.{place.key}" for place in PLACES if part.kind == place.own.KEYWORD), None)
     if place is None:
@@ -204,11 +204,11 @@ def _check_same(part: Part, when: str, expected: Sequence[Round], got: Sequence[
                     f"{part.name}: {when}, the bits of {name} differ after round {one.index}. A function of the part "
                     f"depends on more than its arguments: on what it was called with before, or on the process."
                 )
-        if _told(one) != _told(other):
+        if _figures(one) != _figures(other):
             raise ContractError(f"{part.name}: {when}, the figures of round {one.index} differ.")
 
 
-def _told(one: Round) -> dict[str, str]:
+def _figures(one: Round) -> dict[str, str]:
     """The round's figures, but those that say what it cost."""
     return {name: repr(value) for name, value in one.metrics.items() if not records.tells_cost(name)}
 

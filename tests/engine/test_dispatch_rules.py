@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from raysim.engine.failure import BUDGETS, Cause
-from raysim.engine.job import UpdatesLost
+from raysim.engine.job import COMBINE, UNITS, Kind, UpdatesLost
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.assigning import most_calls
 from raysim.engine.on_ray.executor.rules import change
@@ -213,7 +213,7 @@ class Dispatch(RuleBasedStateMachine):
         results=st.sampled_from(["summed", "gathered"]),
         kind=st.sampled_from(["train", "evaluate"]),
     )
-    def submit(self, costs: list[float], results: Any, kind: str) -> None:
+    def submit(self, costs: list[float], results: Any, kind: Kind) -> None:
         ticket = next(self.tickets)
         self.taken[ticket], self.runs[ticket] = [], ()
         self.happen(events.Submitted(ticket, Facts(1, (kind, 0), costs, 10**6, results)))
@@ -343,6 +343,23 @@ def measured_table(unit_s: float | None) -> DispatchTable:
     for number in (0, 1):
         change(table, events.Ready(number, "here"), 0.0)
     return table
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"), [("train", "chunk"), ("evaluate", "slice"), ("personal", "slice"), ("gram", "shard")]
+)
+def test_a_message_calls_a_unit_what_it_is(kind: Kind, named: str) -> None:
+    facts = Facts(4, (kind, 0), [1.0] * 3, 10**6, "summed")
+    assert (facts.one(2), facts.several(3)) == (f"{named} 2 of round 4", f"3 {named}(s) of round 4")
+
+
+def test_a_message_calls_a_segment_by_its_runs() -> None:
+    facts = Facts(4, ("segment", 7), [1.0], 10**6, "summed", (7, 9))
+    assert facts.one(0) == facts.several(1) == "a segment of 2 run(s) from round 4"
+
+
+def test_every_kind_of_unit_has_a_name() -> None:
+    assert set(UNITS) == set(COMBINE)
 
 
 @pytest.mark.parametrize(("unit_s", "waiting"), [(0.05, 1), (0.2, 0), (None, 0)])

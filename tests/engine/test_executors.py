@@ -310,7 +310,7 @@ def test_an_evaluation_names_the_client_whose_examples_failed(experiment: Make) 
     x, _ = make_clients([7])["c0"]
     tests = make_clients([9, 8], prefix="good") | {"bad": (x, np.full(7, 2))}
     data = raysim.FederatedDataset.from_clients(train=make_clients([9]), test=tests)
-    with pytest.raises(raysim.ClientError, match="Evaluating client 'bad' failed in round 1"):
+    with pytest.raises(raysim.ClientError, match="Evaluating client 'bad' failed in round 1, slice 0"):
         list(raysim.rounds(experiment(cohort={"size": 1}), dataset=data, loss=BadClient()))
 
 

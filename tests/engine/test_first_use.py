@@ -139,7 +139,9 @@ def test_without_a_cache_to_write_to_the_table_decides(
 def test_a_run_that_goes_on_takes_the_trainer_of_its_folder(plan: Plan, measured: list[Timing], tmp_path: Path) -> None:
     folder, begun = tmp_path / "run", settled(plan)
     folder.mkdir()
-    records.write_experiment(folder, plan.experiment, begun.fingerprint, None, trained_by=begun.choice.record)
+    records.write_experiment(
+        folder, plan.experiment, begun.fingerprint, records.PlannedFacts(trained_by=begun.choice.record)
+    )
     # As on another machine, with an empty cache and another clock.
     for file in (tmp_path / "cache" / "trainers").iterdir():
         file.unlink()
@@ -151,7 +153,7 @@ def test_a_run_that_goes_on_takes_the_trainer_of_its_folder(plan: Plan, measured
 
 
 def test_a_folder_with_a_strange_trainer_is_refused(plan: Plan, tmp_path: Path) -> None:
-    records.write_experiment(tmp_path, plan.experiment, "", trained_by={"trainer": "fastest"})
+    records.write_experiment(tmp_path, plan.experiment, "", records.PlannedFacts(trained_by={"trainer": "fastest"}))
     with pytest.raises(RunFolderError, match="the trainer of a run"):
         settled(plan, tmp_path)
 

@@ -8,9 +8,9 @@ import pytest
 
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.rules import change
-from raysim.engine.on_ray.executor.table import DispatchTable, Facts, Start, Work
+from raysim.engine.on_ray.executor.table import DispatchTable, Facts, Start, Work, WorkKind
 
-WORK = ("train", 0)
+WORK: WorkKind = ("train", 0)
 LARGE = 45_000_000
 """Bytes of a model of eleven million numbers."""
 

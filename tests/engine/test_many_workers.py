@@ -13,9 +13,9 @@ from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.assigning import DRIVER_S, next_for
 from raysim.engine.on_ray.executor.rules import change
 from raysim.engine.on_ray.executor.schedule import Schedule
-from raysim.engine.on_ray.executor.table import DispatchTable, Facts, JobState, Start, Work, Worker
+from raysim.engine.on_ray.executor.table import DispatchTable, Facts, JobState, Start, Work, Worker, WorkKind
 
-WORK = ("train", 0)
+WORK: WorkKind = ("train", 0)
 
 
 def facts(units: int) -> Facts:

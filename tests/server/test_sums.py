@@ -102,7 +102,7 @@ def test_addition_is_commutative_but_for_the_order_of_listed_rows(a: Sums, b: Su
 @given(sums())
 def test_the_empty_sums_are_the_identity(a: Sums) -> None:
     like: Any = {"changes_dtype": torch.float64, "num_shares": 3, "num_encoded": 3, "num_configs": 3}
-    nothing = empty(3, 3, 3, 3, torch.float64, 3, **like)
+    nothing = Accumulator(3, 3, 3, 3, torch.device("cpu"), torch.float64, 3, **like).total()
     assert equal(add(a, nothing), a)
     assert equal(add(nothing, a), a)
 
@@ -146,7 +146,7 @@ def test_sums_stay_on_their_device_until_they_are_asked_for() -> None:
 
 def test_all_that_lies_on_a_device_is_taken_to_the_host() -> None:
     like: Any = {"changes_dtype": torch.float32, "num_shares": 3, "num_encoded": 3, "num_configs": 2}
-    on_device = empty(3, 2, 1, 1, torch.float32, 4, **like)
+    on_device = Accumulator(3, 2, 1, 1, torch.device("cpu"), torch.float32, 4, **like).total()
     with (
         mock.patch.object(torch.Tensor, "cpu", lambda vector: vector.clone()),
         mock.patch.object(torch.Tensor, "device", SimpleNamespace(type="cuda")),

@@ -43,7 +43,8 @@ def write(
     `own_models`: by client, columns of its row of personal models on that split.
     """
     counted = [{"round": index, **row} for index, row in enumerate(rows)]
-    RunFolder.create(path, experiment(**sections), "fingerprint", data=data_fingerprint, clients=training_clients)
+    facts = records.PlannedFacts(data_fingerprint, training_clients)
+    RunFolder.create(path, experiment(**sections), "fingerprint", facts=facts)
     records.write_table(table(counted), path / "rounds.parquet")
     if clients is not None:
         scored = [

@@ -55,7 +55,7 @@ def play(
         course = staged([courses[each] for each in places], sizes) if sizes else courses[place]
         outcome, facts, state, value = _carried_out(trial, course, tuning, every, [seed, slot])
         attributes.append({"slot": slot, "outcome": outcome, "facts": facts, PLACE: place})
-        study.tell(trial, tuning.told(value, facts["spent"]), state)
+        study.tell(trial, tuning.values_of(value, facts["spent"]), state)
         used.append(facts["spent"])
     trials = study.get_trials(deepcopy=False)
     # Now, because Optuna copies what a trial has with every call.

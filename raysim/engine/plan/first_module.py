@@ -86,7 +86,7 @@ class _Trial(NamedTuple):
 
     def give(self, values: Weights) -> None:
         """Give both modules the values: to the first one as workers do, to the second one as torch's optimizers do."""
-        for held, value in zip(_vectors(self.own), _vectors(values), strict=True):
+        for held, value in zip(self.own.vectors, values.vectors, strict=True):
             held.copy_(value)
         named = self.model.params.views(values.params) | self.model.buffers.views(values.buffers)
         named |= self.model.counters.views(values.counters)
@@ -205,10 +205,6 @@ def moved(weights: Weights, by: float = MOVED) -> Weights:
 
 def _tensors(module: nn.Module) -> chain[tuple[str, Tensor]]:
     return chain(module.named_parameters(), module.named_buffers())
-
-
-def _vectors(weights: Weights) -> tuple[Tensor, ...]:
-    return weights.params, weights.buffers, weights.counters
 
 
 def plain(module: nn.Module) -> nn.Module:

@@ -15,6 +15,7 @@ from raysim.algorithm import private
 from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.clustered import clustered, joined
 from raysim.algorithm.federated import federated
+from raysim.algorithm.participants import Participants
 from raysim.client.adversary import positions
 from raysim.client.personalisation.clusters import Clusters
 from raysim.client.section import ClientSection
@@ -88,22 +89,22 @@ class Plan:
     def algorithm(self) -> Algorithm:
         """Return the experiment's algorithm, a record of pure functions."""
         e = self.experiment
-        size_at = e.cohort.size_at(len(self.dataset.train))
-        adversaries = positions(e.adversary, e.seed, self.dataset.train)
-        population = len(self.dataset.train)
-        clusters = self.clusters
+        clusters, population = self.clusters, len(self.dataset.train)
+        participants = Participants(
+            population,
+            e.cohort.size_at(population),
+            self.label_population,
+            e.adversary,
+            positions(e.adversary, e.seed, self.dataset.train),
+            noted=self.learns,
+            chosen=e.cohort.rule.choose is not None,
+        )
         one = federated(
             e.training if clusters is None else e.training.model_copy(update={"personalisation": None}),
             e.server,
             self.model,
             e.seed,
-            size_at,
-            population,
-            self.label_population,
-            e.adversary,
-            adversaries,
-            notes_clients=self.learns,
-            chooses_clients=e.cohort.rule.choose is not None,
+            participants,
             counts=self.task.correct is not None,
             private=self.private(),
             configs=self.configurations,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,15 +59,17 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
     path, experiment, dataset = opening.path, plan.experiment, plan.dataset
     private = plan.private()
     guarantee = None if private is None else private.record(experiment.rounds)
-    recorded = dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee, plan.stated.record
+    facts = records.PlannedFacts(
+        dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee, plan.stated.record, plan.passed
+    )
     with lock.locked(path, run):
         if opening.done is None:
-            RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, *recorded, plan.passed)
+            RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, facts)
         else:
             # What was passed at the run's start stays.
-            passed = records.stored_passed(path)
-            begun_with = plan.passed if passed is None else passed
-            records.write_experiment(path, experiment, plan.fingerprint, *recorded, begun_with)
+            had = records.stored_passed(path)
+            facts = facts if had is None else replace(facts, passed=had)
+            records.write_experiment(path, experiment, plan.fingerprint, facts)
         frozen.write(path, plan.model.constants)
         folder, state = RunFolder.reopen(path, experiment, opening.profile)
         if state is not None:

@@ -35,7 +35,7 @@ class Configurations:
         self._bench = replace(bench, metrics=scores.NONE)
         self._trainers: dict[str, Trainer] = {}
 
-    def told(self, context: LocalContext, examples: Examples) -> LocalContext:
+    def with_trainers(self, context: LocalContext, examples: Examples) -> LocalContext:
         """Return the context with the trainers and the errors."""
 
         def own_error(weights: Weights, position: int) -> OwnError | None:

@@ -26,7 +26,7 @@ from raysim.client.trainer import LocalStart, LockstepTrainer, Trainer
 from raysim.client.trainers.make import make
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
-from raysim.engine.job import DOING, Kind, Part, RunStates, Shard, UpdateQuery
+from raysim.engine.job import DOING, UNITS, Kind, Part, RunStates, Shard, UpdateQuery
 from raysim.engine.plan.plan import Plan
 from raysim.engine.worker.configurations import Configurations
 from raysim.engine.worker.example_memory import ExampleMemory
@@ -238,7 +238,7 @@ class Pool:
 
     def _context(self, states: ClientStates | None) -> LocalContext:
         context = LocalContext(self._trainer, self._gradients, states, loss=self._loss, own=self._own)
-        return context if self._configurations is None else self._configurations.told(context, self._examples)
+        return context if self._configurations is None else self._configurations.with_trainers(context, self._examples)
 
     def _states(self, sent: Broadcast, index: int, chunk: Chunk) -> AbstractContextManager[ClientStates | None]:
         if self._store is None or sent.phase + 1 < len(self._algorithm.phases):
@@ -267,7 +267,7 @@ class Pool:
         return evaluate.summed_loss(self._module, self._plan.task, x, y, self._scored)
 
     def _load(self, weights: Weights) -> None:
-        for loaded, sent in zip(_vectors(self._loaded), _vectors(weights), strict=True):
+        for loaded, sent in zip(self._loaded.vectors, weights.vectors, strict=True):
             loaded.copy_(sent)
 
     def _fine_tune(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
@@ -299,8 +299,8 @@ class Pool:
         others = f" or one of {failure.others} others that were with it" if failure.others else ""
         advice = _advice(self._plan.experiment.client) if BATCH_OF_ONE in str(cause) else ""
         return (
-            f"{doing} client {split.id_of(failure.position)!r}{others} failed in round {round_index}, chunk {index}, "
-            f"on {self._worker}: {cause!r}{advice}\n{trace}"
+            f"{doing} client {split.id_of(failure.position)!r}{others} failed in round {round_index}, "
+            f"{UNITS[kind]} {index}, on {self._worker}: {cause!r}{advice}\n{trace}"
         )
 
 
@@ -314,12 +314,8 @@ def _advice(section: ClientSection) -> str:
     )
 
 
-def _vectors(weights: Weights) -> tuple[torch.Tensor, ...]:
-    return weights.params, weights.buffers, weights.counters
-
-
 def _to(weights: Weights, device: torch.device, copy: bool = False) -> Weights:
-    return Weights(*(vector.to(device, copy=copy) for vector in _vectors(weights)))
+    return Weights(*(vector.to(device, copy=copy) for vector in weights.vectors))
 
 
 def _rows(shard: Shard) -> Tensor:

@@ -52,7 +52,7 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
         if like is None or vector.shape != like.shape or vector.dtype != like.dtype:
             raise ExperimentError(
                 f"A step of the server optimizer must return what it was given, but {name!r} came back as "
-                f"{_said(vector)} and was {_said(like)}."
+                f"{_form(vector)} and was {_form(like)}."
             )
     check_gaps("the server optimizer", stepped.params, layout)
 
@@ -72,5 +72,5 @@ def check_gaps(who: str, params: Tensor, layout: Layout) -> None:
         )
 
 
-def _said(vector: Tensor | None) -> str:
+def _form(vector: Tensor | None) -> str:
     return "nothing" if vector is None else f"{vector.dtype} of shape {tuple(vector.shape)}"

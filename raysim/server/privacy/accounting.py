@@ -41,10 +41,10 @@ class Event(NamedTuple):
     zcdp: tuple[float, float] | None = None
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """The event in words of a formula.
 
-        >>> Event(0.5, probability=0.01).said, Event(0.5).said
+        >>> Event(0.5, probability=0.01).text, Event(0.5).text
         ('PoissonSampled(0.01, Gaussian(0.5))', 'Gaussian(0.5)')
         """
         inner = f"Gaussian({self.noise_multiplier:g})"

@@ -26,8 +26,6 @@ from raysim.server.privacy.central import UnitNoise
 from raysim.server.privacy.mechanism import ADD_OR_REMOVE, Mechanism, Sampling
 from raysim.server.privacy.noise import normals
 from raysim.server.privacy.section import PrivacySection
-from raysim.server.release import Release
-from raysim.server.sums import Sums
 
 
 class Banded(PrivacySection):
@@ -88,13 +86,9 @@ def make(
 
     unit = UnitNoise(draw, std)
 
-    def release(t: int, level: float, sums: Sums) -> Release:
-        assert section.noise_multiplier is not None
-        expected = sampling.expected(t)
-        return central.released(sums, t, unit, section.noise_multiplier * level, expected, expected, layout.num_values)
-
     def events(z: float, rounds: int) -> Told:
         assert sampling.groups is not None
         return ((Event(z, probability=sampling.probability), -(-rounds // sampling.groups)),)
 
+    release = central.releasing(sampling, unit, section.noise_multiplier, layout.num_values)
     return Mechanism(release, events, ADD_OR_REMOVE)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from raysim import seeds
 from raysim.models.vectors import squared_norm
+from raysim.server.privacy.mechanism import Sampling
 from raysim.server.release import Release
 from raysim.server.sums import Sums
 
@@ -67,6 +68,19 @@ def released(
     noised = replace(sums, delta=delta, weight=expected, normaliser=expected)
     ratio = signal / (std * math.sqrt(num_values)) if std else None
     return Release(noised, min(1.0, max(0.0, within)), {"noise_std": std, "signal_to_noise": ratio})
+
+
+def releasing(
+    sampling: Sampling, unit: UnitNoise, noise_multiplier: float | None, num_values: int
+) -> Callable[[int, float, Sums], Release]:
+    """Return `Mechanism.release`, with the noise of a cohort of the expected size; `noise_multiplier`: z, if known."""
+
+    def release(t: int, level: float, sums: Sums) -> Release:
+        assert noise_multiplier is not None
+        expected = sampling.expected(t)
+        return released(sums, t, unit, noise_multiplier * level, expected, expected, num_values)
+
+    return release
 
 
 def remaining(z: float, count_std: float) -> float:

@@ -37,7 +37,7 @@ def race(turn: Turn, job: JobState, late: int) -> None:
     job.raced |= {late}
     # Any worker may take the late worker's waiting units.
     job.schedule.lose(late, ())
-    what = f"worker {late} is late with {len(units)} chunk(s); worker {idle[0]} does them too"
+    what = f"worker {late} is late with {job.facts.several(len(units))}; worker {idle[0]} does them too"
     turn.commands.append(events.Warn(what))
     assign(turn, idle[0], job, tuple(sorted(units)), hand_over=True, late_worker=late)
 

@@ -77,7 +77,7 @@ def _running(table: DispatchTable, worker: int) -> set[tuple[int, int]]:
 def retry_unfinished(turn: Turn, job: JobState, worker: int, again: Sequence[int]) -> None:
     """Run units again after memory ran out: the first once more, then those after it. The worker is alive, and has
     released its memory."""
-    what = f"worker {worker} ran out of device memory on {job.facts.named(f'chunk {again[0]}')}"
+    what = f"worker {worker} ran out of device memory on {job.facts.one(again[0])}"
     _count_failure(turn, job, "out_of_memory", {again[0]}, what)
     if job.ticket in turn.table.jobs:
         for unit in again:
@@ -96,7 +96,7 @@ def put_back(
     """Put back the units of a lost worker. The failure counts against the blamed units; if there are none, against
     all."""
     if units:
-        what = f"{how} with {job.facts.named(f'{len(units)} chunk(s)')}"
+        what = f"{how} with {job.facts.several(len(units))}"
         to_count = units & {unit for ticket, unit in blamed if ticket == job.ticket}
         _count_failure(turn, job, cause, to_count or units, what)
     release(job, worker, units)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 import ray
 
+from raysim.engine.job import Job, Outcome
 from raysim.engine.on_ray.cluster import sendable
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.cluster.data_on_nodes import SentDataset, SentRuns, receive_plan, send, send_plan
@@ -15,8 +16,12 @@ from raysim.engine.on_ray.executor.shell import OnRay
 from raysim.engine.plan.plan import Plan
 
 
-class SharedOnRay(OnRay):
-    """See `SharedExecutor`; `log_level`: of raysim's log on the workers.
+class SharedOnRay:
+    """See `SharedExecutor`: the executor of one run, whose workers hold the data of several.
+
+    Args:
+        placement: as for `OnRay`.
+        log_level: of raysim's log on the workers.
 
     Raises:
         ResourceError: Ray does not have what `placement` asks for.
@@ -25,12 +30,12 @@ class SharedOnRay(OnRay):
     def __init__(self, placement: Placement, log_level: int) -> None:
         self._datasets: dict[str, SentDataset] = {}
         self._log_level = log_level
-        super().__init__(self._runs(), placement)
+        self._on_ray = OnRay(self._runs(), placement)
 
     @property
     def workers(self) -> int:
         """See `SharedExecutor`. Workers that have yet to start count: how runs are divided must not depend on them."""
-        return len(self._table.workers)
+        return self._on_ray.workers
 
     def send(self, plan: Plan) -> Callable[[], Plan]:
         """See `SharedExecutor`; runs with the same data share one copy."""
@@ -38,8 +43,24 @@ class SharedOnRay(OnRay):
         data = plan.dataset.fingerprint
         if data not in self._datasets:
             self._datasets[data] = send(plan.dataset)
-            self._plan_ref = ray.put(self._runs())
+            self._on_ray.resend(self._runs())
         return partial(_received, ray.put(send_plan(plan, self._datasets[data])))
+
+    def submit(self, job: Job) -> int:
+        """See `Executor`."""
+        return self._on_ray.submit(job)
+
+    def first(self, tickets: Collection[int]) -> int:
+        """See `SharedExecutor`."""
+        return self._on_ray.first(tickets)
+
+    def result(self, ticket: int) -> Outcome:
+        """See `Executor`."""
+        return self._on_ray.result(ticket)
+
+    def close(self) -> None:
+        """See `Executor`."""
+        self._on_ray.close()
 
     def _runs(self) -> SentRuns:
         return SentRuns(tuple(self._datasets.values()), self._log_level)

@@ -125,7 +125,7 @@ class OnRay:
 
     def __init__(self, plan: Plan | SentRuns, placement: Placement, started_pools: StartedPools | None = None) -> None:
         started_pools = started_pools or start_pools(plan, placement)
-        self._plan_ref, self._started_pools, self._placement = started_pools.sent, list(started_pools.actors), placement
+        self._sent, self._started_pools, self._placement = started_pools.sent, list(started_pools.actors), placement
         self._growth = Growth(placement)
         self._table = DispatchTable((ray.get_runtime_context().get_node_id(),), time.monotonic())
         self._actors: dict[int, Any] = {}
@@ -140,6 +140,15 @@ class OnRay:
         self._wait = Wait(placement.wait_s, partial(room_for, placement))
         self._on(events.CapacityAdded(placement.workers))
         self.wait_for(1)
+
+    @property
+    def workers(self) -> int:
+        """Number of workers, of which some may have yet to start."""
+        return len(self._table.workers)
+
+    def resend(self, runs: SentRuns) -> None:
+        """Send workers that start from now on these runs' data; those that have started keep what they have."""
+        self._sent = ray.put(runs)
 
     def wait_for(self, workers: int) -> None:
         """Wait until so many workers have started."""
@@ -284,7 +293,7 @@ class OnRay:
                 new = (
                     self._started_pools.pop(0)
                     if self._started_pools
-                    else _actor(self._plan_ref, call.worker, self._placement)
+                    else _actor(self._sent, call.worker, self._placement)
                 )
                 self._actors[call.worker] = new
             return self._actors[call.worker].ready.remote()

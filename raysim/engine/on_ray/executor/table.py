@@ -12,9 +12,10 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from raysim.engine.failure import Cause
+from raysim.engine.job import UNITS, Kind
 from raysim.engine.on_ray.executor.schedule import Schedule
 
-WorkKind = tuple[str, int]
+WorkKind = tuple[Kind, int]
 """A job's kind, and the phase of the round or the run of a segment. The time of a unit of cost depends on both."""
 
 Key = tuple[int, int | None]
@@ -126,11 +127,18 @@ class Facts:
         """The kinds of work that its seconds measure: for a segment one per run, because runs may separate later."""
         return [(self.work[0], run) for run in self.runs] or [self.work]
 
-    def named(self, chunks: str) -> str:
-        """The job's chunks, or its segment, as messages name them."""
+    def one(self, unit: int) -> str:
+        """A unit as messages name it."""
+        return self._named(f"{UNITS[self.work[0]]} {unit}")
+
+    def several(self, num: int) -> str:
+        """So many units as messages name them."""
+        return self._named(f"{num} {UNITS[self.work[0]]}(s)")
+
+    def _named(self, units: str) -> str:
         if self.runs:
             return f"a segment of {len(self.runs)} run(s) from round {self.round}"
-        return f"{chunks} of round {self.round}"
+        return f"{units} of round {self.round}"
 
 
 @dataclass

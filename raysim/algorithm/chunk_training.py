@@ -1,0 +1,66 @@
+"""Trains the clients of a chunk, each by the configuration that it has drawn, where there are several (FedEx)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from raysim.algorithm.client_state import LocalStates
+from raysim.algorithm.configured import Configured
+from raysim.algorithm.outgoing import Outgoing, just_trained
+from raysim.algorithm.personal import Personal
+from raysim.algorithm.phase import Broadcast, LocalContext
+from raysim.client import local_training
+from raysim.client.corrections.correction import Correction
+from raysim.client.local_training import Trained, with_windows
+from raysim.client.state_vectors import StateVectors
+from raysim.cohort.chunks import Chunk
+from raysim.data.on_device import Examples
+from raysim.models.layout import Layout
+
+
+@dataclass(frozen=True)
+class ChunkTraining:
+    """Local training of a run; `configs`: one without FedEx."""
+
+    configs: Sequence[Configured]
+    correction: Correction
+    vectors: StateVectors
+    layout: Layout
+    personal: Personal | None
+
+    def train(self, context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> Iterator[Outgoing]:
+        """Yield the chunk's clients, those that were trained together at a time."""
+        for its, own_context, own_sent, clients in self._parts(context, sent, chunk):
+            states = LocalStates(self.correction, self.vectors, self.layout, own_context, own_sent, chunk)
+            for trained in self._trained(its, states, examples, clients):
+                yield just_trained(its, states, examples, trained)
+
+    def _parts(
+        self, context: LocalContext, sent: Broadcast, chunk: Chunk
+    ) -> Iterator[tuple[Configured, LocalContext, Broadcast, Chunk]]:
+        """Yield each configuration of the chunk's clients, with its trainer, its learning rate, and the clients."""
+        if context.trainer_of is None:
+            yield self.configs[0], context, sent, chunk
+            return
+        for j in sorted({sent.configs[position] for position in chunk}):
+            its = self.configs[j]
+            clients = tuple(position for position in chunk if sent.configs[position] == j)
+            lr = its.client.lr_at(sent.round)
+            yield its, context._replace(train=context.trainer_of(j)), replace(sent, lr=lr), clients
+
+    def _trained(self, its: Configured, states: LocalStates, examples: Examples, chunk: Chunk) -> Iterable[Trained]:
+        context, sent, half = states.context, states.sent, self.correction.client
+        if context.trained is not None:
+            return [context.trained]
+        clients = its.members.of(examples, sent, chunk)
+        if half.bend is not None or half.point is not None:
+            clients = [replace(member, sent=sent.beside) for member in clients]
+        if half.windows is not None:
+            work = its.client.work_at(sent.round)
+            clients = [with_windows(half.windows, work, sent.round, member) for member in clients]
+        if self.personal is not None:
+            return self.personal.train(states, examples, clients)
+        prepared = states.prepared if states.prepares else None
+        start = None if half.start is None else half.start(sent.beside)
+        return local_training.train(context.train, sent.weights, clients, sent.lr, self.layout, prepared, start)

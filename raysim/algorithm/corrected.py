@@ -1,0 +1,141 @@
+"""Adds a correction to an algorithm: its vectors beside the model, the server's half, a phase of full gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from raysim.algorithm import gradient_phase
+from raysim.algorithm.algorithm import Algorithm
+from raysim.algorithm.outgoing import Outgoing
+from raysim.algorithm.participants import Participants
+from raysim.algorithm.phase import Broadcast, Phase
+from raysim.client.corrections import make as corrections
+from raysim.client.corrections.correction import ServerStepped
+from raysim.client.section import ClientSection
+from raysim.cohort.sampler import State
+from raysim.config.user_call import called
+from raysim.models.layout import Layout
+from raysim.models.model import Weights
+from raysim.server.accumulator import Accumulator
+from raysim.server.section import ServerSection
+from raysim.server.state import ServerState, Tensors
+from raysim.server.step import Metrics, Server, Settle
+from raysim.server.sums import Sums
+
+
+def corrected(
+    one: Algorithm,
+    client: ClientSection,
+    server: ServerSection,
+    server_side: Server,
+    participants: Participants,
+    layout: Layout,
+) -> Algorithm:
+    """Return the algorithm with the correction of `client`, which has one.
+
+    Args:
+        one: the algorithm; its last phase is training, and what trains there corrects.
+        client, server: their sections of the experiment.
+        server_side: the functions of `server`.
+        participants: the clients.
+        layout: of the parameters.
+    """
+    assert client.correcting is not None
+    correction, title = corrections.make(client.correcting), corrections.CORRECTIONS.title(client.correcting)
+    half, down = correction.server, correction.sent.down
+    *before_training, training = one.phases
+
+    def init(weights: Weights, sampler: State) -> ServerState:
+        return replace(one.init(weights, sampler), correction=half.init(weights.params))
+
+    def origin(state: ServerState) -> Tensor:
+        """Return the vector that clients start at."""
+        return one.received(state) if half.origin is None else state.correction[half.origin]
+
+    def from_origin(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
+        return replace(sent, weights=replace(sent.weights, params=origin(state)))
+
+    def with_vectors(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
+        mean = mean_gradient(state, sums)
+        return replace(
+            sent, beside=called(f"{title}: Sent.down, in round {state.round},", down, state.correction, mean)
+        )
+
+    def mean_gradient(state: ServerState, earlier: Sequence[Sums]) -> Tensor | None:
+        # A round without clients has one phase.
+        there = correction.sent.full_gradients and len(earlier) > len(before_training)
+        return gradient_phase.mean(earlier[-1] if there else None, state.weights.params)
+
+    def settling(gradient: Tensor | None) -> Settle | None:
+        if half.settle is None:
+            return None
+        settle = half.settle
+
+        def settled(before: ServerState, made: Sums, params: Tensor, g: Tensor) -> tuple[Tensor, Tensors]:
+            stepped = ServerStepped(
+                state=before.correction,
+                params=params,
+                g=g,
+                clients=made.clients,
+                population=participants.population,
+                lr=client.lr_at(before.round),
+                tau=made.steps / made.clients,
+                changes=made.changes,
+                gradient=gradient,
+                layout=layout,
+                weighted_tau=made.weighted_steps / made.weight,
+                server_lr=server.lr_at(participants.cohort_size(before.round), before.round),
+            )
+            after = called(f"{title}: ServerHalf.settle, in round {before.round},", settle, stepped)
+            return after.params, after.state
+
+        return settled
+
+    def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+        *earlier, last = sums
+        before = replace(state, weights=replace(state.weights, params=origin(state)))
+        settle, seen = settling(mean_gradient(state, earlier)), sum(made.seen for made in earlier)
+        after, metrics = server_side.step(before, last, aggregate, settle, seen)
+        return (replace(after, weights=state.weights) if after.weights is before.weights else after), metrics
+
+    def average(state: ServerState) -> Weights | None:
+        return None if half.average is None else replace(state.weights, params=state.correction[half.average])
+
+    plain = training if half.origin is None else training.sending(from_origin)
+    phases = [*before_training, plain.sending(with_vectors)]
+    if correction.sent.full_gradients:
+        gradients = gradient_phase.make(server, layout, one.members)
+        phases.insert(-1, Phase(plain.broadcast, gradients, "gradients"))
+    zeros = torch.zeros(layout.size)
+    num_down = sum(vector.numel() == layout.size for vector in down(half.init(zeros), zeros).values())
+    num_up = correction.sent.sums_changes + correction.sent.full_gradients
+    traffic = one.traffic._replace(down=one.traffic.down + num_down, up=one.traffic.up + num_up)
+    return one._replace(init=init, phases=tuple(phases), step=step, average=average, traffic=traffic, received=origin)
+
+
+def described(one: Algorithm, figures: Callable[[Tensor, Layout], Mapping[str, float]], layout: Layout) -> Algorithm:
+    """Return the algorithm with a correction's figures of the model after each round."""
+
+    def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+        after, metrics = one.step(state, sums, aggregate)
+        return after, {**metrics, **figures(after.weights.params, layout)}
+
+    return one._replace(step=step)
+
+
+def corrected_updates(outgoing: Outgoing) -> Outgoing:
+    """Stage: the updates that the correction sends, and the next states of its clients."""
+    trained = outgoing.states.with_uploads(outgoing.computed)
+    of_correction, changes = outgoing.states.after(outgoing.computed)
+    return outgoing._replace(trained=trained, of_correction=of_correction, changes=changes)
+
+
+def with_changes(sums: Accumulator, outgoing: Outgoing) -> None:
+    """Add the changes of the states of clients that are not rejected."""
+    for change, contribution in zip(outgoing.changes, outgoing.contributions, strict=True):
+        if change is not None and contribution is not None:
+            sums.change(change)

@@ -1,0 +1,54 @@
+"""Adds FedEx to an algorithm: each client draws a configuration, and the server's step moves their shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from raysim.algorithm.algorithm import Algorithm
+from raysim.algorithm.outgoing import Outgoing
+from raysim.algorithm.phase import Broadcast, LocalContext, OwnError
+from raysim.client.local_training import Trained
+from raysim.cohort.sampler import State
+from raysim.models.model import Weights
+from raysim.server import fedex
+from raysim.server.accumulator import Accumulator
+from raysim.server.state import ServerState
+from raysim.server.step import Metrics
+from raysim.server.sums import Sums
+
+
+def drawing(one: Algorithm, num: int, seed: int) -> Algorithm:
+    """Return the algorithm whose clients draw one of `num` configurations; `seed` addresses the draws."""
+
+    def init(weights: Weights, sampler: State) -> ServerState:
+        return replace(one.init(weights, sampler), fedex=fedex.init(num))
+
+    def drawn(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
+        configs = fedex.drawn(state.fedex, seed, state.round, positions).tolist()
+        return replace(sent, configs=dict(zip(positions, configs, strict=True)))
+
+    def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+        after, metrics = one.step(state, sums, aggregate)
+        shares, figures = fedex.step(state.fedex, state.round, sums[-1].scored)
+        return replace(after, fedex=shares), metrics | figures
+
+    return one._replace(init=init, phases=tuple(phase.sending(drawn) for phase in one.phases), step=step)
+
+
+def scored(sums: Accumulator, outgoing: Outgoing) -> None:
+    """Add the errors of the clients' trained models, if they are asked for."""
+    for row, client in enumerate(outgoing.trained.clients):
+        if (error := own_error(outgoing.states.context, outgoing.sent, outgoing.computed, row)) is not None:
+            sums.score(outgoing.training.number, *error, outgoing.sent.repeats.get(client.position, 1))
+
+
+def own_error(context: LocalContext, sent: Broadcast, trained: Trained, row: int) -> OwnError | None:
+    """Return the error of one of the clients' trained models; None if it is not asked for, or has no examples."""
+    if context.own_error is None or sent.measures:
+        return None
+    made, x = trained.updates, sent.weights.params
+    weights = Weights(x + made.delta[row], made.buffers[row], made.counters[row])
+    return context.own_error(weights, trained.clients[row].position)

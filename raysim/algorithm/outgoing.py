@@ -1,0 +1,54 @@
+"""Defines outgoing clients: those of a chunk that were trained together, on their way from training to the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from raysim.algorithm.client_state import LocalStates
+from raysim.algorithm.configured import Configured
+from raysim.algorithm.phase import Broadcast
+from raysim.algorithm.uploads import Upload
+from raysim.client.local_training import Trained
+from raysim.data.on_device import Examples
+from raysim.server.accumulator import Compressed, Contribution
+
+
+class Outgoing(NamedTuple):
+    """Clients that were trained together; stages replace what they change. Sequences have an entry for each client.
+
+    training: the local training that they had. states: reads and writes their states. padding, id_of: of the data, see
+    `contribution_rule`. computed: their updates as trained. trained: their updates as they are sent. changes: of their
+    states, if these are summed. compressed: what is sent in place of the updates. messages: encoded updates; empty
+    without. of_correction, of_transforms, rests: what the clients' states become; see `LocalStates.write`.
+    """
+
+    training: Configured
+    states: LocalStates
+    padding: int | None
+    id_of: Callable[[int], str]
+    computed: Trained
+    trained: Trained
+    changes: Sequence[Tensor | None]
+    of_correction: Sequence[Tensor | None]
+    of_transforms: Sequence[Sequence[Tensor]]
+    rests: Sequence[Tensor | None]
+    uploads: Sequence[Upload] = ()
+    contributions: Sequence[Contribution | None] = ()
+    compressed: Compressed | None = None
+    messages: Sequence[Tensor | None] = ()
+
+    @property
+    def sent(self) -> Broadcast:
+        """The broadcast, with the learning rate of these clients."""
+        return self.states.sent
+
+
+def just_trained(training: Configured, states: LocalStates, examples: Examples, computed: Trained) -> Outgoing:
+    """Return trained clients before any stage."""
+    nothing = (None,) * len(computed.clients)
+    padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
+    none_kept: Sequence[Sequence[Tensor]] = ((),) * len(computed.clients)
+    return Outgoing(training, states, padding, id_of, computed, computed, nothing, nothing, none_kept, nothing)

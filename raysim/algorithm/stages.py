@@ -1,0 +1,73 @@
+"""Makes the stages between local training and the sums that FedAvg itself does not have: functions of `Outgoing`.
+
+A stage replaces what it changes of the outgoing clients (outgoing.py). Only `written` has an effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raysim.algorithm import encodings
+from raysim.algorithm.compressing import Compress
+from raysim.algorithm.outgoing import Outgoing
+from raysim.algorithm.transforming import Transforming, transformed
+from raysim.algorithm.uploads import Attack, attacked
+from raysim.models.layout import Layout
+from raysim.server.accumulator import Accumulator
+from raysim.server.encoding import Encoding
+
+Stage = Callable[[Outgoing], Outgoing]
+
+
+def transforming(how: Transforming) -> Stage:
+    """Return the stage of transforms: the updates that they make, and what clients keep for them."""
+
+    def stage(outgoing: Outgoing) -> Outgoing:
+        read = outgoing.states.read_of_transforms
+        trained, kept = transformed(how, outgoing.sent, outgoing.trained, read, outgoing.id_of)
+        return outgoing._replace(trained=trained, of_transforms=kept)
+
+    return stage
+
+
+def attacking(attack: Attack, layout: Layout) -> Stage:
+    """Return the stage in which adversaries replace their updates."""
+
+    def stage(outgoing: Outgoing) -> Outgoing:
+        trained, uploads = attacked(attack, layout, outgoing.sent.round, outgoing.trained, list(outgoing.uploads))
+        return outgoing._replace(trained=trained, uploads=uploads)
+
+    return stage
+
+
+def compressing(compress: Compress) -> Stage:
+    """Return the stage of compression: what is sent in place of the updates, and what clients keep of the rest."""
+
+    def stage(outgoing: Outgoing) -> Outgoing:
+        compressed, rests = compress(outgoing.sent, outgoing.trained, outgoing.contributions, outgoing.states.read_rest)
+        return outgoing._replace(compressed=compressed, rests=rests)
+
+    return stage
+
+
+def written(outgoing: Outgoing) -> Outgoing:
+    """Stage: write the clients' states."""
+    outgoing.states.write(outgoing.computed, outgoing.of_correction, outgoing.of_transforms, outgoing.rests)
+    return outgoing
+
+
+def encoding(by: Encoding, layout: Layout) -> Stage:
+    """Return the stage in which clients encode what they send."""
+
+    def stage(outgoing: Outgoing) -> Outgoing:
+        messages, decoded = encodings.encoded(by, layout, outgoing.sent, outgoing.uploads, outgoing.contributions)
+        return outgoing._replace(messages=messages, compressed=decoded)
+
+    return stage
+
+
+def with_messages(sums: Accumulator, outgoing: Outgoing) -> None:
+    """Add the clients' messages; of one that is rejected, what it sends all the same."""
+    for message, contribution in zip(outgoing.messages, outgoing.contributions, strict=True):
+        if message is not None:
+            sums.send(message, None if contribution is None else contribution.count)
