@@ -87,8 +87,8 @@ class Study:
     trials.parquet and the pictures. regret: of choices by few validation clients, the last by as many as there are, if
     the objective is a sum over clients. smaller: what smaller budgets would have chosen. front: the
     numbers of the trials that no other one beats in the objective and in the second one. cost: the second objective,
-    which is bytes if the study has none. table: of a study on a table. A notebook shows the best configurations and the
-    pictures.
+    which is bytes if the study has none. table: of a study on a table. `print` and a notebook show the closing table of
+    `raysim tune`, a notebook also the pictures.
     """
 
     name: str
@@ -111,12 +111,17 @@ class Study:
         value = one.missed or with_error(self.objective, one.value, one.error)
         return f"{settings(one.values)}: {self.objective.label} {value} (trial {one.number})"
 
+    def __str__(self) -> str:
+        from raysim.report.closing import text
+        from tuning.closing import lines
+
+        return text(lines(self))
+
     def _repr_html_(self) -> str:
         from raysim.report import notebook
+        from tuning.closing import lines
 
-        best = [("best", self.best), ("second best", self.second)]
-        lines = [(label, self.described(one)) for label, one in best if one is not None]
-        return notebook.html_of_folder([("study", self.name), *lines, ("folder", str(self.path))], self.path)
+        return notebook.html_of_folder(lines(self), self.path)
 
 
 def ranked(

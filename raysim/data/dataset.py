@@ -49,6 +49,8 @@ class FederatedDataset:
             clients held out by the original's fingerprint, share and seed.
         optimum: returns the linear model without bias whose squared error over the training examples is least; None:
             it is not known.
+
+    Its text, which a notebook shows, is that of `raysim data prepare`.
     """
 
     train: Split
@@ -63,6 +65,11 @@ class FederatedDataset:
     def __post_init__(self) -> None:
         if self.train is None:
             raise DataError("a dataset must have training clients, but train is None")
+
+    def __repr__(self) -> str:
+        from raysim.data.describe import summary
+
+        return f"FederatedDataset\n{summary(self)}"
 
     @property
     def splits(self) -> dict[str, Split]:

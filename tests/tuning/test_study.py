@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -181,12 +183,19 @@ def test_a_study_can_have_more_trials_than_before(study: Callable[..., tuning.St
     assert whole.trials.slice(0, 1)["value"] == first.trials["value"]
 
 
-def test_a_notebook_shows_the_best_and_the_pictures(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+def test_a_notebook_and_print_show_what_the_command_closes_with(
+    study: Callable[..., tuning.Study], tmp_path: Path
+) -> None:
     found = study()
     (tmp_path / "study" / "curves.png").write_bytes(b"png")
+    closing = [(label, text) for label, text in tuning.lines(found) if label != "picture"]
+    assert {"test, best", "how sure"} <= {label for label, _ in closing}
     shown = found._repr_html_()
-    assert f"client.optimizer.lr = {found.best.values['client.optimizer.lr']:g}" in shown
+    cells = re.findall(r"<th [^>]*>(.*?)</th><td [^>]*>(.*?)</td>", shown)
+    assert [(label, html.unescape(text)) for label, text in cells] == closing
     assert shown.count('src="data:image/png;base64,cG5n"') == 1
+    printed = [re.split(r"  +", line, maxsplit=1) for line in str(found).splitlines()]
+    assert printed == [list(line) for line in tuning.lines(found)]
     assert "pyarrow" not in repr(found)
 
 
