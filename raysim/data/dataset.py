@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from raysim.config import messages
 from raysim.data.array_split import ArraySplit
 from raysim.data.arrow_split import ArrowSplit
 from raysim.data.copies import described, fetch_copy
@@ -31,6 +33,9 @@ __all__ = ["FederatedDataset", "Field", "Split"]
 
 LARGEST_LABEL = 2**24
 """Each label has an output of the model, so a larger one is an id or a number that was not meant as a label."""
+
+MEANT = MappingProxyType({"val": "validation", "valid": "validation", "dev": "validation"})
+"""Words that people use for a split."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +85,11 @@ class FederatedDataset:
     def split(self, name: str) -> Split:
         """Return the split of that name; DataError with the existing names if there is none."""
         if name not in self.splits:
-            way = "; data.holdout, or dataset.hold_out(share), makes one" if name == "validation" else ""
+            way = messages.nearest(
+                name, list(self.splits), {word: MEANT[word] for word in MEANT if self.validation is not None}
+            )
+            if self.validation is None and name in ("validation", *MEANT):
+                way = "; data.holdout, or dataset.hold_out(share), makes the split 'validation'"
             raise DataError(f"no split {name!r} in this dataset; it has: {', '.join(self.splits)}{way}")
         return self.splits[name]
 

@@ -376,7 +376,9 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
         raise ExperimentError(
             f"There is no experiment file {path}; `raysim configs` has those of the papers."
         ) from None
-    except (toml.TomlError, UnicodeDecodeError) as error:
+    except toml.TomlError as error:
+        raise ExperimentError(f"{path} is not valid TOML: {error}") from None
+    except UnicodeDecodeError as error:
         raise ExperimentError(f"{path} is not valid TOML: {why(error)}") from None
     except OSError as error:
         raise ExperimentError(f"{shown(str(path))} cannot be read: {error.strerror}.") from None

@@ -136,6 +136,11 @@ def test_absent_and_empty_splits_do_not_exist() -> None:
     assert data.test is None
     with pytest.raises(DataError, match="no split 'test' in this dataset; it has: train, validation"):
         data.split("test")
+    for word in ("val", "dev", "validatoin"):
+        with pytest.raises(DataError, match=r"\(did you mean 'validation'\?\)$"):
+            data.split(word)
+    with pytest.raises(DataError, match=r"it has: train; data.holdout, or .*, makes the split 'validation'$"):
+        FederatedDataset.from_clients({"a": (X, Y)}).split("val")
 
 
 def test_nan_is_a_value_like_any_other() -> None:

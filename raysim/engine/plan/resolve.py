@@ -46,7 +46,7 @@ from raysim.engine.plan import (
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.label_similarity import pooled_labels
 from raysim.engine.plan.plan import Plan, evaluated_splits
-from raysim.errors import ExperimentError
+from raysim.errors import DataError, ExperimentError
 from raysim.evaluation import own_examples
 from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
@@ -138,7 +138,10 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     _check_equal_work(plan)
     everyone.check(plan)
     for split in evaluated_splits(plan):
-        dataset.split(split)
+        try:
+            dataset.split(split)
+        except DataError as error:
+            raise DataError(f"evaluation.split: {error}") from None
     for which, split in own_models.splits(experiment).items():
         own_models.units(plan, which, split)
     if experiment.fedex is not None:
