@@ -16,7 +16,7 @@ from raysim.data.array_split import ArraySplit
 from raysim.data.arrow_split import ArrowSplit
 from raysim.data.copies import described, fetch_copy
 from raysim.data.dealt import dealt
-from raysim.data.field import Field
+from raysim.data.field import OF_TABLES, TABLES, Field
 from raysim.data.fingerprint import SPLITS, SplitDigest, address_digest, fingerprint
 from raysim.data.gather import Clients, gather
 from raysim.data.given import is_number
@@ -197,6 +197,9 @@ class FederatedDataset:
             raise DataError(f"a dataset is opened by its folder's path or URI, but got {path!r}")
         uri = uri_of(path)
         folder = Path(path).resolve() if uri is None else _copy_of(Remote(uri))
+        if folder.is_file():
+            hint = f": {OF_TABLES}, and raysim.dataset_of(experiment) opens it" if folder.suffix in TABLES else ""
+            raise DataError(f"{path} is a file, and a dataset is the folder that DatasetWriter wrote{hint}")
         manifest = read_manifest(folder)
         opened = {name: ArrowSplit(folder, name, manifest) for name in SPLITS if name in manifest.splits}
         return cls(

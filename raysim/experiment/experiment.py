@@ -21,6 +21,7 @@ from raysim.config.part import Packaged
 from raysim.config.plain import plain, shown
 from raysim.config.section import Section
 from raysim.config.values import RUN_NAME, Count, Name, Seed
+from raysim.data.field import OF_TABLES, TABLES
 from raysim.data.section import FORMS, AnyData, Data, paths
 from raysim.errors import ExperimentError
 from raysim.experiment import compatibility, fedex, metric_columns
@@ -365,6 +366,8 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
     Raises:
         ExperimentError: the file or a change cannot be read, or the result is not a valid experiment.
     """
+    if str(path).endswith(TABLES):
+        raise ExperimentError(f"{path} is a table of data, not an experiment: {OF_TABLES}.")
     try:
         # A pipe is welcome: the shell's <(...) is one.
         with open(path, "rb") as file:
