@@ -92,6 +92,19 @@ def test_json_gives_the_experiment_back() -> None:
             {"data": {"name": "digits", "clients": 2, "partition": "dirichelt"}},
             r"\(data.partition.name is one of iid, .* \(did you mean 'dirichlet'\?\)\)$",
         ),
+        # A constant of a script's part, within a table or a list.
+        (
+            {"server": {"optimizer": {"name": "own", "constants": {"mu": [1]}}}},
+            r"^server.optimizer.constants.mu must be true or false or an integer or .*, but got \[1\]$",
+        ),
+        (
+            {"client": {"transform": {"name": "own", "constants": {"noise": [1], "k": 1}}}},
+            r"^client.transform\[0\].constants.noise must be true or false or an integer or .*, but got \[1\]$",
+        ),
+        (
+            {"client": {"transform": {"name": "own", "labl": "a"}}},
+            r"^unknown key 'client.transform\[0\].labl': .* takes name, label, constants \(did you mean 'label'\?\)$",
+        ),
         # A table in the place of a value.
         ({"rounds": {"count": 3}}, r"^rounds must be an integer, but got {'count': 3} \(rounds = 3 needs no table\)$"),
         ({"rounds": {"count": "3"}}, r"^rounds must be an integer, but got {'count': '3'}$"),
@@ -274,3 +287,28 @@ def test_a_key_that_stands_further_below_is_named_with_its_place(given: dict[str
     with pytest.raises(raysim.ExperimentError, match="unknown key") as caught:
         raysim.Experiment.model_validate({"cohort": {"size": 2}, **given})
     assert str(caught.value).endswith(f"(there is {there})") is (there is not None)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "said"),
+    [
+        (
+            lambda exp: raysim.load({"rounds": 3}),
+            raysim.ExperimentError,
+            r"path must be .*: Experiment.model_val",
+        ),
+        (lambda exp: raysim.load(exp), raysim.ExperimentError, "path must be that of a TOML file, but got "),
+        (lambda exp: raysim.load("a.toml", rounds=3), TypeError, r"^load\(\) .*'rounds': .* such as \{\"rounds\": 5\}"),
+        (
+            lambda exp: exp.changed(name="a"),
+            TypeError,
+            r"^changed\(\) .*: changed\(set\) takes a mapping",
+        ),
+        (lambda exp: exp.changed(), TypeError, r"^changed\(\) missing .*'set': changed\(set\) takes a mapping"),
+        (lambda exp: exp.changed(5), raysim.ExperimentError, "set must be a mapping of dotted keys, .*, but got 5"),
+        (lambda exp: exp.changed([5]), raysim.ExperimentError, "A change has the form key.key=value, but got 5"),
+    ],
+)
+def test_what_load_and_changed_take_is_said(call: Any, kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        call(raysim.Experiment.model_validate(MINIMAL))

@@ -247,8 +247,13 @@ def _resolve(
             annotation = tagged[0]
             section = tagged[0]
             continue
+        if (values := _inner(annotation, dict)) is not None:
+            path.append(str(element))
+            annotation, section = values, None
+            continue
         if isinstance(element, int):
             path[-1:] = [f"{''.join(path[-1:])}[{element}]"]
+            annotation = _inner(annotation, tuple)
             continue
         record = members[0] if members else None
         keys = _keys(record) if record else {}
@@ -272,6 +277,16 @@ def _records(annotation: Any) -> list[type[BaseModel]]:
     if get_origin(annotation) in (Union, types.UnionType, typing.Annotated):
         return [record for part in get_args(annotation) for record in _records(part)]
     return []
+
+
+def _inner(annotation: Any, kind: type) -> Any:
+    """Return the annotation of what is in a list (tuple) or a table (dict) of any length; None if it allows none."""
+    if get_origin(annotation) is kind:
+        return get_args(annotation)[1 if kind is dict else 0]
+    if get_origin(annotation) in (Union, types.UnionType, typing.Annotated):
+        found = (_inner(part, kind) for part in get_args(annotation))
+        return next((each for each in found if each is not None), None)
+    return None
 
 
 def _tag(record: type[BaseModel]) -> object:

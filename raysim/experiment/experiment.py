@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -16,6 +17,7 @@ from raysim.client.section import ClientSection, FineTuning
 from raysim.client.trainers.choose import Precision, TrainerName
 from raysim.cohort.section import CohortSection
 from raysim.config import kinds, messages, overrides, toml
+from raysim.config.advised import advised
 from raysim.config.own import OwnMetric
 from raysim.config.part import Packaged
 from raysim.config.plain import plain, shown
@@ -311,6 +313,7 @@ class Experiment(Section):
         """The default folder of a run."""
         return Path("runs") / self.name
 
+    @advised(f"changed(set) takes {overrides.TAKEN['set']}")
     def changed(self, set: Iterable[str] | Mapping[str, Any]) -> Experiment:
         """Return a validated copy, with changes as in `load`, or with values by dotted keys."""
         return Experiment.model_validate(overrides.apply(self.said(), set, ()))
@@ -354,6 +357,7 @@ class Experiment(Section):
         return record
 
 
+@advised(f"load(path, set, unset) takes as set {overrides.TAKEN['set']}")
 def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -> Experiment:
     """Read an experiment from a TOML file, with changes.
 
@@ -366,6 +370,10 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
     Raises:
         ExperimentError: the file or a change cannot be read, or the result is not a valid experiment.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ExperimentError(
+            f"path must be that of a TOML file, but got {shown(path)}: Experiment.model_validate(mapping) takes tables."
+        )
     if str(path).endswith(TABLES):
         raise ExperimentError(f"{path} is a table of data, not an experiment: {OF_TABLES}.")
     try:
