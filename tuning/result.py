@@ -13,6 +13,7 @@ import pyarrow as pa
 from optuna.trial import FrozenTrial
 
 from raysim.run_folder.tables import column
+from tuning.budget import bought
 from tuning.conclude import results
 from tuning.dimension import Listed
 from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED
@@ -204,10 +205,11 @@ def smaller(trials: Sequence[FrozenTrial], space: Space, objective: Objective, u
     total = spent(trials).get(unit, 0.0)
     found = []
     for share in (0.25, 0.5) if total else ():
-        chosen = [trial for used, trial in incumbents(trials, objective, unit) if used <= share * total]
+        amount = bought(unit, share * total)
+        chosen = [trial for used, trial in incumbents(trials, objective, unit) if used <= amount]
         if chosen:
             last = chosen[-1]
-            found.append(SmallerBudget(unit, share * total, last.number, space.values(last.params), _value(last)))
+            found.append(SmallerBudget(unit, amount, last.number, space.values(last.params), _value(last)))
     return tuple(found)
 
 

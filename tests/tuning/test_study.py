@@ -80,6 +80,20 @@ def test_the_runs_know_what_is_to_come_before_it_begins(
     assert told == [4, 4, 8, 4, 0]
 
 
+def test_a_budget_that_is_used_up_is_said(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = {"sampler": {"name": "random"}, "concurrent": 1, "final": 0}
+    first = tuning.tune(tuned(**keys, budget={"rounds": 8}), dataset=small, path=tmp_path)
+    assert not caplog.records
+    again = tuning.tune(tuned(**keys, budget={"rounds": 5}), dataset=small, path=tmp_path)
+    used = int(first.spent["rounds"])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the study has used {used} rounds already, and tuning.budget.rounds = 5: no further trial begins"
+    ]
+    assert again.spent == first.spent
+
+
 def test_trials_of_one_budget_of_client_updates(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
     """Cohorts of 2 take four rounds of them, cohorts of 4 two: each is evaluated where its budget is used up."""
     keys = {"space": {"cohort.size": {"grid": [2, 4]}}, "final": 1}

@@ -23,7 +23,7 @@ Maker = Callable[[Own], ServerOptimizer]
 
 
 def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> None:
-    """Take a step with a gradient of zeros, before the first round.
+    """Take a step with a gradient of zeros, before the first round. Writes are looked for in this step only.
 
     Raises:
         ExperimentError: it raised, or wrote to what it was given, or the model or a vector of the state is not what it
