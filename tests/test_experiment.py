@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,11 @@ def test_json_gives_the_experiment_back() -> None:
         ),
         ({"server": {"optimizer": {"name": "sgdd"}}}, "server.optimizer.name must be one of sgd, .*, but got 'sgdd'"),
         ({"model": {"name": "mpl"}}, r"model.name must be one of .*but got 'mpl' \(did you mean 'mlp'\?\)"),
-        ({"model": {"hidden": [3]}}, "model must say by its name which choice it is"),
+        ({"model": {"hidden": [3]}}, r"^model.name must be given: one of linear, mlp, [\w, ]+$"),
+        (
+            {"data": {"source": "digits", "clients": 2}},
+            r"^data.name must be given: one of digits, .*\(did you mean data.name in place of data.source\?\)$",
+        ),
         ({"rounds": "many"}, "rounds must be an integer, but got 'many'"),
         ({"rounds": 0}, "rounds must be greater than or equal to 1, but got 0"),
         ({"name": "my run"}, "^name must be letters, digits, .* beginning with a letter or a digit, but got 'my run'$"),
@@ -67,6 +72,42 @@ def test_json_gives_the_experiment_back() -> None:
             {"server": {"lr_schedule": "cosine"}},
             r"^server.lr_schedule must be a table, but got 'cosine' \(server.lr_schedule.name = 'cosine' chooses it\)$",
         ),
+        # A value in the place of a table: the key that was meant, if it is clear, and those that there are.
+        (
+            {"cohort": 10},
+            r"^cohort must be a table, but got 10 \(did you mean cohort.size = 10\? \[cohort\] takes size, ",
+        ),
+        (
+            {"stop": {"target": 0.9}},
+            r"\(did you mean stop.target.value = 0.9\? \[stop.target\] takes metric, .*, and needs metric\)$",
+        ),
+        ({"evaluation": "val"}, r'\(did you mean evaluation.split = "val"\? \[evaluation\] takes every, '),
+        (
+            {"server": {"optimizer": 0.1}},
+            r"\(did you mean server.optimizer.lr = 0.1\? \[server.optimizer\] takes lr\)",
+        ),
+        ({"client": 5}, r"^client must be a table, but got 5 \(\[client\] takes optimizer, "),
+        ({"client": {"correction": 0.1}}, r"\(client.correction.name is one of prox, scaffold, "),
+        (
+            {"data": {"name": "digits", "clients": 2, "partition": "dirichelt"}},
+            r"\(data.partition.name is one of iid, .* \(did you mean 'dirichlet'\?\)\)$",
+        ),
+        # A constant of a script's part, within a table or a list.
+        (
+            {"server": {"optimizer": {"name": "own", "constants": {"mu": [1]}}}},
+            r"^server.optimizer.constants.mu must be true or false or an integer or .*, but got \[1\]$",
+        ),
+        (
+            {"client": {"transform": {"name": "own", "constants": {"noise": [1], "k": 1}}}},
+            r"^client.transform\[0\].constants.noise must be true or false or an integer or .*, but got \[1\]$",
+        ),
+        (
+            {"client": {"transform": {"name": "own", "labl": "a"}}},
+            r"^unknown key 'client.transform\[0\].labl': .* takes name, label, constants \(did you mean 'label'\?\)$",
+        ),
+        # A table in the place of a value.
+        ({"rounds": {"count": 3}}, r"^rounds must be an integer, but got {'count': 3} \(rounds = 3 needs no table\)$"),
+        ({"rounds": {"count": "3"}}, r"^rounds must be an integer, but got {'count': '3'}$"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_is_allowed(wrong: dict[str, Any], message: str) -> None:
@@ -156,6 +197,52 @@ def test_a_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
         raysim.load(tmp_path / "bad.toml")
 
 
+@pytest.mark.parametrize(
+    ("line", "remedy", "mark"),
+    [
+        ('optimizer = { name = "sgd" lr = 0.1 }', r"has commas between its entries", "lr = 0.1 }"),
+        ("vary = [1 2]", r"a list has commas between its values and ends with \]", "2]"),
+        ("optimizer = { name = adam, lr = 0.1 }", r'texts are quoted: name = "adam"$', "adam,"),
+        ('root = ["a", b]', r'texts are quoted: "b"$', "b]"),
+        ("root = C:\\data", r"texts are quoted: root = 'C:\\data'$", "C:"),
+        ('root = "C:\\data"', r"single quotation marks: 'C:\\data'$", "ata"),
+        ("weight = True", r"small letters: weight = true$", "True"),
+        ("lr = -.5", r"a digit before its point: lr = -0.5$", "-.5"),
+        ("lr =", r"a value is missing here$", ""),
+        ("lr = none # yet", r"texts are quoted: lr = \"none\"$", "none"),
+        ("lr = None", r"a key without a value is left out$", "None"),
+        ("batch size = 3", r"a key has no blanks$", "size"),
+        ("[client", r"a table's heading has brackets", ""),
+        ("lr = 0.1 0.2", r"a line of their own", "0.2"),
+        ('name = "a', r"ends with its quotation mark", ""),
+        ("seed = 5", r"this key is there twice$", ""),
+        ("lr = = 3", r"\)$", "= 3"),
+    ],
+)
+def test_what_is_no_toml_is_shown_with_a_remedy(line: str, remedy: str, mark: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(f"seed = 1\n{line}\n", encoding="utf-8")
+    with pytest.raises(raysim.ExperimentError) as raised:
+        raysim.load(file)
+    said, shown, below = str(raised.value).split("\n")
+    assert "(at line 2, column " in said
+    assert re.search(remedy, said)
+    assert shown == f"  {line}"
+    at = below.index("^")
+    assert shown[at:].startswith(mark)
+    assert mark or at >= len(shown.rstrip())
+
+
+def test_a_list_that_does_not_end_is_marked_at_the_last_line_and_a_long_line_is_shown_in_part(tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text("seed = [1,\n2,\n\n", encoding="utf-8")
+    with pytest.raises(raysim.ExperimentError, match=r"end of document.*\n  2,\n    \^$"):
+        raysim.load(file)
+    file.write_text(f"seed = [{'1, ' * 500}x]", encoding="utf-8")
+    with pytest.raises(raysim.ExperimentError, match=r"quoted: \"x\"\n  (1?, )+.*x\]\n {62}\^$"):
+        raysim.load(file)
+
+
 @pytest.mark.parametrize("placement", ["engine.workers=3", "engine.cpus_per_worker=0.5", "name=b", "rounds=9"])
 def test_the_fingerprint_leaves_placement_and_names_out(file: Path, placement: str) -> None:
     assert raysim.load(file, [placement]).fingerprint("data") == raysim.load(file).fingerprint("data")
@@ -200,3 +287,28 @@ def test_a_key_that_stands_further_below_is_named_with_its_place(given: dict[str
     with pytest.raises(raysim.ExperimentError, match="unknown key") as caught:
         raysim.Experiment.model_validate({"cohort": {"size": 2}, **given})
     assert str(caught.value).endswith(f"(there is {there})") is (there is not None)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "said"),
+    [
+        (
+            lambda exp: raysim.load({"rounds": 3}),
+            raysim.ExperimentError,
+            r"path must be .*: Experiment.model_val",
+        ),
+        (lambda exp: raysim.load(exp), raysim.ExperimentError, "path must be that of a TOML file, but got "),
+        (lambda exp: raysim.load("a.toml", rounds=3), TypeError, r"^load\(\) .*'rounds': .* such as \{\"rounds\": 5\}"),
+        (
+            lambda exp: exp.changed(name="a"),
+            TypeError,
+            r"^changed\(\) .*: changed\(set\) takes a mapping",
+        ),
+        (lambda exp: exp.changed(), TypeError, r"^changed\(\) missing .*'set': changed\(set\) takes a mapping"),
+        (lambda exp: exp.changed(5), raysim.ExperimentError, "set must be a mapping of dotted keys, .*, but got 5"),
+        (lambda exp: exp.changed([5]), raysim.ExperimentError, "A change has the form key.key=value, but got 5"),
+    ],
+)
+def test_what_load_and_changed_take_is_said(call: Any, kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        call(raysim.Experiment.model_validate(MINIMAL))

@@ -99,3 +99,23 @@ def test_the_traceback_of_a_script_is_printed_once() -> None:
     printed = "".join(traceback.format_exception(raised.value))
     assert printed.count('raise KeyError("my own mistake")') == 1
     assert "fill_last_batch" not in printed
+
+
+@pytest.mark.parametrize(
+    ("y", "keys", "warned"),
+    [
+        ([0.0, 1.0, 2.0], {}, True),
+        ([0, 1, 2], {}, False),
+        ([0.0, 0.5, 2.0], {}, False),
+        ([0.0, 1.0, -2.0], {}, False),
+        ([1.0, 1.0, 1.0], {}, False),
+        ([0.0, 1.0, 1.0], {"loss": lambda outputs, y: (outputs.flatten() - y) ** 2}, False),
+    ],
+)
+def test_labels_as_real_numbers_are_said_to_make_a_regression(
+    y: list[Any], keys: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = raysim.FederatedDataset.from_clients({k: (np.eye(3), np.array(y)) for k in range(4)})
+    list(raysim.rounds(experiment(data=None, cohort={"size": 2}), dataset=data, executor="local", **keys))
+    said = "y holds whole numbers, but is of float64, which makes this a regression: class labels are integers"
+    assert ([record.getMessage() for record in caplog.records] == [said]) == warned

@@ -279,6 +279,7 @@ def test_the_picture_has_a_curve_for_each_point_and_their_ends() -> None:
     ends = right.get_lines()[0]
     assert (np.asarray(ends.get_xdata()).tolist(), np.asarray(ends.get_ydata()).tolist()) == ([10.0, 100.0], [0.4, 0.6])
     assert right.get_xscale() == "log"
+    assert [axes.yaxis.get_major_formatter()(0.234) for axes in (left, right)] == ["23.4 %"] * 2
 
 
 def test_the_picture_of_words_and_of_nothing() -> None:

@@ -1,5 +1,12 @@
 """Tunes federated experiments on held-out clients. Uses the public names of raysim only."""
 
+import warnings
+
+with warnings.catch_warnings():
+    # In a kernel without ipywidgets the bar of Optuna, which raysim does not show, asks for them.
+    warnings.filterwarnings("ignore", "IProgress not found")
+    import optuna  # noqa: F401
+
 from tuning.closing import lines, preview
 from tuning.errors import StorageError, StudyError
 from tuning.evolution import Evolution, evolve

@@ -74,6 +74,15 @@ def spent(runs: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, float]:
     return {name: math.fsum(used[name] for used in every) for name in StudyBudget.model_fields}
 
 
+def bought(unit: str, amount: float) -> float:
+    """Return what of an amount a study can use up: whole rounds, updates and bytes, any part of a second.
+
+    >>> bought("client_updates", 37.5), bought("simulated_s", 37.5)
+    (37.0, 37.5)
+    """
+    return amount if unit == "simulated_s" else float(math.floor(amount))
+
+
 def written(unit: str, amount: float) -> str:
     """Return an amount for people.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from optuna.distributions import (
@@ -21,6 +22,21 @@ from raysim.config.plain import shown
 LISTS = ("grid", "choices")
 RANGES = ("log", "uniform", "int")
 KINDS = (*LISTS, *RANGES)
+
+MEANT = MappingProxyType(
+    {
+        "loguniform": "log",
+        "log_uniform": "log",
+        "float": "uniform",
+        "randint": "int",
+        "integer": "int",
+        "categorical": "choices",
+        "choice": "choices",
+        "values": "grid",
+        "list": "grid",
+    }
+)
+"""Words that other tuners have for kinds of values."""
 
 _INSIDE = (5**0.5 - 1) / 2
 """Point inside a range that is also checked: a key of whole numbers refuses it."""

@@ -1,4 +1,4 @@
-"""Claims a study's folder by `study.json`, and clears unfinished folders of runs."""
+"""Claims a study's folder by its `study.json`, and clears unfinished folders of runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import os
 import shutil
 from pathlib import Path
 
+from raysim.run_folder.files import STUDY
 from raysim.storage.atomic import write_text
 from raysim.storage.reading import json_object
 from tuning.errors import StudyError
-
-FILE = "study.json"
 
 
 def check(folder: Path, storage: str, name: str) -> None:
@@ -23,7 +22,7 @@ def check(folder: Path, storage: str, name: str) -> None:
     Raises:
         StudyError: the folder belongs to another study; names it.
     """
-    file = folder / FILE
+    file = folder / STUDY
     if not os.path.lexists(file):
         return
     kept = json_object(file, StudyError)
@@ -37,7 +36,7 @@ def check(folder: Path, storage: str, name: str) -> None:
 def claim(folder: Path, storage: str, name: str) -> None:
     """Record that the folder belongs to this study; arguments as for `check`."""
     text = json.dumps(_identity(storage, name), indent=2)
-    write_text(folder / FILE, text)
+    write_text(folder / STUDY, text)
 
 
 def way_out(has_storage: bool, has_folder: bool) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from optuna.trial import FrozenTrial
 
 from raysim.run_folder.tables import column
+from tuning.budget import bought
 from tuning.conclude import results
 from tuning.dimension import Listed
 from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED
@@ -87,8 +88,8 @@ class Study:
     trials.parquet and the pictures. regret: of choices by few validation clients, the last by as many as there are, if
     the objective is a sum over clients. smaller: what smaller budgets would have chosen. front: the
     numbers of the trials that no other one beats in the objective and in the second one. cost: the second objective,
-    which is bytes if the study has none. table: of a study on a table. A notebook shows the best configurations and the
-    pictures.
+    which is bytes if the study has none. table: of a study on a table. `print` and a notebook show the closing table of
+    `raysim tune`, a notebook also the pictures.
     """
 
     name: str
@@ -111,12 +112,17 @@ class Study:
         value = one.missed or with_error(self.objective, one.value, one.error)
         return f"{settings(one.values)}: {self.objective.label} {value} (trial {one.number})"
 
+    def __str__(self) -> str:
+        from raysim.report.closing import text
+        from tuning.closing import lines
+
+        return text(lines(self))
+
     def _repr_html_(self) -> str:
         from raysim.report import notebook
+        from tuning.closing import lines
 
-        best = [("best", self.best), ("second best", self.second)]
-        lines = [(label, self.described(one)) for label, one in best if one is not None]
-        return notebook.html_of_folder([("study", self.name), *lines, ("folder", str(self.path))], self.path)
+        return notebook.html_of_folder(lines(self), self.path)
 
 
 def ranked(
@@ -199,10 +205,11 @@ def smaller(trials: Sequence[FrozenTrial], space: Space, objective: Objective, u
     total = spent(trials).get(unit, 0.0)
     found = []
     for share in (0.25, 0.5) if total else ():
-        chosen = [trial for used, trial in incumbents(trials, objective, unit) if used <= share * total]
+        amount = bought(unit, share * total)
+        chosen = [trial for used, trial in incumbents(trials, objective, unit) if used <= amount]
         if chosen:
             last = chosen[-1]
-            found.append(SmallerBudget(unit, share * total, last.number, space.values(last.params), _value(last)))
+            found.append(SmallerBudget(unit, amount, last.number, space.values(last.params), _value(last)))
     return tuple(found)
 
 

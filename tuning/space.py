@@ -23,8 +23,9 @@ from optuna.distributions import (
 )
 
 from raysim import Experiment, ExperimentError
+from raysim.config.messages import nearest
 from raysim.config.plain import shown
-from tuning.dimension import KINDS, Dimension, Listed, distribution, param, read, samples, value
+from tuning.dimension import KINDS, MEANT, Dimension, Listed, distribution, param, read, samples, value
 
 COHORT_SIZE = "cohort.size"
 """The key of the clients of a round."""
@@ -168,6 +169,9 @@ def check(space: Space, experiment: Experiment) -> None:
 def _dimensions(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Dimension]]:
     for name, inner in table.items():
         key = f"{path}{name}"
+        # What is like a kind of values is no key.
+        if isinstance(inner, list | tuple) and path and (hint := nearest(name, list(KINDS), MEANT)):
+            raise ExperimentError(f"tuning.space.{path[:-1]} must be one of {', '.join(KINDS)}, but got {name!r}{hint}")
         if not isinstance(inner, Mapping):
             raise ExperimentError(
                 f"tuning.space.{key} must be a table with one of {', '.join(KINDS)}, but got {shown(inner)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,7 +17,7 @@ from raysim import Experiment, ExperimentError, FederatedDataset, Parts, Runs, S
 from raysim.storage.atomic import write_text
 from tuning import best_file, client_scores, folder, pictures, protocol, pruners, result, samplers, trials_file
 from tuning import section as sections
-from tuning.budget import CLIENT_UPDATES
+from tuning.budget import CLIENT_UPDATES, StudyBudget, written
 from tuning.conclude import conclude
 from tuning.errors import StudyError
 from tuning.ledger import Ledger, open_study
@@ -29,6 +30,8 @@ from tuning.section import TuningSection
 from tuning.space import Space
 from tuning.storage import answering, default_url, opened, placed, shown
 from tuning.writing import figure
+
+log = logging.getLogger("raysim")
 
 
 def tune(
@@ -96,7 +99,11 @@ def tune(
         show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
         ledger = _ledger(storage, processes, measured, tuning, read)
-        before = result.ranked(list(ledger.by_slot().values()), read, tuning.objective)
+        ended = list(ledger.by_slot().values())
+        facts = [trial for trial in ended if "facts" in trial.user_attrs]
+        if (text := _used_up(tuning.budget, result.spent(facts))) is not None:
+            log.warning("%s", text)
+        before = result.ranked(ended, read, tuning.objective)
         if before and before[0].missed is None:
             show.begun_with(before[0].value)
         with _runs(measured, held, how) as runs:
@@ -149,6 +156,16 @@ def asked(
 def default_folder(experiment: Experiment) -> Path:
     """Return the default folder of a study of the experiment."""
     return Path("runs") / f"{experiment.name}-tuning"
+
+
+def _used_up(budget: StudyBudget | None, spent: Mapping[str, float]) -> str | None:
+    """Return that no trial will begin, because a study that goes on has used up its budget; None if it has not."""
+    if budget is None or (used := spent.get(budget.unit, 0.0)) < budget.amount:
+        return None
+    return (
+        f"the study has used {written(budget.unit, used)} already, and tuning.budget.{budget.unit} = "
+        f"{budget.amount:,.12g}: no further trial begins"
+    )
 
 
 def _runs(experiment: Experiment, dataset: FederatedDataset | None, how: Mapping[str, Any]) -> Runs:

@@ -94,8 +94,7 @@ class Result:
 
         experiment = self._experiment()
         lines = closing.lines(experiment, self.rounds, self.path) if experiment else [("folder", str(self.path))]
-        width = max(len(label) for label, _ in lines)
-        return "\n".join(f"{label:{width}}  {text}" for label, text in lines)
+        return closing.text(lines)
 
     def _experiment(self) -> Experiment | None:
         """Return the recorded experiment; None if the folder was moved or deleted."""

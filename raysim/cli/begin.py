@@ -105,8 +105,12 @@ def configs(
         return
     path = found.get(name.removesuffix(".toml"))
     if path is None:
-        near = get_close_matches(name, found, 1, 0.3)
-        hint = f" (did you mean {near[0]}?)" if near else ""
+        word = name.removesuffix(".toml")
+        hint = ""
+        if near := get_close_matches(word, found, 1):
+            hint = f" (did you mean {near[0]}?)"
+        elif within := [one for one in found if word in one]:
+            hint = f"; names with it are {', '.join(within)}"
         raise ExperimentError(f"there is no experiment {name!r}{hint}; `raysim configs` lists them.")
     texts = {Path(path.name): path.read_text(encoding="utf-8")}
     _write(texts, overwrite)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raysim.cli.as_json import Json, print_json
-from raysim.cli.options import Address, File, Progress, Set, Unset, load
+from raysim.cli.options import Address, File, Local, Progress, Set, Unset, executor_of, load
 from raysim.cli.output import INTERRUPTED, print_table, say
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def tune(
     storage: Annotated[
         str | None, typer.Option(metavar="URL", help="Where the study is kept. [default: as the file, or study.db]")
     ] = None,
+    local: Local = False,
     address: Address = None,
     path: Annotated[
         Path | None, typer.Option("--path", metavar="DIR", help="The study's folder. [default: runs/NAME-tuning]")
@@ -47,7 +48,8 @@ def tune(
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     where = path or tuning.default_folder(experiment)
     if table is not None:
-        if refused := [name for name, value in (("--storage", storage), ("--address", address)) if value is not None]:
+        unused = {"--storage": storage is not None, "--local": local, "--address": address is not None}
+        if refused := [name for name, is_given in unused.items() if is_given]:
             raise typer.BadParameter(f"With --table nothing is trained or stored: leave out {' and '.join(refused)}.")
         text = file.read_text(encoding="utf-8")
         _print(tuning.tune_on(experiment, tuning.read_table(table), path=where, source=text, **settings), as_json)
@@ -55,6 +57,7 @@ def tune(
     try:
         study = tuning.tune(
             experiment,
+            executor=executor_of(local),
             address=address,
             path=where,
             progress=progress,
@@ -83,6 +86,7 @@ def table(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The table; its card is beside it. [default: NAME.parquet]")
     ] = None,
+    local: Local = False,
     address: Address = None,
     path: Annotated[
         Path | None, typer.Option("--path", metavar="DIR", help="The study's folder. [default: runs/NAME-tuning]")
@@ -99,8 +103,9 @@ def table(
     experiment = load(file, changes, removals)
     to = out or Path(f"{experiment.name}.parquet")
     where = path or tuning.default_folder(experiment)
+    how: dict[str, Any] = {"executor": executor_of(local), "address": address, "progress": progress}
     try:
-        made = tuning.make_table(experiment, to, folder=where, address=address, progress=progress)
+        made = tuning.make_table(experiment, to, folder=where, **how)
     except KeyboardInterrupt:
         say(f"stopped; the same command goes on with the study in {where}")
         raise typer.Exit(INTERRUPTED) from None
@@ -158,6 +163,7 @@ def proxy(
     top: Annotated[
         int | None, typer.Option(min=2, help="Only so many of the study's best trials. [default: all]")
     ] = None,
+    local: Local = False,
     address: Address = None,
     path: Annotated[
         Path | None, typer.Option("--path", metavar="DIR", help="Where they are evaluated. [default: runs/NAME-proxy]")
@@ -176,7 +182,8 @@ def proxy(
 
     experiment = load(file, changes, removals)
     read = None if table is None else tuning.read_table(table)
-    how: dict[str, Any] = {} if read is not None else {"address": address, "progress": progress}
+    trained: dict[str, Any] = {"executor": executor_of(local), "address": address, "progress": progress}
+    how = {} if read is not None else trained
     try:
         found = tuning.proxy(study, experiment, top=top, path=path, table=read, **how)
     except KeyboardInterrupt:
@@ -193,6 +200,7 @@ def evolve(
     file: File,
     changes: Set = None,
     removals: Unset = None,
+    local: Local = False,
     address: Address = None,
     path: Annotated[
         Path | None, typer.Option("--path", metavar="DIR", help="The members' folder. [default: runs/NAME-evolution]")
@@ -207,7 +215,9 @@ def evolve(
     import tuning
 
     try:
-        found = tuning.evolve(load(file, changes, removals), address=address, path=path, progress=progress)
+        found = tuning.evolve(
+            load(file, changes, removals), executor=executor_of(local), address=address, path=path, progress=progress
+        )
     except KeyboardInterrupt:
         say("stopped; the same command goes on")
         raise typer.Exit(INTERRUPTED) from None

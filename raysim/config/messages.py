@@ -41,7 +41,7 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         elif kind == "missing":
             sentences[f"{key} must be given{_described(path[-1], section)}"] = None
         elif kind == "union_tag_not_found":
-            sentences[f"{key} must say by its name which choice it is"] = None
+            sentences[_unnamed(given, path, section)] = None
         elif kind == "union_tag_invalid":
             tag, tags = details["ctx"]["tag"], details["ctx"]["expected_tags"]
             allowed = [known.strip(" '") for known in tags.split(",")]
@@ -54,7 +54,7 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
             sentences[f"{key}: {details['ctx']['error']}" if key else str(details["ctx"]["error"])] = None
         else:
             # A key that takes several types fails once for each: one sentence lists them all.
-            kinds = wanted.setdefault((key, f"{shown(given)}{_by_name(given, path, section)}"), [])
+            kinds = wanted.setdefault((key, f"{shown(given)}{_remedy(given, path, section)}"), [])
             kinds.append(_wanted(details))
     for (key, given), kinds in wanted.items():
         if any(other.startswith((f"{key}.", f"{key}[")) for other in named):
@@ -136,13 +136,78 @@ def _deeper(path: list[str], section: type[BaseModel] | None) -> str:
     return ""
 
 
-def _by_name(given: object, path: list[str], section: type[BaseModel] | None) -> str:
-    """Return a hint where the name of a choice was given in the place of its table."""
+def _remedy(given: object, path: list[str], section: type[BaseModel] | None) -> str:
+    """Return a hint where a value was given in the place of a table, or a table in that of a value."""
     field = _keys(section).get(path[-1]) if section and path else None
-    if not isinstance(given, str) or field is None:
+    if section is None or field is None:
         return ""
-    is_choice = any(_tag(record) == given for record in _records(field.annotation))
-    return f" ({'.'.join(path)}.name = {shown(given)} chooses it)" if is_choice else ""
+    key, tables, names = ".".join(path), _records(field.annotation), _tags(field)
+    if isinstance(given, Mapping):
+        inner = list(given.values())
+        fits = not tables and len(inner) == 1 and _takes(section, path[-1], inner[0])
+        return f" ({key} = {_value(inner[0])} needs no table)" if fits else ""
+    if isinstance(given, str) and names:
+        return f" ({key}.name = {shown(given)} chooses it)" if given in names else f" ({_named(key, names, given)})"
+    usual = type(field.default) if isinstance(field.default, BaseModel) else None
+    chosen = tables[0] if len(tables) == 1 else usual
+    keys = {name: inner for name, inner in _keys(chosen).items() if name != "name"} if chosen else {}
+    if chosen is None or not keys:
+        return f" ({_named(key, names)})" if names else ""
+    if not _is_table_only(field.annotation):
+        return ""
+    must = [name for name, inner in keys.items() if inner.is_required()]
+    fitting = [name for name in keys if _takes(chosen, name, given)]
+    # The first key of a table is what it is mainly about.
+    likely = [name for name in fitting if name in must or fitting == [name] or name == next(iter(keys))]
+    meant = next((name for name in likely if name in must), next(iter(likely), None))
+    if meant is None:
+        return f" ([{key}] takes {', '.join(keys)})"
+    more = f", and needs {' and '.join(name for name in must if name != meant)}" if set(must) - {meant} else ""
+    return f" (did you mean {key}.{meant} = {_value(given)}? [{key}] takes {', '.join(keys)}{more})"
+
+
+def _is_table_only(annotation: Any) -> bool:
+    """Whether an annotation allows no value beside tables."""
+    if get_origin(annotation) is typing.Annotated:
+        return _is_table_only(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return all(_is_table_only(part) for part in get_args(annotation))
+    return annotation is types.NoneType or bool(_records(annotation))
+
+
+def _takes(section: type[BaseModel], key: str, given: object) -> bool:
+    """Whether a key of a record takes a value, whatever else the record needs."""
+    try:
+        section.__pydantic_validator__.validate_python({key: given})
+    except ValidationError as error:
+        return all(details["loc"][:1] != (key,) for details in error.errors())
+    return True
+
+
+def _value(given: object) -> str:
+    """Return a short value as TOML has it."""
+    return str(given).lower() if isinstance(given, bool) else shown(given).replace("'", '"')
+
+
+def _tags(field: FieldInfo) -> list[str]:
+    """Return the names of the choices of a key."""
+    records = [each for each in _records(field.annotation) if "name" in each.model_fields]
+    return [tag for tag in map(_tag, records) if isinstance(tag, str)] if len(records) > 1 else []
+
+
+def _named(key: str, names: list[str], given: str | None = None) -> str:
+    """Return the names that choose a table, and that which is near the given one."""
+    return f"{key}.name is one of {', '.join(names)}{'' if given is None else nearest(given, names)}"
+
+
+def _unnamed(given: object, path: list[str], section: type[BaseModel] | None) -> str:
+    """Return what to write where a table has no name that chooses it."""
+    field = _keys(section).get(path[-1]) if section and path else None
+    key, names = ".".join(path), _tags(field) if field else []
+    inner = given.items() if isinstance(given, Mapping) else ()
+    meant = next((name for name, value in inner if isinstance(value, str) and value in names), None)
+    hint = "" if meant is None else f" (did you mean {key}.name in place of {key}.{meant}?)"
+    return f"{key}.name must be given{': one of ' if names else ''}{', '.join(names)}{hint}"
 
 
 def _described(key: str, section: type[BaseModel] | None) -> str:
@@ -182,8 +247,13 @@ def _resolve(
             annotation = tagged[0]
             section = tagged[0]
             continue
+        if (values := _inner(annotation, dict)) is not None:
+            path.append(str(element))
+            annotation, section = values, None
+            continue
         if isinstance(element, int):
             path[-1:] = [f"{''.join(path[-1:])}[{element}]"]
+            annotation = _inner(annotation, tuple)
             continue
         record = members[0] if members else None
         keys = _keys(record) if record else {}
@@ -207,6 +277,16 @@ def _records(annotation: Any) -> list[type[BaseModel]]:
     if get_origin(annotation) in (Union, types.UnionType, typing.Annotated):
         return [record for part in get_args(annotation) for record in _records(part)]
     return []
+
+
+def _inner(annotation: Any, kind: type) -> Any:
+    """Return the annotation of what is in a list (tuple) or a table (dict) of any length; None if it allows none."""
+    if get_origin(annotation) is kind:
+        return get_args(annotation)[1 if kind is dict else 0]
+    if get_origin(annotation) in (Union, types.UnionType, typing.Annotated):
+        found = (_inner(part, kind) for part in get_args(annotation))
+        return next((each for each in found if each is not None), None)
+    return None
 
 
 def _tag(record: type[BaseModel]) -> object:

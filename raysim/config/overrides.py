@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import tomlkit
@@ -10,6 +11,14 @@ import tomlkit
 from raysim.config import toml
 from raysim.config.plain import plain, shown
 from raysim.errors import ExperimentError
+
+TAKEN = MappingProxyType(
+    {
+        "set": 'a mapping of dotted keys, such as {"rounds": 5}, or texts, such as ["rounds=5"]',
+        "unset": 'dotted keys, such as ["stop"]',
+    }
+)
+"""What changes and removals are, for people."""
 
 
 def apply(
@@ -29,17 +38,20 @@ def apply(
     >>> apply({}, {"optimizer": sgd, "optimizer.lr": 0.1}, []), sgd
     ({'optimizer': {'name': 'sgd', 'lr': 0.1}}, {'name': 'sgd'})
     """
+    for kind, given in (("set", changes), ("unset", removals)):
+        if not isinstance(given, Iterable):
+            raise ExperimentError(f"{kind} must be {TAKEN[kind]}, but got {shown(given)}.")
     result: dict[str, Any] = plain(table)
     # A text is one change, not its letters.
     changes = (changes,) if isinstance(changes, str) else changes
     for dotted in (removals,) if isinstance(removals, str) else removals:
         _remove(result, dotted)
-    given = (
+    changed = (
         sorted(changes.items(), key=lambda change: _rank(change[0]))
         if isinstance(changes, Mapping)
         else (_parsed(change) for change in changes)
     )
-    for dotted, value in given:
+    for dotted, value in changed:
         # A copy, because a longer key may change a table that a shorter one has set.
         _set(result, dotted, plain(value))
     return result
@@ -59,6 +71,8 @@ def parse_value(text: str) -> Any:
 
 def _parsed(change: str) -> tuple[str, Any]:
     """Split "key.key=value" into dotted key and value."""
+    if not isinstance(change, str):
+        raise ExperimentError(f"A change has the form key.key=value, but got {shown(change)}.")
     dotted, equals, text = change.partition("=")
     keys = [key.strip() for key in dotted.split(".")]
     if not equals or not all(keys):

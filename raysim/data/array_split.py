@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.split import Arrays, check_position, position_in
+from raysim.data.split import Arrays, check_position, position_in, text_of
 from raysim.seeds import Int64s
 
 
@@ -30,6 +30,8 @@ class ArraySplit:
     x: npt.NDArray[Any]
     y: npt.NDArray[Any]
     first_rows: Int64s
+
+    __repr__ = text_of
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from raysim.data import checksums
 from raysim.data.manifest import Manifest, data_file, index_file, read_manifest
-from raysim.data.split import Arrays, check_position, position_in
+from raysim.data.split import Arrays, check_position, position_in, text_of
 from raysim.data.split_check import opened_rows, read_index, rows_of_batch
 from raysim.errors import DataError, within
 from raysim.seeds import Int64s
@@ -55,6 +55,8 @@ class ArrowSplit:
         self._ids, self._first_rows, self._sizes, self._crcs = index
         self._checked = np.full(len(self._sizes), self._files.in_one_batch)
         """Whether a client's rows are known to be whole."""
+
+    __repr__ = text_of
 
     def __len__(self) -> int:
         return len(self._sizes)

@@ -6,15 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from raysim.config import messages
 from raysim.data.array_split import ArraySplit
 from raysim.data.arrow_split import ArrowSplit
 from raysim.data.copies import described, fetch_copy
 from raysim.data.dealt import dealt
-from raysim.data.field import Field
+from raysim.data.field import OF_TABLES, TABLES, Field
 from raysim.data.fingerprint import SPLITS, SplitDigest, address_digest, fingerprint
 from raysim.data.gather import Clients, gather
 from raysim.data.given import is_number
@@ -31,6 +33,9 @@ __all__ = ["FederatedDataset", "Field", "Split"]
 
 LARGEST_LABEL = 2**24
 """Each label has an output of the model, so a larger one is an id or a number that was not meant as a label."""
+
+MEANT = MappingProxyType({"val": "validation", "valid": "validation", "dev": "validation"})
+"""Words that people use for a split."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +54,8 @@ class FederatedDataset:
             clients held out by the original's fingerprint, share and seed.
         optimum: returns the linear model without bias whose squared error over the training examples is least; None:
             it is not known.
+
+    Its text, which a notebook shows, is that of `raysim data prepare`.
     """
 
     train: Split
@@ -64,6 +71,11 @@ class FederatedDataset:
         if self.train is None:
             raise DataError("a dataset must have training clients, but train is None")
 
+    def __repr__(self) -> str:
+        from raysim.data.describe import summary
+
+        return f"FederatedDataset\n{summary(self)}"
+
     @property
     def splits(self) -> dict[str, Split]:
         """The splits that exist, by name, in the order train, validation, test."""
@@ -73,7 +85,11 @@ class FederatedDataset:
     def split(self, name: str) -> Split:
         """Return the split of that name; DataError with the existing names if there is none."""
         if name not in self.splits:
-            way = "; data.holdout, or dataset.hold_out(share), makes one" if name == "validation" else ""
+            way = messages.nearest(
+                name, list(self.splits), {word: MEANT[word] for word in MEANT if self.validation is not None}
+            )
+            if self.validation is None and name in ("validation", *MEANT):
+                way = "; data.holdout, or dataset.hold_out(share), makes the split 'validation'"
             raise DataError(f"no split {name!r} in this dataset; it has: {', '.join(self.splits)}{way}")
         return self.splits[name]
 
@@ -181,6 +197,9 @@ class FederatedDataset:
             raise DataError(f"a dataset is opened by its folder's path or URI, but got {path!r}")
         uri = uri_of(path)
         folder = Path(path).resolve() if uri is None else _copy_of(Remote(uri))
+        if folder.is_file():
+            hint = f": {OF_TABLES}, and raysim.dataset_of(experiment) opens it" if folder.suffix in TABLES else ""
+            raise DataError(f"{path} is a file, and a dataset is the folder that DatasetWriter wrote{hint}")
         manifest = read_manifest(folder)
         opened = {name: ArrowSplit(folder, name, manifest) for name in SPLITS if name in manifest.splits}
         return cls(

@@ -20,6 +20,21 @@ DTYPES = frozenset(
 OF_TEXTS = "np.unique(y, return_inverse=True)[1] makes labels 0, 1, ... of texts"
 """What to do where labels are texts."""
 
+OF_TEXTS_IN_X = "texts in x are made numbers first, such as a column of 0 and 1 for each of their values, or left out"
+"""What to do where inputs are texts."""
+
+TABLES = (".csv", ".parquet", ".arrow", ".feather")
+"""How names of files with tables end."""
+
+OF_CSV = "pyarrow.parquet.write_table(pyarrow.csv.read_csv(file), other) makes one of a CSV file"
+"""How a table that raysim reads is made."""
+
+OF_TABLES = (
+    "the source arrow reads tables of your own: data.name = 'arrow' and data.train = 'train.parquet', a .parquet, "
+    f".arrow or .feather file; {OF_CSV}"
+)
+"""What to do where a file with a table is given in the place of a source or a dataset."""
+
 
 @dataclass(frozen=True)
 class Field:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.split import Arrays, check_position, unknown_client
+from raysim.data.split import Arrays, check_position, text_of, unknown_client
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
@@ -41,6 +41,8 @@ class GeneratedSplit:
     source: ClientSource
     num_clients: int
     members: Callable[[], Int64s] | None = None
+
+    __repr__ = text_of
 
     def __len__(self) -> int:
         return self.num_clients

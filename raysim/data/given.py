@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.field import DTYPES, OF_TEXTS
+from raysim.data.field import DTYPES, OF_TEXTS, OF_TEXTS_IN_X
 from raysim.errors import DataError
 
 
@@ -102,7 +102,7 @@ def rows_of(where: str, column: str, values: Any) -> npt.NDArray[Any]:
             f"({type(values).__name__})"
         )
     if array.dtype.name not in DTYPES:
-        hint = f": {OF_TEXTS}" * (column == "y")
+        hint = f": {OF_TEXTS if column == 'y' else OF_TEXTS_IN_X}" * (column == "y" or array.dtype.kind in "US")
         raise DataError(
             f"{where}: {column} must hold numbers ({', '.join(sorted(DTYPES))}), but it is {array.dtype}{hint}"
         )

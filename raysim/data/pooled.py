@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from raysim.data.dataset import FederatedDataset
 from raysim.data.fingerprint import address_digest
-from raysim.data.split import Arrays, Split, check_position, position_in
+from raysim.data.split import Arrays, Split, check_position, position_in, text_of
 from raysim.seeds import Int64s
 
 CLIENT = "pooled"
@@ -21,6 +21,8 @@ class PooledSplit:
     """One client with the examples of all clients of `split`, in order of position."""
 
     split: Split
+
+    __repr__ = text_of
 
     def __len__(self) -> int:
         return 1

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator
 from pydantic import Field as Key
+from pydantic_core import PydanticCustomError
 
+from raysim.config import messages
+from raysim.config.plain import shown
 from raysim.config.section import Section
+from raysim.data.field import OF_TABLES, TABLES
 from raysim.data.sources.ag_news import AgNews
 from raysim.data.sources.cifar import Cifar10, Cifar100
 from raysim.data.sources.digits import Digits
@@ -78,7 +84,17 @@ FORMS = {
 }
 """Names of datasets that are a form of a source, and the keys that choose the form."""
 
-Data = Annotated[AnyData, Key(discriminator="name")]
+
+def _no_file(given: Any) -> Any:
+    """Refuse a file in the place of a source."""
+    word = given.get("name") if isinstance(given, Mapping) else given
+    if isinstance(word, str) and word.endswith((*TABLES, "csv", "parquet")):
+        text = f"data.name must be a source, but got {shown(word)}: {OF_TABLES}"
+        raise PydanticCustomError(messages.SAID, "{text}", {"text": text})
+    return given
+
+
+Data = Annotated[AnyData, Key(discriminator="name"), BeforeValidator(_no_file)]
 
 PATHS = ("root", "noisyag_root")
 PATHS_BY_SOURCE = {

@@ -65,6 +65,11 @@ class Split(Protocol):
         ...
 
 
+def text_of(split: Split) -> str:
+    """Return a split's `repr`: without its ids and rows, which may be many."""
+    return f"{type(split).__name__}({len(split):,} client{'s' if len(split) != 1 else ''})"
+
+
 def check_position(position: int, num_clients: int) -> None:
     """Raise IndexError unless 0 <= position < num_clients (no counting from the end: a position is an identity)."""
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.split import Arrays, Split, check_position, unknown_client
+from raysim.data.split import Arrays, Split, check_position, text_of, unknown_client
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
@@ -24,6 +24,8 @@ class Subset:
 
     whole: Split
     members: Int64s
+
+    __repr__ = text_of
 
     def __len__(self) -> int:
         return len(self.members)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -16,11 +17,13 @@ from raysim.client.section import ClientSection, FineTuning
 from raysim.client.trainers.choose import Precision, TrainerName
 from raysim.cohort.section import CohortSection
 from raysim.config import kinds, messages, overrides, toml
+from raysim.config.advised import advised
 from raysim.config.own import OwnMetric
 from raysim.config.part import Packaged
 from raysim.config.plain import plain, shown
 from raysim.config.section import Section
 from raysim.config.values import RUN_NAME, Count, Name, Seed
+from raysim.data.field import OF_TABLES, TABLES
 from raysim.data.section import FORMS, AnyData, Data, paths
 from raysim.errors import ExperimentError
 from raysim.experiment import compatibility, fedex, metric_columns
@@ -310,6 +313,7 @@ class Experiment(Section):
         """The default folder of a run."""
         return Path("runs") / self.name
 
+    @advised(f"changed(set) takes {overrides.TAKEN['set']}")
     def changed(self, set: Iterable[str] | Mapping[str, Any]) -> Experiment:
         """Return a validated copy, with changes as in `load`, or with values by dotted keys."""
         return Experiment.model_validate(overrides.apply(self.said(), set, ()))
@@ -353,6 +357,7 @@ class Experiment(Section):
         return record
 
 
+@advised(f"load(path, set, unset) takes as set {overrides.TAKEN['set']}")
 def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -> Experiment:
     """Read an experiment from a TOML file, with changes.
 
@@ -365,6 +370,12 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
     Raises:
         ExperimentError: the file or a change cannot be read, or the result is not a valid experiment.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ExperimentError(
+            f"path must be that of a TOML file, but got {shown(path)}: Experiment.model_validate(mapping) takes tables."
+        )
+    if str(path).endswith(TABLES):
+        raise ExperimentError(f"{path} is a table of data, not an experiment: {OF_TABLES}.")
     try:
         # A pipe is welcome: the shell's <(...) is one.
         with open(path, "rb") as file:
@@ -376,7 +387,9 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
         raise ExperimentError(
             f"There is no experiment file {path}; `raysim configs` has those of the papers."
         ) from None
-    except (toml.TomlError, UnicodeDecodeError) as error:
+    except toml.TomlError as error:
+        raise ExperimentError(f"{path} is not valid TOML: {error}") from None
+    except UnicodeDecodeError as error:
         raise ExperimentError(f"{path} is not valid TOML: {why(error)}") from None
     except OSError as error:
         raise ExperimentError(f"{shown(str(path))} cannot be read: {error.strerror}.") from None

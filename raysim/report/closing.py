@@ -44,6 +44,17 @@ def table(lines: Sequence[Line]) -> Table:
     return grid
 
 
+def text(lines: Sequence[Line]) -> str:
+    """Return the lines as text, labels in a column.
+
+    >>> print(text([("rounds", "4"), ("folder", "runs/a")]))
+    rounds  4
+    folder  runs/a
+    """
+    width = max(len(label) for label, _ in lines)
+    return "\n".join(f"{label:{width}}  {what}" for label, what in lines)
+
+
 def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
     """Return the table's rows, label and text.
 

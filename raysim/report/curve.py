@@ -94,7 +94,7 @@ def figure(
 
 def _draw(axes: Axes, lines: Sequence[Curve], is_accuracy: bool, title: str, has_deviations: bool) -> None:
     # matplotlib is slow to import, and only pictures need it.
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
+    from matplotlib.ticker import MaxNLocator
 
     evaluated = [line.name for line in lines if line.name != TRAINING]
     for line in lines:
@@ -110,7 +110,7 @@ def _draw(axes: Axes, lines: Sequence[Curve], is_accuracy: bool, title: str, has
     frame(axes, lines)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     if is_accuracy:
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+        axes.yaxis.set_major_formatter(lambda fraction, _: figures.tick(fraction))
         axes.set_ylim(*accuracy_limits(lines))
     axes.set_title(title, loc="left", fontsize="large", fontweight="bold", color=INK)
     what = "accuracy" if is_accuracy else "loss"

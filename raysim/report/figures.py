@@ -17,6 +17,15 @@ def share(fraction: float) -> str:
     return f"{100 * fraction:.1f} %"
 
 
+def tick(fraction: float) -> str:
+    """Return a fraction in percent, with the decimals that it has: ticks may be close to each other.
+
+    >>> tick(0.234), tick(0.2345), tick(1.0)
+    ('23.4 %', '23.45 %', '100 %')
+    """
+    return f"{100 * fraction:.6g} %"
+
+
 def loss(value: float) -> str:
     """Return a loss with four significant digits.
 

@@ -172,9 +172,21 @@ def _labels(members: Sequence[Sequence[Run]], differing: Sequence[Mapping[str, A
     if len({key for keys in differing for key in keys}) <= SHOWN_KEYS and len(members) > 1:
         labels = [", ".join(setting(key, value) for key, value in keys.items()) for keys in differing]
     else:
-        labels = names
+        labels = _of_names(names, members)
     # Runs of one name with many differences are numbered; the page's table lists the differences.
     return [f"{label} ({i + 1})" if labels.count(label) > 1 else label for i, label in enumerate(labels)]
+
+
+def _of_names(names: Sequence[str], members: Sequence[Sequence[Run]]) -> list[str]:
+    """Return the runs' names; those of one name, such as a study's trials, with the few keys in which they differ."""
+    labels = list(names)
+    for name in dict.fromkeys(names):
+        places = [place for place, other in enumerate(names) if other == name]
+        keys = differences.distinguishing([_method(members[place][0].experiment) for place in places])
+        if len(places) > 1 and len({key for each in keys for key in each}) <= SHOWN_KEYS:
+            for place, settings in zip(places, keys, strict=True):
+                labels[place] = ", ".join([name, *(setting(*each) for each in settings.items())])
+    return labels
 
 
 def _score(runs: Sequence[Run]) -> float:

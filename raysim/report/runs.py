@@ -16,7 +16,7 @@ from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
-from raysim.run_folder import files, records, timeline
+from raysim.run_folder import files, not_a_run, records, timeline
 from raysim.run_folder.checked_tables import CLIENT_SCHEMA
 from raysim.run_folder.rows import table
 from raysim.run_folder.timeline import Span
@@ -100,7 +100,8 @@ def find(folder: Path) -> list[Path]:
         RunFolderError: there is no such folder, or no run in it.
     """
     if not folder.is_dir():
-        raise RunFolderError(f"There is no folder {folder}.")
+        meant = not_a_run.nearby(folder)
+        raise RunFolderError(f"There is no folder {folder}{f'; did you mean {meant}?' if meant else '.'}")
     found = sorted(_recorded(folder), key=_natural)
     if not found:
         raise RunFolderError(f"No run lies in {folder}: neither it nor a folder below it has an {files.RECORD}.")

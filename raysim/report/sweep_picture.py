@@ -73,13 +73,13 @@ def figure(points: Sequence[Tagged], title: str, report: ReportSection) -> Figur
 def _panels(
     left: Axes, right: Axes, drawn: Sequence[tuple[Mapping[str, Any], Curve]], is_accuracy: bool, title: str
 ) -> None:
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
+    from matplotlib.ticker import MaxNLocator
 
     _curves(left, [replace(line, name=_words(values)) for values, line in drawn], is_accuracy)
     _ends(right, drawn)
     for axes in (left, right):
         if is_accuracy:
-            axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+            axes.yaxis.set_major_formatter(lambda fraction, _: figures.tick(fraction))
     keys = list(drawn[0][0])
     left.set_title(title, loc="left", fontsize="large", fontweight="bold", color=INK)
     what = f"{drawn[0][1].name} {'accuracy' if is_accuracy else 'loss'}"

@@ -11,6 +11,9 @@ from pathlib import Path
 RECORD, ROUNDS = "experiment.json", "rounds.parquet"
 """The experiment and the rows of a run's folder; a folder with the first holds a run, trials or a sweep."""
 
+STUDY = "study.json"
+"""What a study's folder has, in place of an experiment."""
+
 _NUMBER = r"round-(\d{6}|[1-9]\d{6,17})"
 _CHECKPOINT = re.compile(rf"{_NUMBER}\.safetensors", re.ASCII)
 _CLIENTS = re.compile(rf"{_NUMBER}\.parquet", re.ASCII)

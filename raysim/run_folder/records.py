@@ -30,7 +30,7 @@ from raysim.errors import CheckpointError, ExperimentError, RunFolderError, with
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
-from raysim.run_folder import checkpoint, files
+from raysim.run_folder import checkpoint, files, not_a_run
 from raysim.run_folder.checked_tables import CLIENT_SCHEMA, check_reaches, checked_clients, checked_rounds
 from raysim.run_folder.files import RECORD, ROUNDS
 from raysim.run_folder.rows import Row, table
@@ -352,7 +352,7 @@ def _stored(path: Path) -> Mapping[str, Any]:
     """Read experiment.json; every entry that it must have is there, and of its kind."""
     file = path / RECORD
     if not os.path.lexists(file):
-        raise RunFolderError(f"{named(path)} is not a run's folder: it has no {RECORD}.")
+        raise RunFolderError(f"{named(path)} is not a run's folder: {not_a_run.why(path)}")
     try:
         check_sealed(file)
     except RunFolderError as error:

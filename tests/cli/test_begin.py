@@ -64,6 +64,13 @@ def test_the_experiments_of_the_papers_are_listed_and_copied(
     assert (tmp_path / "mnist_2nn.toml").read_text() == (ROOT / "configs/fedavg/mnist_2nn.toml").read_text()
     with pytest.raises(ExperimentError, match=r"did you mean fedavg/mnist_2nn"):
         begin.configs("fedavg/mnist_2n")
+    with pytest.raises(ExperimentError) as raised:
+        begin.configs("mnist")
+    with_it = [line.split()[0] for line in listed if "mnist" in line.split()[0]]
+    assert f"'mnist'; names with it are {', '.join(with_it)}; `raysim configs` lists" in str(raised.value)
+    assert {"fedavg/mnist_2nn", "large_cohort/emnist"} < set(with_it)
+    with pytest.raises(ExperimentError, match=r"no experiment 'nothing'; `raysim configs` lists them"):
+        begin.configs("nothing")
 
 
 def test_the_wheel_has_every_folder_of_experiments() -> None:

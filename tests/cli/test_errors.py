@@ -18,7 +18,7 @@ from tests.support.command import Raysim
         (("tiny.toml", "--set", "cohrot.size=3"), "did you mean 'cohort'?"),
         (("tiny.toml", "--set", "client.optimizer.mu=3"), "unknown key 'client.optimizer.mu'"),
         (("tiny.toml", "--set", "cohort.size=21"), "size = 21 and 20 training clients"),
-        (("tiny.toml", "--set", "evaluation.split=dev"), "no split 'dev'"),
+        (("tiny.toml", "--set", "evaluation.split=dev"), "evaluation.split: no split 'dev'"),
         (("tiny.toml", "--unset", "data"), "[data]"),
     ],
 )

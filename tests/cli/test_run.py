@@ -176,7 +176,33 @@ def test_resume_and_overwrite_are_one_or_the_other(raysim: Raysim) -> None:
 
 def test_resume_needs_a_runs_folder(raysim: Raysim) -> None:
     assert raysim("resume", "nowhere") == 2
-    assert raysim.err == "error: nowhere is not a run's folder: it has no experiment.json.\n"
+    assert raysim.err == "error: nowhere is not a run's folder: there is no such folder.\n"
+
+
+def test_resume_says_what_else_lies_there_and_which_command_goes_on(raysim: Raysim) -> None:
+    assert raysim("run", "tiny.toml", "--set", "rounds=1", "--path", "runs/base") == 0
+    study = Path("runs/tiny-tuning")
+    study.mkdir()
+    (study / "study.json").write_text('{"name": "tiny", "storage": "study.db"}')
+    (study / "best.toml").touch()
+    Path("copied").mkdir()
+    for given, said in {
+        "base": "there is no such folder; did you mean runs/base?",
+        "runs/bse": "there is no such folder; did you mean runs/base?",
+        "runs": "it has no experiment.json; did you mean runs/base?",
+        "runs/base/checkpoints": "it belongs to the run of runs/base.",
+        "tiny.toml": "it is a file: raysim run tiny.toml runs its experiment.",
+        "copied": "it has no experiment.json.",
+        "runs/tiny-tuning": "it is that of the study 'tiny', with which raysim tune FILE goes on; "
+        "raysim run runs/tiny-tuning/best.toml trains its best configuration.",
+    }.items():
+        assert raysim("resume", given) == 2
+        assert raysim.err == f"error: {given} is not a run's folder: {said}\n"
+    study.rename("other")
+    assert raysim("resume", "other") == 2
+    assert "raysim tune FILE --path other goes on" in raysim.err
+    assert raysim("report", "base") == 2
+    assert raysim.err == "error: There is no folder base; did you mean runs/base?\n"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent as on POSIX")

@@ -136,6 +136,11 @@ def test_absent_and_empty_splits_do_not_exist() -> None:
     assert data.test is None
     with pytest.raises(DataError, match="no split 'test' in this dataset; it has: train, validation"):
         data.split("test")
+    for word in ("val", "dev", "validatoin"):
+        with pytest.raises(DataError, match=r"\(did you mean 'validation'\?\)$"):
+            data.split(word)
+    with pytest.raises(DataError, match=r"it has: train; data.holdout, or .*, makes the split 'validation'$"):
+        FederatedDataset.from_clients({"a": (X, Y)}).split("val")
 
 
 def test_nan_is_a_value_like_any_other() -> None:
@@ -182,6 +187,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "target dtypes": ({"train": {"a": (X, Y), "b": (X, Y.astype(np.int32))}}, r"client 'b' .* y .* has int32\[\]"),
     "objects": ({"train": {"a": (np.array([{}, {}]), Y[:2])}}, "client 'a' .* x must hold numbers .* but it is object"),
     "text": ({"train": {"a": (np.array(["u", "v"]), Y[:2])}}, "client 'a' .* x must hold numbers"),
+    "texts as inputs": ({"train": {"a": (np.array(["u", "v"]), Y[:2])}}, r"x must hold .* <U1: texts in x are made"),
     "texts as labels": ({"train": {"a": (X[:2], np.array(["u", "v"]))}}, r"y must hold .* <U1: np.unique.* of texts"),
     "ragged": ({"train": {"a": ([[1], [1, 2]], Y[:2])}}, "client 'a' .* x is not an array"),
     "scalar": ({"train": {"a": (1.0, 2)}}, "client 'a' .* the first axis of x must count examples"),

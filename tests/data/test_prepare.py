@@ -83,6 +83,7 @@ def test_a_description_counts_clients_examples_and_labels() -> None:
         "train        clients 3, examples 7, sizes 1 to 4",
         "test         clients 1, examples 0, sizes 0",
     ]
+    assert repr(data) == f"FederatedDataset\n{summary(data)}"
     text = describe(data)
     assert "x            float32[2]" in text
     assert "classification, 2 classes" in text

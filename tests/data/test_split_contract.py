@@ -94,6 +94,7 @@ def split(request: pytest.FixtureRequest, tmp_path: Path) -> Split:
 
 def test_length_is_the_number_of_clients(split: Split) -> None:
     assert len(split) == NUM_CLIENTS
+    assert repr(split) == f"{type(split).__name__}(7 clients)"
 
 
 def test_sizes_of_all_and_of_some(split: Split) -> None:

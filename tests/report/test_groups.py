@@ -64,6 +64,19 @@ def test_methods_with_many_differences_are_called_by_their_names(tmp_path: Path)
     assert groups[1].keys["client.batch_size"] == 3
 
 
+def test_runs_of_one_name_are_called_by_what_varies_among_them(tmp_path: Path) -> None:
+    """As a study's trials beside another run, from which they differ in many keys."""
+    for lr in (0.1, 0.5):
+        client = {"optimizer": {"name": "sgd", "lr": lr}, "batch_size": 3, "epochs": 2}
+        write(tmp_path / f"{lr}", accuracies(0.5, 0.6), name="study", client=client, cohort={"size": 7})
+    write(tmp_path / "other", accuracies(0.5, 0.6), name="base")
+    assert [group.label for group in of(tmp_path)[0]] == [
+        "study, client.optimizer.lr = 0.1",
+        "study, client.optimizer.lr = 0.5",
+        "base",
+    ]
+
+
 def test_runs_of_a_scripts_own_model_are_told_apart_by_name(tmp_path: Path) -> None:
     for seed, name in enumerate(("mine", "mine", "yours")):
         write(tmp_path / f"{seed}", accuracies(0.5, 0.6), name=name, seed=seed, model=None)

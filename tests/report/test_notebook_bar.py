@@ -15,7 +15,7 @@ from tests.support.clock import Clock
 
 CELL = """
 import numpy as np
-import raysim
+import raysim, tuning
 
 rng = np.random.default_rng(0)
 clients = {i: (rng.normal(size=(8, 3)), rng.integers(0, 2, 8)) for i in range(4)}
@@ -99,7 +99,7 @@ def test_a_real_kernel_shows_it_below_the_cell_and_nothing_else(tmp_path: Any, m
 
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL), nbformat.v4.new_code_cell("data")])
     client = nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     progress, result = notebook.cells[0].outputs
@@ -107,3 +107,4 @@ def test_a_real_kernel_shows_it_below_the_cell_and_nothing_else(tmp_path: Any, m
     assert "<progress max=" in progress.data["text/html"]
     assert "\x1b" not in progress.data["text/plain"]
     assert "<table>" in result.data["text/html"]
+    assert "clients 4, examples 32, sizes 8" in notebook.cells[1].outputs[0].data["text/plain"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -49,6 +50,31 @@ def test_options_stand_in_for_keys() -> None:
     assert "1: 1 finished" in out
     assert Path("own.db").exists()
     assert not Path("here/study.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [("tune", ["tune"]), ("make_table", ["table"]), ("proxy", ["proxy", "study"]), ("evolve", ["evolve"])],
+)
+@pytest.mark.parametrize(("options", "executor"), [(["--local"], "local"), ([], None)])
+def test_local_trains_in_this_process(
+    function: str, arguments: list[str], options: list[str], executor: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got = []
+
+    def called(*given: Any, **how: Any) -> None:
+        got.append(how["executor"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, function, called)
+    assert call(*arguments, "tiny.toml", *options)[0] == 130
+    assert got == [executor]
+
+
+def test_nothing_is_trained_by_a_table() -> None:
+    code, _, err = call("tune", "tiny.toml", "--table", "a.parquet", "--local", "--address", "auto")
+    assert code == 2
+    assert "leave out --local and --address" in err
 
 
 def test_check_says_what_a_study_would_do() -> None:

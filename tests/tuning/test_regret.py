@@ -70,6 +70,9 @@ def test_smaller_budgets_choose_the_best_that_they_reach() -> None:
     fall = Objective(name="loss")
     assert [one.number for one in result.smaller(trials, space, fall, "rounds")] == [1, 1]
     assert result.smaller(trials, space, fall, "bytes") == ()
+    # Of 85 rounds a quarter is 21 whole ones.
+    longer = [*trials[:-1], trial(4, 0.6, cost=25.0)]
+    assert [one.amount for one in result.smaller(longer, space, Objective(), "rounds")] == [21.0, 42.0]
 
 
 def test_the_front_is_what_no_other_trial_beats_in_both() -> None:

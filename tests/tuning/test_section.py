@@ -44,6 +44,10 @@ def test_what_is_not_said_follows_from_the_space(
         ({"space": GRID, "holdout": 1.0}, r"tuning\.holdout must be less than 1, but got 1"),
         ({"space": GRID, "objective": {"name": "percentile", "percentile": 101}}, r"tuning\.objective\.percentile"),
         ({"space": GRID, "objective": {"window": [0, 0]}}, "none of rounds 0 to 0 is evaluated"),
+        (
+            {"space": GRID, "budget": 100},
+            r"did you mean tuning.budget.rounds = 100\? \[tuning.budget\] takes r",
+        ),
         ({"space": GRID, "final": 3}, r"tuning\.final must be less than or equal to 2"),
         ({"space": GRID, "pruner": {"name": "wilcoxon"}, "seeds": 4}, r"cannot stop a trial of 4 seeds.*= 0\.125"),
     ],

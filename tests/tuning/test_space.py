@@ -55,6 +55,12 @@ def test_what_is_proposed_lies_between_the_ends(low: float, factor: float, kind:
     ("table", "said"),
     [
         ({}, "at least one key"),
+        (
+            {"client.optimizer.lr": {"loguniform": [0.1, 1]}},
+            r"client\.optimizer\.lr must be one of grid, .*, int, but got 'loguniform' \(did you mean 'log'\?\)$",
+        ),
+        ({"client.optimizer.lr": {"unifrom": [0.1, 1]}}, r"got 'unifrom' \(did you mean 'uniform'\?\)$"),
+        ({"client.optimizer.lr": [0.1, 1]}, r"client\.optimizer\.lr must be a table with one of grid"),
         ({"client": {"optimizer": {"lr": 0.1}}}, r"client\.optimizer\.lr must be a table with one of grid.* got 0\.1"),
         ({"a": {"grid": [1], "log": [1, 2]}}, "one of grid.* and nothing else, but got grid, log"),
         ({"a": {"grid": 3}}, r"a\.grid must be a list, but got 3"),

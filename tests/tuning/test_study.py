@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,20 @@ def test_the_runs_know_what_is_to_come_before_it_begins(
     tuning.tune(tuned(**budget), dataset=small, path=tmp_path / "budget")
     # How many trials it is enough for shows once one has ended.
     assert told == [4, 4, 8, 4, 0]
+
+
+def test_a_budget_that_is_used_up_is_said(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = {"sampler": {"name": "random"}, "concurrent": 1, "final": 0}
+    first = tuning.tune(tuned(**keys, budget={"rounds": 8}), dataset=small, path=tmp_path)
+    assert not caplog.records
+    again = tuning.tune(tuned(**keys, budget={"rounds": 5}), dataset=small, path=tmp_path)
+    used = int(first.spent["rounds"])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the study has used {used} rounds already, and tuning.budget.rounds = 5: no further trial begins"
+    ]
+    assert again.spent == first.spent
 
 
 def test_trials_of_one_budget_of_client_updates(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
@@ -181,12 +197,19 @@ def test_a_study_can_have_more_trials_than_before(study: Callable[..., tuning.St
     assert whole.trials.slice(0, 1)["value"] == first.trials["value"]
 
 
-def test_a_notebook_shows_the_best_and_the_pictures(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+def test_a_notebook_and_print_show_what_the_command_closes_with(
+    study: Callable[..., tuning.Study], tmp_path: Path
+) -> None:
     found = study()
     (tmp_path / "study" / "curves.png").write_bytes(b"png")
+    closing = [(label, text) for label, text in tuning.lines(found) if label != "picture"]
+    assert {"test, best", "how sure"} <= {label for label, _ in closing}
     shown = found._repr_html_()
-    assert f"client.optimizer.lr = {found.best.values['client.optimizer.lr']:g}" in shown
+    cells = re.findall(r"<th [^>]*>(.*?)</th><td [^>]*>(.*?)</td>", shown)
+    assert [(label, html.unescape(text)) for label, text in cells] == closing
     assert shown.count('src="data:image/png;base64,cG5n"') == 1
+    printed = [re.split(r"  +", line, maxsplit=1) for line in str(found).splitlines()]
+    assert printed == [list(line) for line in tuning.lines(found)]
     assert "pyarrow" not in repr(found)
 
 

@@ -15,7 +15,7 @@ from pydantic import Field as Key
 
 from raysim.config.values import FilePath, Name, Real, Width
 from raysim.data.checksums import of_file
-from raysim.data.field import OF_TEXTS, Field
+from raysim.data.field import OF_CSV, OF_TEXTS, OF_TEXTS_IN_X, Field
 from raysim.data.populated import Populated
 from raysim.data.source import ClientRows, Population
 from raysim.data.sources.published import SourceFile
@@ -27,7 +27,7 @@ from raysim.storage.reading import regular
 from raysim.storage.remote.remote import Remote
 from raysim.storage.remote.uri import uri_of
 
-WHOLE = "a whole .parquet, .arrow or .feather file (pandas.read_csv(file).to_parquet(other) makes one of a CSV file)"
+WHOLE = f"a whole .parquet, .arrow or .feather file ({OF_CSV})"
 
 SPLITS = ("train", "validation", "test")
 
@@ -78,6 +78,11 @@ def open_source(section: Table) -> Population:
     x, y = train.x.field, train.y.field
     for table in tables.values():
         table.check_like(x, y)
+    if y.is_floating and section.classes is not None:
+        raise DataError(
+            f"{train.path}: data.classes = {section.classes} counts labels, but the column {section.y!r} is of "
+            f"{y.dtype}, which makes this a regression: class labels are integers"
+        )
     largest = max(table.largest_label() for table in tables.values()) if not y.is_floating else None
     num_classes = None if largest is None else section.classes or largest + 1
     digests = {split: SourceFile(table.path).digest for split, table in tables.items()}
@@ -93,7 +98,7 @@ def open_source(section: Table) -> Population:
 class _Column:
     """Numbers of one dtype, (rows, *field.shape)."""
 
-    def __init__(self, path: Path, table: pa.Table, name: str) -> None:
+    def __init__(self, path: Path, table: pa.Table, name: str, of_texts: str) -> None:
         self._where = f"{path}, column {name!r}"
         if name not in table.column_names:
             raise DataError(f"{path}: expected the column {name!r}, found {', '.join(table.column_names)}")
@@ -114,7 +119,7 @@ class _Column:
             self.field = Field(width, numbers.dtype.name)
         except (pa.ArrowException, DataError) as error:
             raise DataError(
-                f"{self._where}: expected numbers or lists of them, found {column.type}: {OF_TEXTS}"
+                f"{self._where}: expected numbers or lists of them, found {column.type}: {of_texts}"
             ) from error
         self.rows: npt.NDArray[Any] = numbers.reshape(len(column), *width)
 
@@ -151,9 +156,9 @@ class _ClientTable:
         self._values, self._of_row = np.unique(
             codes.astype(str) if codes.dtype == object else codes, return_inverse=True
         )
-        xs = [_Column(path, table, name) for name in section.x]
+        xs = [_Column(path, table, name, OF_TEXTS_IN_X) for name in section.x]
         self.x = xs[0] if len(xs) == 1 else _side_by_side(xs)
-        self.y = _Column(path, table, section.y)
+        self.y = _Column(path, table, section.y, OF_TEXTS)
         self._shape = section.shape
         if section.shape is not None and int(np.prod(section.shape)) != self.x.field.values:
             raise DataError(

@@ -165,6 +165,15 @@ def not_finite(dataset: FederatedDataset, positions: Iterable[int]) -> list[str]
     return found
 
 
+def labels_as_floats(dataset: FederatedDataset, positions: Iterable[int]) -> str | None:
+    """Return the dtype of targets of a regression that are like labels at these training clients: 0, 1, 2, ..."""
+    if dataset.num_classes is not None or dataset.y.shape:
+        return None
+    values = np.unique(np.concatenate([dataset.train.client(position)[1] for position in positions]))
+    is_like_labels = len(values) > 1 and values.min() >= 0 and (values == np.floor(values)).all()
+    return dataset.y.dtype if is_like_labels else None
+
+
 def begins_finite(plan: Plan, position: int) -> bool:
     """Return whether the first model has a finite loss of a training client's first examples."""
     x, y = load(plan.experiment, plan.dataset, plan.initial, position)

@@ -46,7 +46,7 @@ from raysim.engine.plan import (
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.label_similarity import pooled_labels
 from raysim.engine.plan.plan import Plan, evaluated_splits
-from raysim.errors import ExperimentError
+from raysim.errors import DataError, ExperimentError
 from raysim.evaluation import own_examples
 from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
@@ -138,7 +138,10 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     _check_equal_work(plan)
     everyone.check(plan)
     for split in evaluated_splits(plan):
-        dataset.split(split)
+        try:
+            dataset.split(split)
+        except DataError as error:
+            raise DataError(f"evaluation.split: {error}") from None
     for which, split in own_models.splits(experiment).items():
         own_models.units(plan, which, split)
     if experiment.fedex is not None:
@@ -313,5 +316,10 @@ def log_beginning(plan: Plan) -> None:
     if found := first_examples.not_finite(plan.dataset, looked):
         flaw = f"of the first {len(looked)} training clients {len(found)} have values that are not finite"
         log.warning("%s: %s: updates that this makes not finite are rejected", flaw, ", ".join(found))
+    # A script's loss may take labels as real numbers.
+    if "loss" not in plan.passed and (dtype := first_examples.labels_as_floats(plan.dataset, looked)) is not None:
+        log.warning(
+            "y holds whole numbers, but is of %s, which makes this a regression: class labels are integers", dtype
+        )
     if (slow := slow_precision(plan)) is not None:
         log.warning("engine.precision: %s", slow)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raysim.report.figures import share
+from raysim.report.figures import share, tick
 from raysim.report.looks import GREY, LOGARITHMIC_ABOVE, CurveStyle
 from raysim.report.series import Floats, Ints, Series
 
@@ -48,10 +48,8 @@ def broken(text: str, room_em: float) -> str:
 
 def shares(axes: Axes, which: str = "y") -> None:
     """Write an axis's ticks in percent."""
-    from matplotlib.ticker import PercentFormatter
-
     axis = axes.yaxis if which == "y" else axes.xaxis
-    axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    axis.set_major_formatter(lambda fraction, _: tick(fraction))
 
 
 def rows(axes: Axes, names: Sequence[str]) -> None:

@@ -23,11 +23,14 @@ Maker = Callable[[Own], ServerOptimizer]
 
 
 def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> None:
-    """Take a step with a gradient of zeros, before the first round.
+    """Take a step with a gradient of zeros, before the first round. Writes are looked for in this step only.
 
     Raises:
-        ExperimentError: it raised, or the model or a vector of the state is not what it has to be.
+        ExperimentError: it raised, or wrote to what it was given, or the model or a vector of the state is not what it
+            has to be.
     """
+    # A copy: a step that writes in place must not change the first model before it is refused.
+    params = params.clone()
     before: Any = optimizer.init(params)
     if not isinstance(before, Mapping):
         raise ExperimentError(
@@ -35,9 +38,16 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
             f"{shown(before)}."
         )
     descent = Descent(layout, params.new_zeros(params.shape), 0.0)
+    given = {"params": params, "descent.g": descent.g, **before}
+    versions = {name: value._version for name, value in given.items() if isinstance(value, Tensor)}
     stepped = watched_call(
         "server_optimizer=: step, tried before the first round,", optimizer.step, params, descent, before
     )
+    if written := [name for name, version in versions.items() if given[name]._version != version]:
+        raise ExperimentError(
+            f"server_optimizer=: step must leave its arguments as they are and return new tensors, but wrote in "
+            f"place to {' and '.join(written)}: torch.add(params, update) makes one, params.add_(update) writes."
+        )
     if not isinstance(stepped, Stepped) or not isinstance(stepped.state, Mapping):
         raise ExperimentError(
             f"server_optimizer=: step must return a raysim.server.Stepped(params, state) of a tensor and a mapping, "

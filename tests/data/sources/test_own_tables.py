@@ -17,7 +17,8 @@ from raysim.data.prepare import prepare
 from raysim.data.section import Gld, Leaf, Table
 from raysim.data.sources import leaf_json
 from raysim.data.sources.published import SourceFile
-from raysim.errors import DataError
+from raysim.errors import DataError, ExperimentError
+from raysim.experiment.experiment import Experiment, load
 
 ROWS: dict[str, Any] = {"user": ["b", "a", "b"], "x": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "y": [0, 1, 2]}
 
@@ -60,6 +61,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "null in x": ({"x": [[1.0, None], [3.0, 4.0], [5.0, 6.0]]}, "expected no nulls, found 1, the first at value 1"),
     "ragged x": ({"x": [[1.0], [3.0, 4.0], [5.0, 6.0]]}, r"expected lists of one length, found \[1, 2\]"),
     "text in y": ({"y": ["a", "b", "c"]}, "expected numbers or lists of them, found string: np.unique.* of texts"),
+    "text in x": ({"x": ["a", "b", "c"]}, "column 'x'.* found string: texts in x are made numbers first"),
     "negative label": ({"y": [0, -1, 2]}, "expected labels of at least 0, found -1"),
 }
 
@@ -69,6 +71,28 @@ def test_a_wrong_table_is_named(tmp_path: Path, case: str) -> None:
     change, problem = WRONG[case]
     with pytest.raises(DataError, match=rf"train\.parquet.*{problem}"):
         table(tmp_path, ROWS | change)
+
+
+def test_classes_of_real_targets_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"data.classes = 3 .* 'y' is of float64, .* regression: class labels are integers"
+    ):
+        table(tmp_path, ROWS | {"y": [0.0, 1.0, 2.0]}, classes=3)
+
+
+def test_a_table_in_the_place_of_a_source_or_a_dataset_is_answered_by_the_source(tmp_path: Path) -> None:
+    file = tmp_path / "train.csv"
+    file.write_text("client,x,y\n0,1,0\n")
+    way = r"data.name = 'arrow' and data.train = .*pyarrow.csv.read_csv\(file\)"
+    for data in (str(file), {"name": "train.csv"}, {"name": "csv"}, {"name": "parquet"}):
+        with pytest.raises(ExperimentError, match=rf"^data.name must be a source, but got .*{way}"):
+            Experiment.model_validate({"data": data, "cohort": {"size": 1}})
+    with pytest.raises(ExperimentError, match=rf"train.csv is a table of data, not an experiment: .*{way}"):
+        load(file)
+    with pytest.raises(DataError, match=rf"train.csv is a file, and .* DatasetWriter wrote: .*{way}"):
+        FederatedDataset.open(file)
+    with pytest.raises(DataError, match=r"expected a whole .parquet.* \(pyarrow.parquet.write_table\(pyarrow.csv"):
+        prepare(Table(root=str(tmp_path), train="train.csv"), seed=0)
 
 
 def test_missing_columns_files_and_unlike_tables(tmp_path: Path) -> None:

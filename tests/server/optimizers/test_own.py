@@ -192,3 +192,19 @@ def test_a_step_that_fails_says_the_keyword_the_round_and_the_line(
 
     with pytest.raises(raysim.ExperimentError, match=r"server_optimizer=: init failed: LookupError"):
         raysim.rounds(experiment(server=OWN), dataset=dataset, server_optimizer=no_state)
+
+
+def _in_place(written: str) -> Callable[[Own], ServerOptimizer]:
+    def step(params: torch.Tensor, descent: Descent, state: Any) -> Stepped:
+        {"params": params, "descent.g": descent.g, "v": state["v"]}[written].add_(0.0)
+        return Stepped(params - descent.lr * descent.fg, {"v": state["v"] + 1})
+
+    return lambda section: ServerOptimizer(lambda params: {"v": torch.zeros_like(params)}, step)
+
+
+@pytest.mark.parametrize("written", ["params", "descent.g", "v"])
+def test_a_step_that_writes_to_its_arguments_is_refused(
+    written: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    with pytest.raises(raysim.ExperimentError, match=rf"new tensors, but wrote in place to {written}: torch.add"):
+        list(raysim.rounds(experiment(server=OWN), dataset=dataset, server_optimizer=_in_place(written)))

@@ -1,0 +1,34 @@
+"""Answers calls that do not fit a function's signature."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def advised(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function whose arguments are easily mistaken: what does not fit its signature is answered by advice.
+
+    Raises:
+        TypeError: a call does not fit the signature; ends with the advice.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **keywords: P.kwargs) -> R:
+            try:
+                signature.bind(*args, **keywords)
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}() {error}: {advice}") from None
+            return function(*args, **keywords)
+
+        return checked
+
+    return decorate

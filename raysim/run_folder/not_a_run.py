@@ -1,0 +1,78 @@
+"""Says what a path is that was given as a run's folder and is none, and what to do with it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+from pathlib import Path
+
+from raysim.errors import RunFolderError
+from raysim.run_folder.files import RECORD, STUDY
+from raysim.storage.reading import json_object
+
+RUNS = Path("runs")
+"""The default place of runs' folders."""
+
+_LOOKED_AT = 10_000
+"""Entries of a folder that are looked at: one may hold millions of other files."""
+
+
+def why(path: Path) -> str:
+    """Return why a path without `experiment.json` is no run's folder, and what goes on with it: the end of a sentence.
+
+    Args:
+        path: of this machine; nothing needs to lie there.
+    """
+    if path.is_file():
+        command = f": raysim run {shlex.quote(str(path))} runs its experiment" if path.suffix == ".toml" else ""
+        return f"it is a file{command}."
+    if not path.exists():
+        found = nearby(path)
+        return f"there is no such folder{_or(found)}"
+    if os.path.lexists(path / STUDY):
+        return _of_study(path)
+    if (path.absolute().parent / RECORD).exists():
+        return f"it belongs to the run of {path.parent}."
+    found = next((each for each in _entries(path) if (each / RECORD).exists()), None)
+    return f"it has no {RECORD}{_or(found)}"
+
+
+def _or(found: Path | None) -> str:
+    return "." if found is None else f"; did you mean {found}?"
+
+
+def nearby(path: Path) -> Path | None:
+    """Return the folder with a run, trials, a sweep or a study that a path without one is likely to mean."""
+    if path.is_absolute() or ".." in path.parts:
+        around = [path.parent]
+    else:
+        if _is_known(below := RUNS / path):
+            return below
+        around = [path.parent, RUNS / path.parent]
+    known = {each.name: each for place in around for each in _entries(place) if _is_known(each)}
+    return next((known[name] for name in difflib.get_close_matches(path.name, known, n=1)), None)
+
+
+def _is_known(path: Path) -> bool:
+    return (path / RECORD).exists() or (path / STUDY).exists()
+
+
+def _entries(path: Path) -> list[Path]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(path / entry.name for _, entry in zip(range(_LOOKED_AT), entries, strict=False))
+    except OSError:
+        return []
+
+
+def _of_study(path: Path) -> str:
+    try:
+        name = json_object(path / STUDY, RunFolderError).get("name")
+    except RunFolderError:
+        name = None
+    best = path / "best.toml"
+    then = f"; raysim run {shlex.quote(str(best))} trains its best configuration" if best.exists() else ""
+    whose = f"the study {name!r:.200}" if isinstance(name, str) else "a study"
+    at = "" if path == RUNS / f"{name}-tuning" else f" --path {shlex.quote(str(path))}"
+    return f"it is that of {whose}, with which raysim tune FILE{at} goes on{then}."
