@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+from raysim.client.corrections import make as corrections
+from raysim.client.corrections.mime import MimeLite
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.optimizers.adagrad import ClientAdagrad
 from raysim.client.optimizers.adam import ClientAdam, ClientAdamW
 from raysim.client.optimizers.sgd import ClientSgd
 
+BASES: list[tuple[Any, dict[str, torch.Tensor]]] = [("sgd", {}), ("momentum", {"m": torch.tensor([3.0, -1.0])})]
 SECTIONS: list[tuple[Any, Any]] = [
     (ClientSgd(momentum=0.7), lambda p: torch.optim.SGD(p, 0.1, momentum=0.7)),
     (ClientAdam(), lambda p: torch.optim.Adam(p, 0.1)),
@@ -19,6 +22,32 @@ SECTIONS: list[tuple[Any, Any]] = [
     (ClientAdamW(weight_decay=0.3), lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.3)),
     (ClientAdagrad(v0=0.2), lambda p: torch.optim.Adagrad(p, 0.1, initial_accumulator_value=0.2)),
 ]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "state"),
+    [
+        (optimizers.make(ClientSgd()), {}),
+        *((corrections.make(MimeLite(base=base)).client.optimizer, state) for base, state in BASES),
+    ],
+    ids=["sgd", "mimelite over sgd", "mimelite over momentum"],
+)
+def test_an_affine_optimizer_steps_as_it_says(optimizer: Any, state: dict[str, torch.Tensor]) -> None:
+    """Y - lr (share g + constant), whose state stays."""
+    params, gradient = torch.tensor([1.0, -2.0]), torch.tensor([0.5, 4.0])
+    share, constant = optimizer.affine(state)
+    wanted = params - 0.1 * (share * gradient + (0 if constant is None else constant))
+    before = {name: value.clone() for name, value in state.items()}
+    optimizer.step(params, gradient, state, 0.1)
+    torch.testing.assert_close(params, wanted)
+    assert all(torch.equal(state[name], value) for name, value in before.items())
+
+
+def test_optimizers_with_more_to_a_step_are_not_affine() -> None:
+    lite = corrections.make(MimeLite(base="adam")).client.optimizer
+    assert lite is not None
+    for made in (lite, *(optimizers.make(section) for section, _ in SECTIONS)):
+        assert made.affine is None
 
 
 @pytest.mark.parametrize(("section", "reference"), SECTIONS, ids=lambda o: getattr(o, "name", ""))

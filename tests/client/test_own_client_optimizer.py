@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -90,6 +91,33 @@ def test_a_lambda_that_writes_in_place_may_return_what_it_wrote(
         raysim.rounds(exp, dataset=dataset, client_optimizer=each) for each in (make, optimizer(plain_step))
     )
     assert all(torch.equal(value, other.params[name]) for name, value in one.params.items())
+
+
+def test_an_affine_step_is_not_called(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    """Once `affine` was compared with it."""
+    calls, counts, made = list[Any](), list[int](), []
+
+    def step(params: Tensor, gradient: Tensor, state: Any, lr: Any) -> None:
+        calls.append(lr)
+        params.sub_(lr * (0.5 * gradient + state["m"]))
+
+    def init(params: Tensor) -> Any:
+        return {"m": params * 0.125}
+
+    exp = experiment(client={**OWN, "batch_size": 4}, engine={"workers": 0, "dtype": "float64", "trainer": "fused"})
+    known = raysim.ClientOptimizer(init, step, affine=lambda state: (0.5, state["m"]))
+    for own in (raysim.ClientOptimizer(init, step), known):
+        made.append(list(raysim.rounds(exp, dataset=dataset, client_optimizer=partial(given, own))))
+        counts.append(len(calls))
+        calls.clear()
+    assert counts[0] > counts[1] <= 4
+    for one, other in zip(*made, strict=True):
+        for name, value in one.params.items():
+            torch.testing.assert_close(other.params[name], value, rtol=1e-9, atol=1e-12)
+
+
+def given(own: raysim.ClientOptimizer, section: Any) -> raysim.ClientOptimizer:
+    return own
 
 
 # Bad input
@@ -181,3 +209,9 @@ def test_a_package_s_section_without_a_rate_is_refused(experiment: Make, monkeyp
     monkeypatch.setattr(parts, "installed", lambda: ((parts.Installed(theirs, "theirs"),), ()))
     with pytest.raises(raysim.ExperimentError, match=r"a client optimizer needs a key lr.* 'rateless' has \['name'\]"):
         experiment(client={"optimizer": {"name": "rateless"}})
+
+
+def test_an_affine_that_is_not_the_step_is_refused(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    own = raysim.ClientOptimizer(lambda params: {}, plain_step, affine=lambda state: (0.5, None))
+    with pytest.raises(raysim.ExperimentError, match="affine must return share and constant of every step"):
+        next(raysim.rounds(experiment(client=OWN), dataset=dataset, client_optimizer=lambda section: own))

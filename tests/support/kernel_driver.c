@@ -43,7 +43,7 @@ static void gradients(const Dense *dense, int64_t examples) {
     const int64_t in = dense->widths[0], last = dense->widths[dense->depth], rows = examples * dense->places;
     const int64_t most = examples + (int64_t)(draw() % 3);
     REAL *params = numbers(dense->size), *x = numbers(rows * in), *into = zeros(dense->size);
-    REAL *outputs = zeros(rows * last), *memory = zeros(room_for(dense, most));
+    REAL *outputs = zeros(rows * last), *memory = zeros(room_for(dense, most, OWN_STEPPED));
     char *y = targets(dense, examples);
     if (!gradient(dense, params, x, y, examples, 1.0, into, outputs, most, memory)) abort();
     free(params), free(x), free(into), free(outputs), free(memory), free(y);
@@ -72,15 +72,30 @@ static void trains(const Dense *dense, int64_t batch, int64_t clients, int const
     const int64_t stride = constants == 2 ? dense->size : 0;
     REAL *broadcast = numbers(dense->size), *deltas = zeros(clients * dense->size);
     REAL *added = constants ? numbers(stride ? clients * stride : dense->size) : 0;
-    REAL *outputs = zeros(visits * places * last), *memory = zeros(room_for(dense, batch));
+    REAL *begins = draw() % 2 ? numbers(clients * dense->size) : 0;
+    int64_t *penalised = exactly((size_t)(2 * dense->depth) * sizeof *penalised, sizeof *penalised);
+    for (int64_t i = 0; i < 2 * dense->depth; i++) penalised[i] = (int64_t)(draw() % 2);
+    /* Windows of one to three steps, behind a first step that is of none. */
+    int64_t *counts = exactly((size_t)clients * sizeof *counts, sizeof *counts), all = 0;
+    const int64_t length = 1 + (int64_t)(draw() % 3);
+    for (int64_t k = 0; k < clients; k++) all += counts[k] = (steps[k] - 1) / length;
+    int64_t *windows = exactly((size_t)(2 * all) * sizeof *windows, sizeof *windows), *range = windows;
+    for (int64_t k = 0; k < clients; k++)
+        for (int64_t w = 0; w < counts[k]; w++) *range++ = 1 + w * length, *range++ = 1 + (w + 1) * length;
+    REAL *means = zeros(all * dense->size);
+    Rule rule = {.scale = -0.1, .keep = 0.9, .constants = added, .stride = stride, .begins = begins,
+                 .anchored = draw() % 2, .penalty = (int64_t)(draw() % 3), .penalised = penalised, .amount = 0.1,
+                 .growth = 0.01};
+    if (draw() % 2) rule.windows = windows, rule.counts = counts, rule.means = means;
+    REAL *outputs = zeros(visits * places * last), *memory = zeros(room_for(dense, batch, extras_of(&rule)));
     double *squares = exactly((size_t)(clients * dense->depth * 2) * sizeof *squares, sizeof *squares);
     for (int64_t i = 0; i < clients * dense->depth * 2; i++) squares[i] = 0;
-    if (!train(dense, clients, broadcast, x, (const char *const *)y, order, bounds, steps, -0.1, 0.9, added, stride,
-               deltas, squares, outputs, batch, memory))
+    if (!train(dense, clients, broadcast, x, (const char *const *)y, order, bounds, steps, &rule, deltas, squares, outputs,
+               batch, memory))
         abort();
     for (int64_t k = 0; k < clients; k++) free((void *)x[k]), free(y[k]);
     free(x), free(y), free(steps), free(sizes), free(order), free(bounds), free(broadcast), free(deltas), free(added);
-    free(outputs), free(memory), free(squares);
+    free(outputs), free(memory), free(squares), free(begins), free(penalised), free(counts), free(windows), free(means);
 }
 
 int main(void) {

@@ -22,11 +22,13 @@ No function writes to its arguments. The code that runs a correction depends on 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
 
 from raysim.client.optimizers.optimizer import ClientOptimizer, State
+from raysim.client.proximal import Penalty, prox
 from raysim.models.layout import Layout
 
 Vectors = Mapping[str, Tensor]
@@ -85,6 +87,21 @@ class LocalPoint(NamedTuple):
     lr: float
     sent: Vectors
     layout: Layout
+
+
+@dataclass(frozen=True)
+class ProximalPoint:
+    """A `ClientHalf.point` that trainers know: prox(z, E + step lr), z what the optimizer steps.
+
+    penalty: see raysim/client/proximal.py. elapsed: the name of the sent vector (1,) that is E.
+    """
+
+    penalty: Penalty
+    elapsed: str
+
+    def __call__(self, at: LocalPoint) -> Tensor:
+        """Return the model at which the gradient is taken."""
+        return prox(self.penalty, at.iterate, float(at.sent[self.elapsed]) + at.step * at.lr, at.layout)
 
 
 class ClientEnd(NamedTuple):

@@ -28,8 +28,8 @@ from raysim.client.corrections.correction import ClientEnd, ClientHalf, Correcti
 from raysim.config.section import Section
 from raysim.config.values import Factor, Steps, Whole
 
-PIECE = 1 << 14
-"""Numbers of each sample that are worked on at a time, in the cache."""
+PIECE = 1 << 17
+"""Numbers of all samples that are worked on at a time, in the cache."""
 
 
 class Posterior(Section):
@@ -67,21 +67,27 @@ def posterior_update(samples: Tensor, x: Tensor, rho: float) -> Tensor:
     """
     num, device = len(samples), samples.device
     gram = torch.zeros((num, num), dtype=torch.float64, device=device)
-    along = torch.zeros(num, dtype=torch.float64, device=device)
-    pieces = list(zip(samples.split(PIECE, dim=1), x.split(PIECE), strict=True))
+    length = max(1, PIECE // num)
+    pieces = list(zip(samples.split(length, dim=1), x.split(length), strict=True))
+    own = samples.new_empty((num, min(length, len(x))))
     for rows, part in pieces:
-        # s - x loses less to rounding than s itself has lost, so its own dtype is enough.
-        centred = rows - part
-        b = centred.mean(0)
-        centred.sub_(b)
-        gram.add_(centred @ centred.t())
-        along.add_(centred @ b)
+        # The samples less the last of them, and this one less x: as small as all that is asked for, which are sums of
+        # them. They lose less to rounding than the samples themselves have lost, so their own dtype is enough.
+        apart = own[:, : len(part)]
+        torch.sub(rows[:-1], rows[-1], out=apart[:-1])
+        torch.sub(rows[-1], part, out=apart[-1])
+        gram.add_(apart @ apart.t())
     unit = torch.eye(num, dtype=torch.float64, device=device)
+    less_x = unit.clone()
+    less_x[:, -1] = 1
+    b = less_x.mean(0)
+    centred = less_x - b
     # Without its check: what is not finite is rejected with the update.
-    solved, _ = torch.linalg.solve_ex(unit.add_(gram, alpha=rho), along)
+    solved, _ = torch.linalg.solve_ex(unit.add(centred @ gram @ centred.t(), alpha=rho), centred @ (gram @ b))
     # b and C'v are sums of the rows of s - x: by 1 / l each, and by v less its mean.
     shares = (1 / num - rho * (solved - solved.mean())).mul_(1 + (num - 1) * rho).to(x.dtype)
     update = torch.empty_like(x)
-    for (rows, part), into in zip(pieces, update.split(PIECE), strict=True):
-        torch.mv((rows - part).t(), shares, out=into)
+    for (rows, part), into in zip(pieces, update.split(length), strict=True):
+        apart = torch.sub(rows, part, out=own[:, : len(part)])
+        torch.mv(apart.t(), shares, out=into)
     return update

@@ -105,6 +105,9 @@ def make(section: Mime | MimeLite) -> Correction:
             gradient.div_(state["v"].sqrt().add_(eps))
         descend(params, gradient, lr)
 
+    def affine(state: Mapping[str, Tensor]) -> tuple[float, Tensor | None]:
+        return (1 - b1, state["m"] * b1) if section.base == "momentum" else (1.0, None)
+
     def settle(stepped: ServerStepped) -> ServerResult:
         c, after = stepped.gradient, dict(stepped.state)
         assert c is not None
@@ -118,7 +121,7 @@ def make(section: Mime | MimeLite) -> Correction:
         ClientHalf(
             offset=None if lite else lambda begins: begins.sent["c"],
             anchored=not lite,
-            optimizer=ClientOptimizer(lambda params: {}, step),
+            optimizer=ClientOptimizer(lambda params: {}, step, affine=None if section.base == "adam" else affine),
             start=lambda sent: {name: vector for name, vector in sent.items() if name != "c"},
         ),
         ServerHalf(init, settle if learns else None),

@@ -6,7 +6,7 @@ training, and a local step is too short to allocate in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from torch import Tensor
@@ -24,13 +24,16 @@ class ClientOptimizer(NamedTuple):
     vector of the state: `step` works on each number, or each row, by itself. adds_decay: `step` applies the section's
     `weight_decay` itself; otherwise the training loop adds weight_decay y to the gradient, after clipping. divisor:
     what the last step, with one learning rate for all rows, divided each number of the gradient by, from the state; not
-    to be written to. None: by 1.
+    to be written to. None: by 1. affine: if a step is y <- y - lr (share g + constant), with a state that stays as it
+    starts: share and constant, (P,) or None for 0, from that state. Then trainers may make the step without calling
+    `step`. None: it is not, or does not say.
     """
 
     init: Callable[[Tensor], State]
     step: Callable[[Tensor, Tensor, State, Rate], None]
     adds_decay: bool = False
     divisor: Callable[[State], Tensor] | None = None
+    affine: Callable[[Mapping[str, Tensor]], tuple[float, Tensor | None]] | None = None
 
 
 def descend(params: Tensor, direction: Tensor, lr: Rate) -> None:

@@ -36,10 +36,13 @@ def check_step(
         start: the state to start from, (P,) each; None: as `init` makes it.
 
     Raises:
-        ExperimentError: the state is not what it has to be, or a row of a stack depends on another.
+        ExperimentError: the state is not what it has to be, `affine` is not what `step` does, or a row of a stack
+            depends on another.
     """
     stack = probe(layout, params, rows=2)
     alone = [_stepped(optimizer, said, row, layout, start) for row in stack]
+    if optimizer.affine is not None:
+        _check_affine(optimizer, said, stack[0], alone[0], start)
     if not rows:
         return
     together = _stepped(optimizer, said, stack, layout, start)
@@ -48,6 +51,23 @@ def check_step(
             f"{said} must step each row of a stack (K, P) as it steps one client (P,), because clients are trained "
             f"together here, but the rows differ: reduce over the last axis only, or set engine.trainer = 'fused' or "
             f"'one_by_one'."
+        )
+
+
+def _check_affine(
+    optimizer: ClientOptimizer, said: str, params: Tensor, stepped: Tensor, start: Mapping[str, Tensor] | None
+) -> None:
+    """Take the two steps of `_stepped` by `affine`."""
+    assert optimizer.affine is not None
+    made = called(f"{said}: affine", optimizer.affine, optimizer.init(params) if start is None else start)
+    share, constant = made
+    wanted = params.clone()
+    for gradient in (params * 0.5, params.square()):
+        wanted -= LR * (share * gradient + (0 if constant is None else constant))
+    if not torch.allclose(stepped, wanted, rtol=1e-3, atol=1e-5):
+        raise ExperimentError(
+            f"{said}: affine must return share and constant of every step, y <- y - lr (share g + constant), but step "
+            f"does something else: leave affine out."
         )
 
 

@@ -38,4 +38,4 @@ def make(section: ClientSgd) -> ClientOptimizer:
             direction = state["velocity"].mul_(rho).add_(gradient)
         descend(params, direction, lr)
 
-    return ClientOptimizer(init, step)
+    return ClientOptimizer(init, step, affine=None if rho else lambda state: (1.0, None))

@@ -3,7 +3,8 @@
 The trainer for small models, in which a local step is less work than the calls that it would take: 223 us instead of
 428 for McMahan et al.'s 2NN with batches of ten, 7 instead of 11 for logistic regression in a stack
 (docs/performance.md).
-Where a local step is more than SGD and a correction, the kernel makes the gradient and `fused` does the rest.
+Where a local step is not linear in the gradient (`StepRule.by_kernel`), the kernel makes the gradient and `fused` does
+the rest.
 """
 
 from __future__ import annotations
@@ -15,18 +16,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.client.corrections.correction import ProximalPoint
+from raysim.client.proximal import Bounded, penalised
 from raysim.client.trainer import Client, LocalStart, Updates
 from raysim.client.trainers.choose import STACK_NUMBERS
-from raysim.client.trainers.kernel.kernel import Int64s, Kernel, StartingPoint
+from raysim.client.trainers.kernel.kernel import BOUNDED, SHRUNK, Int64s, Kernel, Penalised, StartingPoint, Windows
 from raysim.client.trainers.layers.elementwise import Dropout
-from raysim.client.trainers.local_steps import LocalSteps, StepRule
+from raysim.client.trainers.local_steps import LinearSteps, StepRule
 from raysim.client.trainers.scores import MOST_KEPT, Scores
+from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.models.task import Task
 
 HELD = STACK_NUMBERS["cpu"]
 """Numbers of the updates that a call makes: many, to share its cost; few enough for a cache to hold some of them. No
 more are held of the clients of runs in lockstep, so that alone and together they are one group, and added up alike."""
+
+
+MOST_AVERAGED = 4 * HELD
+"""Numbers of the averages over windows that a call makes: more than a core's cache holds, for calls cost more."""
 
 
 class Compiled:
@@ -36,26 +44,27 @@ class Compiled:
         kernel: of the model's layers.
         task: losses and hits.
         rule: by the kernel.
+        layout: of flat vectors.
     """
 
     trains_together = True
 
-    def __init__(self, kernel: Kernel, task: Task, rule: StepRule) -> None:
+    def __init__(self, kernel: Kernel, task: Task, rule: StepRule, layout: Layout) -> None:
         assert rule.by_kernel
-        self._kernel, self._task, self._rule = kernel, task, rule
-        self._deltas = torch.zeros(0)
+        self._kernel, self._task, self._rule, self._layout = kernel, task, rule, layout
+        self._deltas, self._means = torch.zeros(0), torch.zeros(0)
 
     def train(
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
     ) -> Iterator[Updates]:
-        """Train as many at a time as `HELD` allows; see `Trainer.train`. Plain SGD has no state to start."""
-        size = max(1, HELD // len(broadcast.params))
+        """Train as many at a time as `HELD` allows; see `Trainer.train`."""
+        windows = max(len(client.windows) for client in clients)
+        size = max(1, min(HELD, MOST_AVERAGED // max(1, windows)) // len(broadcast.params))
         for first in range(0, len(clients), size):
             group = clients[first : first + size]
-            if len(self._deltas) < len(group):
-                # Zeros: the kernel leaves the gaps between parameters alone.
-                self._deltas = broadcast.params.new_zeros((len(group), len(broadcast.params)))
-            yield self._train([LocalStart(broadcast, lr)], group, _laid_out(group), self._deltas[None, : len(group)])
+            self._deltas = _at_least(len(group), broadcast.params, self._deltas)
+            deltas = self._deltas[None, : len(group)]
+            yield self._train([LocalStart(broadcast, lr)], group, _laid_out(group), deltas, start)
 
     def train_each(self, starts: Sequence[LocalStart], clients: Sequence[Client]) -> Updates:
         """See `LockstepTrainer`: every start's updates have the bits that it has alone."""
@@ -78,17 +87,24 @@ class Compiled:
 
     @torch.inference_mode()
     def _train(
-        self, starts: Sequence[LocalStart], clients: Sequence[Client], laid_out: _LaidOut, deltas: Tensor
+        self,
+        starts: Sequence[LocalStart],
+        clients: Sequence[Client],
+        laid_out: _LaidOut,
+        deltas: Tensor,
+        state: Mapping[str, Tensor] | None = None,
     ) -> Updates:
         """Train the clients from several starts only if they have owners: the losses of one client add up otherwise."""
+        windows = self._windows(clients, starts[0].weights.params) if self._rule.samples else None
         outputs, squares = self._kernel.train(
-            [self._start(start, clients, own) for start, own in zip(starts, deltas, strict=True)],
+            [self._start(start, clients, state) for start in starts],
             laid_out.x,
             laid_out.y,
             laid_out.order,
             laid_out.bounds,
             laid_out.steps,
             deltas,
+            windows,
         )
         num, targets, owners = len(starts) * len(clients), laid_out.targets, laid_out.owners
         if owners is not None and len(starts) > 1:
@@ -103,12 +119,39 @@ class Compiled:
             for name in ("buffers", "counters")
         )
         made = deltas.flatten(0, 1)
-        return Updates(made, buffers, counters, *scores.totals(), laid_out.visits * len(starts), squared_norms=squares)
+        samples = None if windows is None else windows.means.split([len(client.windows) for client in clients])
+        facts = (*scores.totals(), laid_out.visits * len(starts))
+        return Updates(made, buffers, counters, *facts, squared_norms=squares, samples=samples)
 
-    def _start(self, start: LocalStart, clients: Sequence[Client], deltas: Tensor) -> StartingPoint:
-        steps = LocalSteps(self._rule, deltas, deltas, None, start.weights.params, clients, start.lr)
-        assert isinstance(steps.keep, float)
-        return StartingPoint(start.weights.params, steps.alpha, steps.keep, steps.constant)
+    def _start(self, start: LocalStart, clients: Sequence[Client], state: Mapping[str, Tensor] | None) -> StartingPoint:
+        x, lr, rule = start.weights.params, start.lr, self._rule
+        scale, keep, constant = LinearSteps.of(rule, x, clients, True, lr, state)
+        assert isinstance(scale, float)
+        assert isinstance(keep, float)
+        begins = [client.begin for client in clients if client.begin is not None]
+        first = torch.stack(begins) if begins else None
+        penalised = None if rule.proximal is None else _penalised(rule.proximal, self._layout, clients[0].sent, lr)
+        return StartingPoint(x, scale, keep, constant, first, rule.anchored, penalised)
+
+    def _windows(self, clients: Sequence[Client], like: Tensor) -> Windows:
+        ranges = [window for client in clients for window in client.windows]
+        self._means = _at_least(len(ranges), like, self._means)
+        counts = np.array([len(client.windows) for client in clients], dtype=np.int64)
+        return Windows(np.array(ranges, dtype=np.int64).reshape(-1, 2), counts, self._means[: len(ranges)])
+
+
+def _at_least(rows: int, like: Tensor, there: Tensor) -> Tensor:
+    """So many rows, of zeros at first: the kernel leaves the gaps between parameters alone."""
+    return there if len(there) >= rows else like.new_zeros((rows, len(like)))
+
+
+def _penalised(point: ProximalPoint, layout: Layout, sent: Mapping[str, Tensor], lr: float) -> Penalised:
+    """Return the point as the kernel takes it."""
+    penalty = point.penalty
+    names = penalised(layout, penalty.groups)
+    if isinstance(penalty, Bounded):
+        return Penalised(names, BOUNDED, penalty.radius)
+    return Penalised(names, SHRUNK, penalty.strength * float(sent[point.elapsed]), penalty.strength * lr)
 
 
 @dataclass(frozen=True)

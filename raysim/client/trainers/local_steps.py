@@ -6,11 +6,14 @@
              clipped to max_grad_norm, + decay y
     y        = the optimizer's step, but for groups that are held: their gradient is 0 and they stay at x
 
-Where none of this but a correction is asked of SGD, the product that makes the gradient makes the step (plain):
+Where none of this but a correction is asked of an optimizer whose step is y <- y - lr (share g + c) (`affine`), a step
+is linear in the gradient, and the product that makes the gradient makes the step (plain):
 
-    y <- y - lr / keep grad, then y <- keep y + lr (pull x - offset_i),   keep = 1 - lr pull
+    y <- y - rate / keep grad, then y <- keep y + rate (pull x - offset_i) - lr c
+    rate = lr share, keep = 1 - rate pull
 
-which is y - lr (grad + pull (y - x) + offset_i): a correction costs one pass over a vector that is made once a round.
+which is y - lr (share (grad + pull (y - x) + offset_i) + c): a correction costs one pass over a vector that is made
+once a round.
 
 y is x at first, or what a correction gives the client to begin with.
 """
@@ -19,10 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from raysim.client.corrections.correction import ProximalPoint
 from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State
 from raysim.client.trainer import Client
 from raysim.client.trainers.window_averages import WindowAverages
@@ -37,11 +42,13 @@ class StepRule:
     """What does not change in a run.
 
     pull: of the correction. anchored: the gradient at x is subtracted. sums_gradients: the mean of the raw gradients is
-    asked for. plain: the shortcut above; a trainer's products then write into the weights. bend: what else the
-    correction does, (gradient, y, x, what came beside the model) -> gradient. begins: clients may begin elsewhere than
-    at x. sums_inverses: the sums of 1 / the optimizer's `divisor` are asked for. samples: clients have windows of local
-    steps over which y is averaged. point: (what the optimizer steps, local step, rate, what came beside the
-    model) -> where the gradient is taken. held: the place of the groups that do not move; such a rule is not plain.
+    asked for. linear: a step is the shortcut's, but that its gradient may be taken elsewhere than at y, and that at x
+    may be taken off. plain: the shortcut above; a trainer's products then write into the weights. bend: what else the
+    correction does, (gradient, y, x, what came beside the model) -> gradient. sums_inverses: the sums of 1 / the
+    optimizer's `divisor` are asked for. samples: clients have windows of local steps over which y is averaged. point:
+    (what the optimizer steps, local step, rate, what came beside the model) -> where the gradient is taken. proximal:
+    the point as a record, if it is one; None: it is none, or another function. held: the place of the groups that do
+    not move; such a rule is not linear.
     """
 
     optimizer: ClientOptimizer
@@ -51,17 +58,48 @@ class StepRule:
     anchored: bool
     sums_gradients: bool
     plain: bool
+    linear: bool = False
     bend: Bend | None = None
-    begins: bool = False
     sums_inverses: bool = False
     held: Layout | None = None
     samples: bool = False
     point: Point | None = None
+    proximal: ProximalPoint | None = None
+    by_kernel: bool = False
+    """Whether the compiled kernel computes all local steps of a client in one call."""
 
-    @property
-    def by_kernel(self) -> bool:
-        """Whether the compiled kernel computes all local steps of a client in one call."""
-        return self.plain and not self.begins and not self.samples
+
+class LinearSteps(NamedTuple):
+    """Local steps of a linear rule: y <- y + scale grad, then y <- keep y + constant, all fixed for the round.
+
+    scale, keep: float64 (K, 1) where the rows' rates differ. constant: (P,), or (K, P) where rows differ; None: 0. It
+    is only read: it may be a client's offset itself.
+    """
+
+    scale: Rate
+    keep: Rate
+    constant: Tensor | None
+
+    @classmethod
+    def of(
+        cls,
+        rule: StepRule,
+        x: Tensor,
+        clients: Sequence[Client],
+        stacked: bool,
+        lr: Rate,
+        start: Mapping[str, Tensor] | None,
+    ) -> LinearSteps:
+        """Make those of clients; the arguments are those of `LocalSteps`. stacked: `constant` has rows."""
+        assert rule.optimizer.affine is not None
+        share, added = rule.optimizer.affine(rule.optimizer.init(x) if start is None else start)
+        rate = lr * share
+        keep = 1 - rate * rule.pull
+        constant = _constant(rule, x, clients, stacked, _like(-rate, x))
+        if added is not None:
+            move = added * _like(-lr, x)
+            constant = move if constant is None else constant + move
+        return cls(-rate / keep, keep, constant)
 
 
 class LocalSteps:
@@ -93,13 +131,12 @@ class LocalSteps:
         self._x, self._sent = x, clients[0].sent
         if begins := [client.begin for client in clients if client.begin is not None]:
             params.copy_(torch.stack(begins) if params.dim() > 1 else begins[0])
-        keep = 1 - lr * rule.pull
         self._lr = _like(lr, params)
-        self.keep: Rate = _like(keep, params)
-        """What `step` multiplies y with, where the rule is plain."""
-        scale = _like(-lr if rule.plain else 1.0, params)
-        self.constant = _constant(rule, x, clients, params.dim() > 1, scale)
-        """What it adds, (P,) or (K, P); None: nothing."""
+        stacked = params.dim() > 1
+        linear = LinearSteps.of(rule, x, clients, stacked, lr, start) if rule.plain else None
+        self._keep: Rate = 1.0 if linear is None else _like(linear.keep, params)
+        # Of a plain rule it is added to y, else to the gradient.
+        self._constant = _constant(rule, x, clients, stacked, 1.0) if linear is None else linear.constant
         self._taus = [client.batches.num_steps for client in clients]
         self._state: State = {}
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
@@ -112,9 +149,9 @@ class LocalSteps:
         self._averages = None
         if rule.samples:
             self._averages = WindowAverages(params, [client.windows for client in clients])
-        self.scale: Rate = -lr / keep if rule.plain else 1.0
+        self.scale: Rate = 1.0 if linear is None else linear.scale
         """What the trainer multiplies the loss gradient with; float64 (K, 1) where the rates differ."""
-        self.acts = not rule.plain or self.constant is not None or rule.samples
+        self.acts = not rule.plain or self._constant is not None or rule.samples
         """Whether `step` does anything."""
         if rule.plain:
             return
@@ -149,7 +186,7 @@ class LocalSteps:
         return None if self._averages is None else self._averages.means
 
     def _move(self, active: int | None) -> None:
-        params, constant, keep, lr = self._params, self.constant, self.keep, self._lr
+        params, constant, keep, lr = self._params, self._constant, self._keep, self._lr
         if active is not None:
             params = params[:active]
             constant = constant[:active] if constant is not None and constant.dim() > 1 else constant

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from raysim.client.corrections import make as corrections
-from raysim.client.corrections.correction import LocalGradient, LocalPoint
+from raysim.client.corrections.correction import LocalGradient, LocalPoint, ProximalPoint
 from raysim.client.objective import LocalObjective
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.personalisation.personalisation import StepGradients
@@ -85,7 +85,7 @@ def make(
     if choice.trainer == "compiled" and not like.params.is_cuda:
         kernel = _kernel(layers, model, like, task)
         if rule.by_kernel:
-            return Compiled(kernel, task, rule)
+            return Compiled(kernel, task, rule, model.params)
         by_gradient = replace(rule, plain=False)
         return Fused(layers, task, by_gradient, products, lambda plain: CompiledNetwork(kernel, like))
     record = on_card if cuda_graphs and like.params.is_cuda else None
@@ -132,28 +132,36 @@ def rule_for(
     """
     correction = corrections.make(section.correcting).client
     sums_gradients |= correction.sums(section.is_plain_sgd)
+    optimizer = correction.optimizer or optimizers.make(section.optimizer)
+    decay = optimizers.gradient_decay(section.optimizer)
+    linear = (
+        optimizer.affine is not None
+        and section.max_grad_norm is None
+        and decay == 0
+        and section.accumulate == 1
+        and correction.bend is None
+        and not held
+        and not sums_gradients
+        and section.optimizer.lr * correction.pull <= LARGEST_PULL
+    )
+    # Of the point at which the gradient is taken, where there is one, and not of what is stepped.
+    at_point = bool(correction.pull) or correction.windows is not None
+    proximal = correction.point if isinstance(correction.point, ProximalPoint) else None
     return StepRule(
-        optimizer=correction.optimizer or optimizers.make(section.optimizer),
+        optimizer=optimizer,
         max_grad_norm=section.max_grad_norm,
-        decay=optimizers.gradient_decay(section.optimizer),
+        decay=decay,
         pull=correction.pull,
         anchored=correction.anchored,
         sums_gradients=sums_gradients,
-        plain=product_makes_step
-        and section.is_plain_sgd
-        and section.accumulate == 1
-        and correction.optimizer is None
-        and not correction.anchored
-        and correction.bend is None
-        and not held
-        and correction.point is None
-        and not sums_gradients
-        and section.optimizer.lr * correction.pull <= LARGEST_PULL,
+        plain=product_makes_step and linear and not correction.anchored and correction.point is None,
+        linear=linear,
         bend=None if layout is None or correction.bend is None else _with_layout(correction.bend, layout),
-        begins=correction.begin is not None,
         held=layout.only(held) if layout is not None and held else None,
         samples=correction.windows is not None,
         point=None if layout is None or correction.point is None else _point_with_layout(correction.point, layout),
+        proximal=proximal,
+        by_kernel=linear and (correction.point is None or (proximal is not None and not at_point)),
     )
 
 

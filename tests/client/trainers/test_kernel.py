@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,15 @@ from torch import Tensor, nn
 
 import raysim
 from raysim.client import local_training
+from raysim.client.corrections import make as corrections
+from raysim.client.corrections.correction import ClientHalf, Correction, ProximalPoint
+from raysim.client.optimizers.optimizer import ClientOptimizer
+from raysim.client.proximal import Bounded, Shrunk
 from raysim.client.section import ClientSection
 from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
+from raysim.client.trainers.compiled import Compiled
 from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
-from raysim.client.trainers.kernel.kernel import Kernel, StartingPoint
+from raysim.client.trainers.kernel.kernel import Kernel, StartingPoint, Windows
 from raysim.client.trainers.make import make
 from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.data.on_device import Examples
@@ -124,6 +130,91 @@ def test_sizes_that_fill_nothing_are_trained_alike(work: dict[str, Any]) -> None
     got, wanted = (deltas(wide, sizes, work, trainer, torch.float64) for trainer in ("compiled", "one_by_one"))
     torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
     assert wanted.abs().max() > 0.01
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "an offset": {"offset": 0.3},
+    "a pull": {"pull": 0.7},
+    "another beginning": {"begin": 0.2},
+    "anchored": {"anchored": True},
+    "averaged": {"windows": ((0, 3), (3, 4), (5, 7))},
+    "averaged and anchored": {"windows": ((1, 4), (4, 6)), "anchored": True, "offset": 0.1},
+    "shrunk": {"point": Shrunk(0.05, ("*.weight",))},
+    "shrunk from the first step": {"point": Shrunk(0.05, ("0.*", "4.bias")), "elapsed": 0.7},
+    "bounded": {"point": Bounded(0.8, ("0.weight", "*.bias"))},
+    "bounded without effect": {"point": Bounded(1e3, ("*",))},
+    "an affine optimizer": {"optimizer": "affine"},
+    "all at once at y": {
+        "offset": 0.3, "pull": 0.7, "begin": 0.2, "anchored": True, "windows": ((2, 5), (5, 6)), "optimizer": "affine",
+    },
+    "all at once but anchored": {
+        "offset": 0.3, "pull": 0.7, "begin": 0.2, "windows": ((0, 1), (1, 6)), "optimizer": "affine",
+    },
+    "all at once at a shrunk point": {
+        "offset": 0.3, "begin": 0.2, "anchored": True, "optimizer": "affine", "point": Shrunk(0.05, ("*",)),
+    },
+    "all at once at a bounded point": {
+        "offset": 0.3, "begin": 0.2, "anchored": True, "optimizer": "affine", "point": Bounded(0.8, ("*",)),
+    },
+}  # fmt: skip
+
+
+APART: list[dict[str, Any]] = [
+    {"pull": 0.7, "point": Shrunk(0.05, ("*",))},
+    {"windows": ((0, 3), (3, 7)), "point": Bounded(0.8, ("*",))},
+]
+"""They pull or average the point at which gradients are taken, not what is stepped, which the kernel does not know."""
+
+
+def halved(params: Tensor, gradient: Tensor, state: Any, lr: Any) -> None:
+    params.sub_(lr * (0.5 * gradient + state["m"]))
+
+
+def by_rule(trainer: str, rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """Deltas and samples of clients whose correction is this one."""
+    optimizer = ClientOptimizer(lambda params: {}, halved, affine=lambda state: (0.5, state["m"]))
+    point = ProximalPoint(rule["point"], "E") if "point" in rule else None
+    half = ClientHalf(
+        pull=rule.get("pull", 0.0),
+        anchored=rule.get("anchored", False),
+        optimizer=optimizer if "optimizer" in rule else None,
+        point=point,
+        begin=(lambda begins: begins.params) if "begin" in rule else None,
+        windows=(lambda work: rule["windows"]) if "windows" in rule else None,
+    )
+    monkeypatch.setattr(corrections, "make", lambda section: Correction(half))
+    draw = np.random.default_rng(0)
+    sizes = (50, 56, 49)
+    data = raysim.FederatedDataset.from_clients(
+        train={str(i): (draw.standard_normal((n, 33)), draw.integers(0, 7, n)) for i, n in enumerate(sizes)}
+    )
+    section = ClientSection(batch_size=7)
+    model, weights = create(wide, 0, torch.float64)
+    made = make(TrainerChoice.given(trainer, 3), model, weights, task_for(7, None), section, "float32")  # type: ignore[arg-type]
+    assert isinstance(made, Compiled) == (trainer == "compiled" and rule not in APART)
+    noise = torch.from_numpy(draw.standard_normal((7, model.params.size)))
+    vectors = [model.params.flatten(model.params.views(own), torch.float64) for own in noise]
+    changes: dict[str, Any] = {"sent": {"E": torch.tensor([rule.get("elapsed", 0.0)], dtype=torch.float64)}}
+    members = []
+    for i, member in enumerate(local_training.members(Examples(data), (0, 1, 2), section, 0, 0, weights.params)):
+        if "offset" in rule:
+            changes["offset"] = rule["offset"] * vectors[i]
+        if "begin" in rule:
+            changes["begin"] = weights.params + rule["begin"] * vectors[3 + i]
+        members.append(replace(member, windows=rule.get("windows", ()), **changes))
+    start = {"m": vectors[6]} if "optimizer" in rule else None
+    deltas, samples = [], list[Tensor]()
+    for trained in local_training.train(made, weights, members, 0.3, model.params, start=start):
+        deltas.append(trained.updates.delta.clone())
+        samples += [own.clone() for own in trained.updates.samples or ()]
+    return [torch.cat(deltas), *samples]
+
+
+@pytest.mark.parametrize("rule", [*RULES.values(), *APART], ids=[*RULES, "a pulled point", "an averaged point"])
+def test_rules_are_trained_alike(rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the kernel in one call, and by a trainer that does one thing after the other to autograd's gradients."""
+    got, wanted = (by_rule(trainer, rule, monkeypatch) for trainer in ("compiled", "vmap"))
+    torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
 
 
 class Holds(nn.Module):
@@ -363,6 +454,43 @@ def test_what_does_not_fit_never_reaches_the_kernel(changed: dict[str, Any], mon
         (RuntimeError, ValueError), match=r"kernel needs|their examples differ|Batches do not fit|zip\("
     ):
         trained(made, **(HANDED | changed))
+
+
+def windows(ranges: Any, counts: Any, means: Tensor | None = None) -> Windows:
+    made = np.array(ranges, dtype=np.int64).reshape(-1, 2)
+    return Windows(made, np.array(counts), torch.zeros(len(made), 64) if means is None else means)
+
+
+WRONG_WINDOWS = [
+    windows([[0, 3]], [1, 0]),
+    windows([[0, 1]], [0, 2]),
+    windows([[0, 1], [0, 1]], [2, 0]),
+    windows([[1, 2], [0, 1]], [2, 0]),
+    windows([[1, 1]], [1, 0]),
+    windows([[-1, 1]], [1, 0]),
+    windows([[0, 1]], [1]),
+    windows([[0, 1]], [2, -1]),
+    windows([[0, 1], [0, 1]], [1, 1], torch.zeros(1, 64)),
+    Windows(np.array([[0, 9, 1, 9]])[:, ::2], np.array([1, 0]), torch.zeros(1, 64)),
+    Windows(np.array([[0, 1]], np.int32), np.array([1, 0]), torch.zeros(1, 64)),
+]
+
+
+@pytest.mark.parametrize("given", WRONG_WINDOWS, ids=str)
+def test_windows_that_do_not_fit_never_reach_the_kernel(given: Windows, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = kernel()
+    assert trained(made, **HANDED, windows=windows([[0, 1], [1, 2], [0, 1]], [2, 1]))
+    monkeypatch.setattr(made, "_library", None)
+    with pytest.raises(RuntimeError, match=r"Windows do not fit|The kernel needs means"):
+        trained(made, **HANDED, windows=given)
+
+
+def test_a_beginning_that_does_not_fit_never_reaches_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = kernel()
+    monkeypatch.setattr(made, "_library", None)
+    handed = {name: value for name, value in HANDED.items() if name not in ("broadcast", "constants")}
+    with pytest.raises(RuntimeError, match="The kernel needs begins"):
+        made.train([StartingPoint(HANDED["broadcast"], -0.1, begins=torch.zeros(1, 64))], **handed)
 
 
 @pytest.mark.parametrize("changed", [{"params": torch.zeros(8)}, {"into": torch.zeros(63)}, {"y": torch.zeros(2)}])

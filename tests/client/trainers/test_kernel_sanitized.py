@@ -60,6 +60,11 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "for (int64_t r = 0; r <= rows; r++) sum += dy[r * ys + o];",
         "use-after-poison",
     ),
+    "of a window's mean": (
+        "for (int64_t o = 0; o < outs; o++) to[dense->biases[l] + o] = from->b[l][o] / divisor;",
+        "for (int64_t o = 0; o <= outs; o++) to[dense->biases[l] + o] = from->b[l][o] / divisor;",
+        "",
+    ),
     "of an array of Python's": (
         "copy(outputs + row * last, z, last);",
         "copy(outputs + row * last, z, last + 1);",

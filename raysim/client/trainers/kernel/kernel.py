@@ -38,16 +38,71 @@ class _Line(ctypes.Structure):
     )
 
 
+class _Rule(ctypes.Structure):
+    """`Rule` of dense.c."""
+
+    _fields_ = (
+        ("scale", ctypes.c_double),
+        ("keep", ctypes.c_double),
+        ("constants", ctypes.c_void_p),
+        ("stride", ctypes.c_int64),
+        ("begins", ctypes.c_void_p),
+        ("anchored", ctypes.c_int64),
+        ("penalty", ctypes.c_int64),
+        ("penalised", ctypes.c_void_p),
+        ("amount", ctypes.c_double),
+        ("growth", ctypes.c_double),
+        ("windows", ctypes.c_void_p),
+        ("counts", ctypes.c_void_p),
+        ("means", ctypes.c_void_p),
+    )
+
+
+SHRUNK, BOUNDED = 1, 2
+"""Penalties, as dense.c numbers them."""
+
+OWN_STEPPED = 1
+"""The extra of a room for gradients, as dense.c numbers it."""
+
+
+class Penalised(NamedTuple):
+    """Parameters whose gradients are taken at a proximal point of what is stepped.
+
+    names: of the parameters. kind: `SHRUNK`, at local step k by amount + k growth; `BOUNDED`, to a norm of amount.
+    """
+
+    names: tuple[str, ...]
+    kind: int
+    amount: float
+    growth: float = 0.0
+
+
 class StartingPoint(NamedTuple):
     """Where clients start, and how they step: y <- y + scale grad, then y <- keep y + constant.
 
-    broadcast: (P,). constants: (P,), or (K, P), or None.
+    broadcast: (P,). constants: (P,), or (K, P), or None. begins: (K, P), y before the first step; None: the broadcast.
+    anchored: the gradient at the broadcast, of the same batch, is taken off. penalised: None: gradients are those at y.
     """
 
     broadcast: Tensor
     scale: float
     keep: float = 1.0
     constants: Tensor | None = None
+    begins: Tensor | None = None
+    anchored: bool = False
+    penalised: Penalised | None = None
+
+
+class Windows(NamedTuple):
+    """Ranges of local steps over which y after each step is averaged.
+
+    ranges: (W, 2), [first, stop), one client's behind the other's; a client's in order, apart, and within its steps.
+    counts: (K,), of each client. means: (W, P), written to but for gaps.
+    """
+
+    ranges: Int64s
+    counts: Int64s
+    means: Tensor
 
 
 class Kernel:
@@ -68,7 +123,8 @@ class Kernel:
         _check_line(dense, layout)
         self._size = layout.size
         self._library = library(SOURCE, dtype)
-        self._library.room_for.restype = ctypes.c_int64
+        for function in (self._library.room_for, self._library.extras_of):
+            function.restype = ctypes.c_int64
         self._dense, self._dtype, self._squared = dense, dtype, squared
         offsets = dict(zip(layout.names, layout.offsets, strict=True))
         starts = [-1 if name is None else offsets[name] for name in dense.biases]
@@ -84,7 +140,7 @@ class Kernel:
         self._line = _Line(
             len(dense.behind), *(array.ctypes.data for array in self._arrays), layout.size, 1, int(squared)
         )
-        self._rooms = {name: _Room(self._library, self._line, dtype) for name in ("train", "gradient")}
+        self._rooms: dict[int, _Room] = {}
 
     def train(
         self,
@@ -95,6 +151,7 @@ class Kernel:
         bounds: Int64s,
         steps: Int64s,
         deltas: Tensor,
+        windows: Windows | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Train all clients from each start.
 
@@ -104,6 +161,7 @@ class Kernel:
             order, bounds: of its batches, one client's behind the other's.
             steps: of each client.
             deltas: (S, K, P), written to but for gaps.
+            windows: of one start; None: there are none.
 
         Returns:
             The outputs of all visits in their order, one start's behind the other's, (S visits, outputs) or
@@ -121,33 +179,65 @@ class Kernel:
             if start.constants is not None:
                 shape = deltas.shape[1:] if start.constants.dim() > 1 else (self._size,)
                 self._check_numbers(start.constants, shape, "constants")
+            if start.begins is not None:
+                self._check_numbers(start.begins, deltas.shape[1:], "begins")
         _check_examples(x, y)
         _check_batches([len(own) for own in x], order, bounds, steps)
+        if windows is not None:
+            _check_windows(windows.ranges, windows.counts, steps)
+            self._check_numbers(windows.means, (len(windows.ranges) * len(starts), self._size), "means")
         most = max(1, int(np.diff(bounds).max()))
         outputs = self._outputs(len(starts) * len(order), lead)
         each = [self._contiguous(x, y, own) for own in range(len(x))]
         addresses = np.array([[own.data_ptr(), target.data_ptr()] for own, target in each], dtype=np.int64).T.copy()
         squares = torch.zeros((len(starts), len(x), len(self._dense.weights), 2), dtype=torch.float64)
-        room, capacity = self._rooms["train"].of(most)
         visits = [_of(array) for array in (addresses[0], addresses[1], order, bounds, steps)]
-        classes = all(
-            self._library.train(
-                ctypes.byref(self._line),
-                ctypes.c_int64(len(x)),
-                _at(start.broadcast),
-                *visits,
-                ctypes.c_double(start.scale),
-                ctypes.c_double(start.keep),
-                None if start.constants is None else _at(start.constants),
-                ctypes.c_int64(0 if start.constants is None or start.constants.dim() == 1 else self._size),
-                *(_row(tensor, at, len(starts)) for tensor in (deltas, squares, outputs)),
-                ctypes.c_int64(capacity),
-                room,
+        classes = True
+        for at, start in enumerate(starts):
+            flags = self._flags(start.penalised)
+            rule = self._rule(start, flags, windows)
+            room, capacity = self._room(self._library.extras_of(ctypes.byref(rule))).of(most)
+            classes &= bool(
+                self._library.train(
+                    ctypes.byref(self._line),
+                    ctypes.c_int64(len(x)),
+                    _at(start.broadcast),
+                    *visits,
+                    ctypes.byref(rule),
+                    *(_row(tensor, at, len(starts)) for tensor in (deltas, squares, outputs)),
+                    ctypes.c_int64(capacity),
+                    room,
+                )
             )
-            for at, start in enumerate(starts)
-        )
         of_all = torch.nn.functional.pad(squares.flatten(2).flatten(0, 1), (0, 1)).index_select(1, self._in_layout)
         return self._checked(outputs, classes), of_all
+
+    def _flags(self, penalised: Penalised | None) -> Int64s:
+        """(D, 2), whether each weight and bias is penalised."""
+        names = () if penalised is None else penalised.names
+        pairs = zip(self._dense.weights, self._dense.biases, strict=True)
+        return np.array([[weight in names, bias in names] for weight, bias in pairs], dtype=np.int64)
+
+    def _rule(self, start: StartingPoint, flags: Int64s, windows: Windows | None) -> _Rule:
+        """The rule with addresses of what lives as long as the arguments."""
+        constants, begins, penalised = start.constants, start.begins, start.penalised
+        rule = _Rule(scale=start.scale, keep=start.keep, anchored=int(start.anchored))
+        if constants is not None:
+            rule.constants, rule.stride = constants.data_ptr(), 0 if constants.dim() == 1 else self._size
+        if begins is not None:
+            rule.begins = begins.data_ptr()
+        if penalised is not None:
+            rule.penalty, rule.penalised = penalised.kind, flags.ctypes.data
+            rule.amount, rule.growth = penalised.amount, penalised.growth
+        if windows is not None:
+            rule.windows, rule.counts = windows.ranges.ctypes.data, windows.counts.ctypes.data
+            rule.means = windows.means.data_ptr()
+        return rule
+
+    def _room(self, extras: int) -> _Room:
+        if extras not in self._rooms:
+            self._rooms[extras] = _Room(self._library, self._line, self._dtype, extras)
+        return self._rooms[extras]
 
     def gradient(self, params: Tensor, x: Tensor, y: Tensor, scale: float, into: Tensor) -> Tensor:
         """`into` (P,) <- scale times the gradient of the batch's mean loss, but for gaps; the outputs.
@@ -161,7 +251,7 @@ class Kernel:
         _check_examples((x,), (y,))
         outputs = self._outputs(len(x), lead)
         x, y = self._contiguous((x,), (y,), 0)
-        room, capacity = self._rooms["gradient"].of(len(x))
+        room, capacity = self._room(OWN_STEPPED).of(len(x))
         classes = self._library.gradient(
             ctypes.byref(self._line),
             _at(params),
@@ -188,7 +278,7 @@ class Kernel:
             raise RuntimeError(f"Targets of shape {tuple(y.shape[1:])} do not fit: an example has {targets}.")
         if places != self._line.places:
             self._line.places = places
-            self._rooms = {name: _Room(self._library, self._line, self._dtype) for name in self._rooms}
+            self._rooms = {}
         return lead
 
     def _check_numbers(self, tensor: Tensor, shape: Sequence[int], name: str) -> None:
@@ -218,17 +308,18 @@ class Kernel:
 
 
 class _Room:
-    """Memory for one of the kernel's functions, made anew where a batch has more examples than any before."""
+    """Memory with the same extras, made anew where a batch has more examples than any before."""
 
-    def __init__(self, kernel: ctypes.CDLL, line: _Line, dtype: torch.dtype) -> None:
-        self._kernel, self._line, self._dtype = kernel, line, dtype
+    def __init__(self, kernel: ctypes.CDLL, line: _Line, dtype: torch.dtype, extras: int) -> None:
+        self._kernel, self._line, self._dtype, self._extras = kernel, line, dtype, extras
         self._memory = torch.zeros(0, dtype=dtype)
         self._capacity = 0
 
     def of(self, examples: int) -> tuple[ctypes.c_void_p, int]:
         """Where it begins, and for how many examples of a batch it is."""
         if examples > self._capacity:
-            numbers = self._kernel.room_for(ctypes.byref(self._line), ctypes.c_int64(examples))
+            extras = ctypes.c_int64(self._extras)
+            numbers = self._kernel.room_for(ctypes.byref(self._line), ctypes.c_int64(examples), extras)
             self._memory = torch.zeros(numbers + ALIGNMENT, dtype=self._dtype)
             self._capacity = examples
         address = self._memory.data_ptr()
@@ -269,6 +360,20 @@ def _check_batches(examples: Sequence[int], order: Int64s, bounds: Int64s, steps
         if whole and ((order >= 0) & (order < np.repeat(np.asarray(examples), visits))).all():
             return
     raise RuntimeError("Batches do not fit: a visit is of no example of its client.")
+
+
+def _check_windows(ranges: Int64s, counts: Int64s, steps: Int64s) -> None:
+    """Raise RuntimeError unless every window is of local steps that its client takes, in order and apart."""
+    plain = all(array.dtype == np.int64 and array.flags.c_contiguous for array in (ranges, counts))
+    shaped = plain and ranges.shape == (len(ranges), 2) and counts.shape == steps.shape
+    if shaped and (counts >= 0).all() and counts.sum() == len(ranges):
+        owners = np.repeat(np.arange(len(counts)), counts)
+        first, stop = ranges.T
+        # Of a client's first window: 0.
+        before = np.where(np.diff(owners, prepend=-1) == 0, np.roll(stop, 1), 0)
+        if ((first >= before) & (first < stop) & (stop <= steps[owners])).all():
+            return
+    raise RuntimeError("Windows do not fit: they are not in order, apart, and within their client's local steps.")
 
 
 def _at(tensor: Tensor) -> ctypes.c_void_p:
