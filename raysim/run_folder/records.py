@@ -18,7 +18,7 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from raysim.experiment.stopping import StopReason
 from raysim.run_folder import checkpoint, files
 from raysim.run_folder.checked_tables import CLIENT_SCHEMA, check_reaches, checked_clients, checked_rounds
 from raysim.run_folder.files import RECORD, ROUNDS
+from raysim.run_folder.passed import Passed
 from raysim.run_folder.rows import Row, table
 from raysim.run_folder.timeline import PREFIX
 from raysim.server import manifest
@@ -81,14 +82,14 @@ def write_experiment(
     trained_by: Mapping[str, Any] | None = None,
     privacy: Mapping[str, Any] | None = None,
     tensors: Mapping[str, Any] | None = None,
-    passed: Sequence[str] | None = None,
+    passed: Passed | None = None,
 ) -> None:
     """Write experiment.json, at the start of a run or of its continuation.
 
     `data` is the dataset's fingerprint, `clients` its number of training clients; None where no data were opened.
     `trained_by` is the trainer that the run keeps. `privacy` says what is private, if anything is to be. `tensors`
-    are the names and shapes in its checkpoints. `passed` are the keywords of a script's parts. The section `tuning` is
-    left out: a run does not use it, and a study's storage may contain a password.
+    are the names and shapes in its checkpoints. `passed` is what a script passed beside the experiment. The section
+    `tuning` is left out: a run does not use it, and a study's storage may contain a password.
     """
     record = {
         "experiment": json.loads(experiment.model_copy(update={"tuning": None}).to_json()),
@@ -98,7 +99,7 @@ def write_experiment(
         "trained_by": trained_by,
         **({} if privacy is None else {"privacy": privacy}),
         "tensors": tensors,
-        "passed": passed,
+        **({} if passed is None else passed.record),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
     write_json(record, path / RECORD)
@@ -164,24 +165,31 @@ def stored_tensors(path: Path) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def stored_passed(path: Path) -> tuple[str, ...] | None:
-    """Read the keywords of the parts that a script passed to a folder's run; None if it does not say."""
-    found = _stored(path).get("passed") if (path / RECORD).exists() else None
-    return tuple(map(str, found)) if isinstance(found, list) else None
+def stored_passed(path: Path) -> Passed | None:
+    """Read what a script passed to a folder's run; None if it does not say."""
+    return Passed.read(_stored(path)) if (path / RECORD).exists() else None
 
 
-def check_start(path: Path, passed: Collection[str]) -> None:
-    """Refuse to begin at the experiment's initial values where the run began at those of its script.
+def check_start(path: Path, passed: Passed) -> None:
+    """Refuse to begin again at other initial values than those at which the run began.
 
     Args:
         path: a run's folder, without a checkpoint from which to go on.
-        passed: keywords of the parts that the script passes now.
+        passed: what the script passes now.
     """
-    if "params" in (stored_passed(path) or ()) and "params" not in passed:
+    had = stored_passed(path)
+    if had is None or had.begins_as(passed):
+        return
+    if had.has_params:
+        other = ", which are not those passed now" if passed.has_params else ""
         raise RunFolderError(
-            f"The run of {path} began at the params= of its script, and there is no checkpoint to go on from: pass the "
-            f"same again."
+            f"The run of {path} began at the params= of its script{other}, and there is no checkpoint to go on from: "
+            f"pass the same again."
         )
+    raise RunFolderError(
+        f"The run of {path} began at the experiment's initial values, and there is no checkpoint to go on from: leave "
+        f"params= out, or start afresh (--overwrite, overwrite=True)."
+    )
 
 
 def version() -> str:

@@ -19,6 +19,7 @@ from raysim.experiment.stopping import StopReason
 from raysim.models.model import Weights
 from raysim.run_folder import begun, checkpoint, files, records
 from raysim.run_folder.best_models import BestModels
+from raysim.run_folder.passed import Passed
 from raysim.run_folder.rows import Row, Rows
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.server.state import ServerState
@@ -78,7 +79,7 @@ class RunFolder:
         trained_by: Mapping[str, Any] | None = None,
         privacy: Mapping[str, Any] | None = None,
         tensors: Mapping[str, Any] | None = None,
-        passed: Sequence[str] | None = None,
+        passed: Passed | None = None,
     ) -> None:
         """Create a new folder; see `check_free` for the errors, `records.write_experiment` for the content.
 
