@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,3 +166,16 @@ def test_initial_values_are_known_by_their_numbers() -> None:
     other: list[Any] = [{**given, "b": 3.5}, {**given, "a": [[2.0, 1.0]]}, {**given, "a": [1.0, 2.0]}, [given, given]]
     assert len({Passed.of({"params": each}).params for each in [given, *other]}) == 5
     assert Passed.of({"params": 3}).params is None
+
+
+@pytest.mark.parametrize("names", [["model", "\x1b[2J"], [1], ["a b"], [["model"]]])
+def test_a_folder_does_not_say_more_than_keywords(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, names: list[Any]
+) -> None:
+    path = tmp_path / "run"
+    raysim.run(experiment(), dataset=dataset, path=path)
+    record = json.loads((path / "experiment.json").read_text())
+    del record["checksum"]
+    records.write_json({**record, "passed": names}, path / "experiment.json")
+    with pytest.raises(raysim.RunFolderError, match=r"experiment\.json is damaged: expected keywords as its 'passed'"):
+        raysim.resume(path, rounds=5, dataset=dataset)

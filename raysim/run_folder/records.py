@@ -167,7 +167,13 @@ def stored_tensors(path: Path) -> Mapping[str, Any] | None:
 
 def stored_passed(path: Path) -> Passed | None:
     """Read what a script passed to a folder's run; None if it does not say."""
-    return Passed.read(_stored(path)) if (path / RECORD).exists() else None
+    if not (path / RECORD).exists():
+        return None
+    found = Passed.read(_stored(path))
+    # Messages and the closing table show them.
+    if found is not None and not all(name.isidentifier() for name in found.names):
+        raise RunFolderError(f"{path / RECORD} is damaged: expected keywords as its 'passed'.")
+    return found
 
 
 def check_start(path: Path, passed: Passed) -> None:
