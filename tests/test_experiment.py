@@ -293,12 +293,12 @@ def test_a_key_that_stands_further_below_is_named_with_its_place(given: dict[str
     ("call", "kind", "said"),
     [
         (
-            lambda exp: raysim.load({"rounds": 3}),
+            lambda exp: raysim.load({"rounds": 3}),  # type: ignore[arg-type]
             raysim.ExperimentError,
             r"path must be .*: Experiment.model_val",
         ),
         (lambda exp: raysim.load(exp), raysim.ExperimentError, "path must be that of a TOML file, but got "),
-        (lambda exp: raysim.load("a.toml", rounds=3), TypeError, r"^load\(\) .*'rounds': .* such as \{\"rounds\": 5\}"),
+        (lambda exp: raysim.load("a.toml", rounds=3), TypeError, r"^load\(\) .*'rounds': .* such as \{\"rounds\": 5\}"),  # type: ignore[call-arg]
         (
             lambda exp: exp.changed(name="a"),
             TypeError,

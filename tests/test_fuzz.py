@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysim.data.checksums import of_file
 from raysim.data.manifest import read_manifest
+from raysim.errors import RaysimError
 from raysim.storage import sealed
 from tests.support.fuzzed import GOOD, Attempt, Place, kinds_of_replacement, tried
 from tests.support.mutations import CHANGES
@@ -45,6 +48,17 @@ def test_a_report_of_changed_folders_stays_in_its_folder(tmp_path: Path, change:
     place = Place(tmp_path / "place", made.write)
     outcome = tried(place, made.read, Attempt("report of trials", ((1, change, 7),)))
     assert outcome.kind in GOOD, outcome.text
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_study_s_trials_have_values_that_can_be_ranked(tmp_path: Path, value: float) -> None:
+    made = READERS["trials of a study"]
+    made.write(tmp_path)
+    (file,) = tmp_path.iterdir()
+    found = pq.read_table(file)
+    pq.write_table(found.set_column(found.column_names.index("value"), "value", pa.array([value] * 2)), file)
+    with pytest.raises(RaysimError, match=f"trial -?[0-9]+ has the value {value}"):
+        made.read(tmp_path)
 
 
 def test_what_a_reader_lets_through_is_seen(tmp_path: Path) -> None:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from torch import Tensor, nn
 
 import raysim
 from raysim.run_folder import records
+from raysim.run_folder.passed import Passed
 
 Make = Callable[..., raysim.Experiment]
+
+
+Parts = dict[str, Any]
+
+
+def own_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def linear(dataset: raysim.FederatedDataset) -> Callable[[], nn.Module]:
@@ -23,7 +35,7 @@ def linear(dataset: raysim.FederatedDataset) -> Callable[[], nn.Module]:
 def test_what_a_script_passed_is_asked_for(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
     path, module = tmp_path / "run", linear(dataset)
     result = raysim.run(experiment(), dataset=dataset, model=module, path=path)
-    assert records.stored_passed(path) == ("dataset", "model")
+    assert records.stored_passed(path) == Passed(("dataset", "model"))
     assert str(result).splitlines()[-1].split(maxsplit=1) == [
         "next",
         f"raysim.resume('{path}', rounds=8, dataset=..., model=...)",
@@ -53,12 +65,12 @@ def test_a_model_is_not_put_in_the_place_of_the_experiment_s(
 def test_a_loss_that_is_not_passed_again_is_said(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-    raysim.run(experiment(), dataset=dataset, loss=loss, path=tmp_path / "run")
+    raysim.run(experiment(), dataset=dataset, loss=own_loss, path=tmp_path / "run")
     raysim.resume(tmp_path / "run", rounds=5, dataset=dataset)
     assert "was passed loss= by its script, and now the task's own loss is used" in caplog.text
+    raysim.run(experiment(), dataset=dataset, path=tmp_path / "other")
+    raysim.resume(tmp_path / "other", rounds=5, dataset=dataset, loss=own_loss)
+    assert "had the task's own loss, and now loss= of the script is used" in caplog.text
 
 
 def test_a_run_that_began_at_a_scripts_values_does_not_begin_elsewhere(
@@ -74,13 +86,26 @@ def test_a_run_that_began_at_a_scripts_values_does_not_begin_elsewhere(
             raysim.RunFolderError, match=r"began at the params= of its script, and there is no checkpoint"
         ):
             again(whole.path, dataset=dataset)
+    moved = {name: value + 1 for name, value in params.items()}
+    for again in (raysim.resume, lambda place, **parts: raysim.replay(place, 0, **parts)):
+        with pytest.raises(raysim.RunFolderError, match="at the params= of its script, which are not those passed now"):
+            again(whole.path, dataset=dataset, params=moved)
     again_first = raysim.replay(whole.path, 0, dataset=dataset, params=params)
     assert isinstance(again_first, raysim.Round)
     assert again_first.metrics["loss"] == whole.rounds["loss"][0].as_py()
     raysim.run(start, dataset=dataset, path=path)
     raysim.resume(path, rounds=5, dataset=dataset, params=params)
-    assert "params= is not used" in caplog.text
-    assert records.stored_passed(path) == ("dataset",)
+    assert caplog.text.count("params= is not used") == 1
+    raysim.run(start, dataset=dataset, params=params, path=tmp_path / "other")
+    raysim.resume(tmp_path / "other", rounds=5, dataset=dataset, params=params)
+    assert caplog.text.count("params= is not used") == 1
+    raysim.resume(tmp_path / "other", rounds=6, dataset=dataset, params=moved)
+    assert caplog.text.count("params= is not used") == 2
+    for file in (path / "checkpoints").iterdir():
+        file.unlink()
+    with pytest.raises(raysim.RunFolderError, match=r"began at the experiment's initial values.*leave params= out"):
+        raysim.resume(path, dataset=dataset, params=params)
+    assert records.stored_passed(path) == Passed(("dataset",))
 
 
 def test_a_run_that_was_passed_nothing_stays_one(
@@ -90,7 +115,7 @@ def test_a_run_that_was_passed_nothing_stays_one(
     params = raysim.run(exp, path=tmp_path / "run").params
     raysim.resume(tmp_path / "run", rounds=3, params=params)
     assert "params= is not used" in caplog.text
-    assert records.stored_passed(tmp_path / "run") == ()
+    assert records.stored_passed(tmp_path / "run") == Passed()
 
 
 def test_initial_values_need_not_be_passed_again(
@@ -100,3 +125,67 @@ def test_initial_values_need_not_be_passed_again(
     params = raysim.run(start, dataset=dataset, path=tmp_path / "before").params
     raysim.run(start, dataset=dataset, params=params, path=path)
     assert raysim.resume(path, rounds=5, dataset=dataset).rounds.num_rows == 5
+
+
+def sweep_of(cohorts: list[int], start: raysim.Experiment, **how: Any) -> raysim.SweepResult:
+    return raysim.run_sweep(start, {"cohort.size": cohorts}, **how)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"params": 0.0}, {}, "it was passed params= by its script, which is not passed now"),
+        ({}, {"params": 0.0}, "params= is passed now, and was not"),
+        ({"params": 0.0}, {"params": 1.0}, "it began at other values than those of params= now"),
+        ({"loss": own_loss}, {}, "it was passed loss= by its script, which is not passed now"),
+        ({}, {"loss": own_loss}, "loss= is passed now, and was not"),
+    ],
+)
+def test_a_series_does_not_go_on_with_runs_that_begin_otherwise(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, before: Parts, after: Parts, said: str
+) -> None:
+    start = experiment(model={"name": "linear"}, rounds=1)
+    trained = raysim.run(start, dataset=dataset, path=tmp_path / "before").params
+
+    def parts(of: Parts) -> Parts:
+        by = of.get("params")
+        moved = {} if by is None else {"params": {name: value + by for name, value in trained.items()}}
+        return {**of, **moved, "dataset": dataset}
+
+    here, there = tmp_path / "sweep", tmp_path / "trials"
+    sweep_of([5], start, **parts(before), path=here)
+    raysim.run_trials(start.changed({"trials.count": 2}), **parts(before), path=there)
+    with pytest.raises(raysim.RunFolderError, match=rf"size=7 would begin otherwise than .*size=5, so .*: {said}"):
+        # The new run would be the first.
+        sweep_of([7, 5], start, **parts(after), path=here, resume=True)
+    assert not (here / "cohort.size=7").exists()
+    with pytest.raises(raysim.RunFolderError, match=rf"trial-2 would begin otherwise than .*trial-0, so .*: {said}"):
+        raysim.run_trials(start.changed({"trials.count": 3}), **parts(after), path=there, resume=True)
+    whole = sweep_of([7, 5], start, **parts(before), path=here, resume=True)
+    assert [point.rounds.num_rows for point in whole.points] == [1, 1]
+    if "params" in before:
+        # Nothing begins any more.
+        sweep_of([7, 5], start, dataset=dataset, path=here, resume=True)
+
+
+def test_initial_values_are_known_by_their_numbers() -> None:
+    given = {"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor(3.0)}
+    known = Passed.of({"params": given, "model": None})
+    assert known.names == ("params",)
+    assert Passed.of({"params": {"b": np.float32(3), "a": [[1, 2]]}}) == known
+    other: list[Any] = [{**given, "b": 3.5}, {**given, "a": [[2.0, 1.0]]}, {**given, "a": [1.0, 2.0]}, [given, given]]
+    assert len({Passed.of({"params": each}).params for each in [given, *other]}) == 5
+    assert Passed.of({"params": 3}).params is None
+
+
+@pytest.mark.parametrize("names", [["model", "\x1b[2J"], [1], ["a b"], [["model"]]])
+def test_a_folder_does_not_say_more_than_keywords(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, names: list[Any]
+) -> None:
+    path = tmp_path / "run"
+    raysim.run(experiment(), dataset=dataset, path=path)
+    record = json.loads((path / "experiment.json").read_text())
+    del record["checksum"]
+    records.write_json({**record, "passed": names}, path / "experiment.json")
+    with pytest.raises(raysim.RunFolderError, match=r"experiment\.json is damaged: expected keywords as its 'passed'"):
+        raysim.resume(path, rounds=5, dataset=dataset)

@@ -245,4 +245,8 @@ def _is_evaluated(row: Row) -> bool:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        # The sum of finite numbers is none; their mean is.
+        return math.fsum(value / len(values) for value in values)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from raysim import Experiment, ExperimentError, FederatedDataset, Parts, dataset_of, trials_of
+from raysim.run_folder.passed import Passed
 from tuning.objective import Objective
 from tuning.pruners import cohorts
 from tuning.section import TuningSection
@@ -144,6 +145,8 @@ def identity(
         kept["laplace"] = tuning.laplace
     if passed := sorted(name for name, part in parts.items() if part is not None and name != "dataset"):
         kept["passed"] = passed
+    if (given := Passed.of(parts)).params is not None:
+        kept["params"] = given.params
     data = held if held is not None else dataset_of(measured)
     return {
         **measured.determining(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,5 +63,8 @@ def read(folder: Path) -> tuple[Objective, list[Tried]]:
             ]
     except ExperimentError as error:
         raise StudyError(f"{path} is damaged: {error}") from error
+    for trial in found:
+        if not math.isfinite(trial.value):
+            raise StudyError(f"{path} is damaged: trial {trial.number} has the value {trial.value}")
     sign = -1 if objective.is_maximised else 1
     return objective, sorted(found, key=lambda trial: (sign * trial.value, trial.number))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ from raysim.errors import ExperimentError, ResourceError, RunFolderError
 from raysim.experiment import differences, stopping
 from raysim.experiment.experiment import EngineSection, Experiment
 from raysim.run_folder import begun, frozen, records
+from raysim.run_folder.passed import Passed
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import lock
@@ -52,8 +53,7 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
         records.check_start(path, plan.passed)
     else:
         check_fits(state, plan.begins, path)
-        had = records.stored_passed(path)
-        if had is not None and "params" in set(plan.passed) - set(had):
+        if plan.passed.has_params and not plan.passed.begins_as(records.stored_passed(path) or plan.passed):
             log.warning("params= is not used: the run of %s goes on from its checkpoint", path)
     if done > rounds:
         raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
@@ -98,7 +98,7 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
         )
 
 
-def _check_passed(passed: Collection[str], path: Path) -> None:
+def _check_passed(passed: Passed, path: Path) -> None:
     """Refuse a folder of a run whose script passed parts that are not passed now, or no model where one is.
 
     Data are known by their fingerprint, and frozen parameters by their values: both may come from elsewhere. A loss
@@ -107,7 +107,8 @@ def _check_passed(passed: Collection[str], path: Path) -> None:
     had = records.stored_passed(path)
     if had is None:
         return
-    lacking = [name for name in had if name not in passed and name not in ("dataset", "params")]
+    other = [name for name in had.other_names(passed) if name != "params"]
+    lacking = [name for name in other if name in had.names]
     if lacking == ["loss"]:
         log.warning("the run of %s was passed loss= by its script, and now the task's own loss is used", path)
     elif lacking:
@@ -116,8 +117,41 @@ def _check_passed(passed: Collection[str], path: Path) -> None:
             f"The run of {path} was passed {named} by its script: pass the same again, from a script, as raysim.resume"
             f"(path, {', '.join(f'{name}=...' for name in lacking)}) does."
         )
-    if "model" in passed and "model" not in had:
+    new = [name for name in other if name in passed.names]
+    if "model" in new:
         raise RunFolderError(f"The run of {path} trains the experiment's [model], so model= cannot be passed.")
+    if "loss" in new:
+        log.warning("the run of %s had the task's own loss, and now loss= of the script is used", path)
+
+
+def check_alike(passed: Passed, folders: Sequence[Path]) -> None:
+    """Refuse runs of one series that would begin with other parts, or at other values, than those that are there.
+
+    Args:
+        passed: what the script passes to all of them now.
+        folders: of all runs, those that are there and those to come.
+
+    Raises:
+        RunFolderError: one run is still to begin, and another one had other parts; says which.
+    """
+    new = next((path for path in folders if begun.is_unbegun(path)), None)
+    if new is None:
+        # A run that is there says itself what it needs to go on.
+        return
+    for path in folders:
+        had = None if begun.is_unbegun(path) else records.stored_passed(path)
+        if had is None:
+            continue
+        other = had.other_names(passed)
+        said = [f"it was passed {name}= by its script, which is not passed now" for name in other if name in had.names]
+        said += [f"{name}= is passed now, and was not" for name in other if name in passed.names]
+        if not said and not had.begins_as(passed):
+            said = ["it began at other values than those of params= now"]
+        if said:
+            raise RunFolderError(
+                f"{new} would begin otherwise than {path}, so they are not runs of one series: {'; '.join(said)}. Pass "
+                f"the same parts, from a script, or give the new runs another folder (--path, path=)."
+            )
 
 
 def is_whole(plan: Plan, opening: Opening) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from raysim.api.executors import begins
 from raysim.api.many import Report, Runs
-from raysim.api.preflight import ExecutorName, with_executor
+from raysim.api.preflight import ExecutorName, check_alike, with_executor
 from raysim.api.run import Result, run
 from raysim.engine.outlook import workers_here
 from raysim.engine.parts import Parts
@@ -84,6 +84,11 @@ def goes_on(path: Path, overwrite: bool, resume: bool, check_same: Callable[[Pat
         return True
     RunFolder.check_free(path, overwrite)
     return False
+
+
+def check_parts(members: Iterable[Member], first: Plan) -> None:
+    """Raise RunFolderError if runs of the series would begin with other parts than those that are there."""
+    check_alike(first.passed, [member.path for member in members])
 
 
 def make_folder(path: Path, experiment: Experiment, resume: bool, write: Callable[[], None] = lambda: None) -> None:

@@ -122,6 +122,8 @@ def run_sweep(
         resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
         members = {point.folder: _members(point, where) for point in points}
         first, *_ = [arguments.resolved(of_point[0]) for of_point in members.values()]
+        if resume:
+            series.check_parts((member for of_point in members.values() for member in of_point), first)
         point_of = {member.path: point for point in points for member in members[point.folder]}
         results: dict[Path, Result] = {}
         changed: deque[ExperimentPoint] = deque()

@@ -103,6 +103,8 @@ def run_trials(
         resume = series.goes_on(where, overwrite, resume, partial(check_same, experiment))
         members = members_of(experiment, where)
         first = arguments.resolved(members[0])
+        if resume:
+            series.check_parts(members, first)
         found: dict[Path, Result] = {}
 
         def results() -> list[Result]:

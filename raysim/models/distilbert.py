@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from raysim.config.values import FilePath
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
+from raysim.storage.reading import parsing
 
 
 class Distilbert(ModelChoice):
@@ -52,10 +53,9 @@ def make(section: Distilbert, x_shape: tuple[int, ...], outputs: int) -> nn.Modu
             "model 'distilbert' needs the package transformers: pip install 'raysim[transformers]'"
         ) from None
     folder = Path(section.path).expanduser()
-    try:
+    with parsing(folder, "a folder that transformers reads as model.path", ModelError, verdict=""):
+        # A stranger's folder may name code of its own, for which transformers would ask at the terminal.
         encoder = AutoModelForSequenceClassification.from_pretrained(
-            str(folder), local_files_only=True, num_labels=outputs
+            str(folder), local_files_only=True, num_labels=outputs, trust_remote_code=False
         )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"model.path must be a folder that transformers reads, but {folder}: {error}") from error
     return Classifier(encoder)

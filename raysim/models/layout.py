@@ -183,14 +183,14 @@ class Layout:
                 raise ModelError(
                     f"params= must hold every tensor of the model, but {name!r} of shape {shape} is missing."
                 )
-            tensor = _given(name, named[name])
+            tensor = given_tensor(name, named[name])
             if tuple(tensor.shape) != shape:
                 raise ModelError(f"params[{name!r}] must have shape {shape}, but has {tuple(tensor.shape)}.")
             tensors[name] = tensor
         return self.flatten(tensors, dtype)
 
 
-def _given(name: str, value: npt.ArrayLike) -> Tensor:
+def given_tensor(name: str, value: npt.ArrayLike) -> Tensor:
     """A user's array as a tensor of numbers, on the CPU.
 
     Raises:

@@ -68,8 +68,13 @@ def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
         *_best(experiment, rounds, named(path)),
         ("folder", named(path)),
         *pictures(path),
-        ("next", _resume(experiment, rounds, named(path), stored_passed(path) or ())),
+        ("next", _resume(experiment, rounds, named(path), _passed(path))),
     ]
+
+
+def _passed(path: Path) -> Sequence[str]:
+    passed = stored_passed(path)
+    return () if passed is None else passed.names
 
 
 def lines_of(run: UnderWay, rounds: pa.Table) -> list[Line]:

@@ -18,7 +18,7 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +33,7 @@ from raysim.experiment.stopping import StopReason
 from raysim.run_folder import checkpoint, files, not_a_run
 from raysim.run_folder.checked_tables import CLIENT_SCHEMA, check_reaches, checked_clients, checked_rounds
 from raysim.run_folder.files import RECORD, ROUNDS
+from raysim.run_folder.passed import Passed
 from raysim.run_folder.rows import Row, table
 from raysim.run_folder.timeline import PREFIX
 from raysim.server import manifest
@@ -78,8 +79,8 @@ class PlannedFacts:
     """What experiment.json says beside the experiment; None where no plan was made.
 
     data: the dataset's fingerprint. clients: its number of training clients. trained_by: the trainer that the run
-    keeps. privacy: what is private, if anything is to be. tensors: names and shapes in its checkpoints. passed: the
-    keywords of a script's parts.
+    keeps. privacy: what is private, if anything is to be. tensors: names and shapes in its checkpoints. passed: what
+    a script passed beside the experiment.
     """
 
     data: str | None = None
@@ -87,7 +88,7 @@ class PlannedFacts:
     trained_by: Mapping[str, Any] | None = None
     privacy: Mapping[str, Any] | None = None
     tensors: Mapping[str, Any] | None = None
-    passed: Sequence[str] | None = None
+    passed: Passed | None = None
 
 
 NO_FACTS = PlannedFacts()
@@ -106,7 +107,7 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, facts
         "trained_by": facts.trained_by,
         **({} if facts.privacy is None else {"privacy": facts.privacy}),
         "tensors": facts.tensors,
-        "passed": facts.passed,
+        **({} if facts.passed is None else facts.passed.record),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
     write_json(record, path / RECORD)
@@ -172,24 +173,37 @@ def stored_tensors(path: Path) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def stored_passed(path: Path) -> tuple[str, ...] | None:
-    """Read the keywords of the parts that a script passed to a folder's run; None if it does not say."""
-    found = _stored(path).get("passed") if (path / RECORD).exists() else None
-    return tuple(map(str, found)) if isinstance(found, list) else None
+def stored_passed(path: Path) -> Passed | None:
+    """Read what a script passed to a folder's run; None if it does not say."""
+    if not (path / RECORD).exists():
+        return None
+    found = Passed.read(_stored(path))
+    # Messages and the closing table show them.
+    if found is not None and not all(name.isidentifier() for name in found.names):
+        raise RunFolderError(f"{path / RECORD} is damaged: expected keywords as its 'passed'.")
+    return found
 
 
-def check_start(path: Path, passed: Collection[str]) -> None:
-    """Refuse to begin at the experiment's initial values where the run began at those of its script.
+def check_start(path: Path, passed: Passed) -> None:
+    """Refuse to begin again at other initial values than those at which the run began.
 
     Args:
         path: a run's folder, without a checkpoint from which to go on.
-        passed: keywords of the parts that the script passes now.
+        passed: what the script passes now.
     """
-    if "params" in (stored_passed(path) or ()) and "params" not in passed:
+    had = stored_passed(path)
+    if had is None or had.begins_as(passed):
+        return
+    if had.has_params:
+        other = ", which are not those passed now" if passed.has_params else ""
         raise RunFolderError(
-            f"The run of {path} began at the params= of its script, and there is no checkpoint to go on from: pass the "
-            f"same again."
+            f"The run of {path} began at the params= of its script{other}, and there is no checkpoint to go on from: "
+            f"pass the same again."
         )
+    raise RunFolderError(
+        f"The run of {path} began at the experiment's initial values, and there is no checkpoint to go on from: leave "
+        f"params= out, or start afresh (--overwrite, overwrite=True)."
+    )
 
 
 def version() -> str:

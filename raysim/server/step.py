@@ -31,6 +31,7 @@ from raysim.server.release import Releasing
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
 from raysim.server.sums import Sums
+from raysim.server.weighting import check_sum
 
 Metrics = dict[str, float | None]
 """A figure is None if it is not defined for the round."""
@@ -134,6 +135,7 @@ def make(
                 metrics |= _scores(sums)
             if releasing is None or not (releasing.always or sums.weight):
                 return replace(state, round=t + 1), metrics
+        check_sum(sums.weight, t)
         after, said = closed(state, sums, lr, aggregate, settle)
         if not _is_finite(after.weights.params, said["params_norm"]):
             where = _not_finite(layout, after.weights.params)

@@ -15,6 +15,9 @@ from raysim.config.plain import shown
 from raysim.config.values import Constant
 from raysim.errors import ExperimentError
 
+LEAST, MOST = 1e-100, 1e100
+"""Of a sum of weights that is not 0: its products with updates, and their squares, are no numbers beyond."""
+
 
 class ClientFacts(NamedTuple):
     """What the server knows of a client that has trained.
@@ -55,6 +58,21 @@ def _passed(section: OwnPart) -> Weighting:
 
 
 WEIGHTINGS: Choice[Weighting] = Choice("weighting", {}, _passed)
+
+
+def check_sum(total: float, index: int) -> None:
+    """Refuse a round whose weights have a sum with which no mean can be computed: it would be wrong, or not finite.
+
+    Raises:
+        ExperimentError: the sum is not 0, and too small or too large.
+    """
+    if total and not LEAST <= abs(total) <= MOST:
+        raise ExperimentError(
+            f"In round {index} the sum of the clients' weights is {total:.3g}, and 1e-100 <= sum <= 1e+100 must hold, "
+            f"or all products with updates would be 0 or infinite. Only the weights' ratios count: let what weighs "
+            f"(weighting=, server.weighting, a rule's coefficients) return {'larger' if abs(total) < 1 else 'smaller'} "
+            f"numbers."
+        )
 
 
 def weight(weighting: Weighting, facts: ClientFacts) -> float:

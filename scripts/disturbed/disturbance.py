@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 from compare import Record, difference
-from tries import Try, Victim
+from tries import Try, Victim, of_raysim
 
 from raysim.run_folder import records
 
@@ -46,6 +46,7 @@ def outcome(tried: Try, experiment: Path, folder: Path, whole: Record) -> str | 
             _run(_command(experiment, folder), folder, tried._replace(victim="script", moment="rounds", stop_s=None))
             tried = tried._replace(moment="start" if tried.after_round % 2 else "rounds")
         code, said = _run(_next_command(experiment, folder), folder, tried)
+        said = of_raysim(said)
         if code != 0 and tried.victim != "script" and (not said.startswith("error: ") or "Traceback" in said):
             return f"it ended with code {code} and said: {said[-600:]!r}"
         for _ in range(TIMES_RESUMED):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypeVar, get_args
@@ -61,6 +62,14 @@ def tries(seed: int, rounds: int) -> Iterator[Try]:
             after_round=draw.randrange(1, rounds - 1),
             delay_s=draw.uniform(0, 3),
         )
+
+
+def of_raysim(said: str) -> str:
+    """Return what a script said of errors without the warnings of Ray's C++ library.
+
+    That has no log file yet while it connects to a control service, which may have died.
+    """
+    return re.sub(r"^\[\d{4}-\d\d-\d\d [\d:,]+ W \d+ \d+\] .*\n", "", said, flags=re.MULTILINE)
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

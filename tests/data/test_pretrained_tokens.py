@@ -54,8 +54,32 @@ def test_padding_must_be_0_as_models_take_it_to_be(folder: Path) -> None:
 def test_a_folder_without_a_tokeniser_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"must hold a tokeniser's files \(tokenizer.json"):
         address(Pretrained(path=str(tmp_path)))
-    with pytest.raises(DataError, match="must hold a tokeniser that transformers reads"):
+    with pytest.raises(DataError, match="expected a tokeniser that transformers reads"):
         encode(Pretrained(path=str(tmp_path / "nothing")), ["oil"])
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"version": 1}', "\udce9"])
+def test_a_damaged_tokeniser_is_named_and_not_the_texts(folder: Path, content: str) -> None:
+    (folder / "tokenizer.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(DataError, match=f"^{folder}: expected a tokeniser that transformers reads"):
+        encode(Pretrained(path=str(folder)), ["oil"])
+
+
+def test_a_tokenisers_own_code_is_neither_run_nor_asked_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(prompt: str = "") -> str:
+        ran.touch()
+        return "y"
+
+    ran = tmp_path / "ran"
+    monkeypatch.setattr("builtins.input", asked)
+    (folder / "strange.py").write_text(f"open({str(ran)!r}, 'w')\nclass Tokens: pass\n")
+    config = {"tokenizer_class": "Tokens", "auto_map": {"AutoTokenizer": ["strange.Tokens", None]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(DataError, match="expected a tokeniser that transformers reads"):
+        encode(Pretrained(path=str(folder)), ["oil"])
+    assert not ran.exists()
 
 
 def test_without_its_package_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

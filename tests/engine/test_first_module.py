@@ -193,6 +193,122 @@ def traced() -> Any:
     return nn.Sequential(torch.jit.trace(nn.Linear(5, 3), torch.zeros(1, 5)))
 
 
+class ClassMean(Linear):
+    """Training moves a mean that belongs to the class; evaluation takes it away."""
+
+    mean = torch.zeros(5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            type(self).mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+            return super().forward(x)
+        return super().forward(x - self.mean)
+
+
+LAST: dict[str, Tensor] = {}
+
+
+class GlobalMean(Linear):
+    """The same in a variable of the file."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            LAST["mean"] = x.detach().mean(0)
+            return super().forward(x)
+        return super().forward(x - LAST.get("mean", torch.zeros(5)))
+
+
+class OwnMean(Linear):
+    """The same in the module itself, but in no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.means: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.means.append(x.detach().mean(0))
+            return super().forward(x)
+        return super().forward(x - sum(self.means, torch.zeros(5)))
+
+
+class DefaultMean(Linear):
+    """The same in a default of an argument."""
+
+    def forward(self, x: Tensor, means: list[Tensor] = []) -> Tensor:  # noqa: B006
+        if self.training:
+            means.append(x.detach().mean(0))
+            return super().forward(x)
+        return super().forward(x - sum(means, torch.zeros(5)))
+
+
+def around() -> Callable[[], nn.Module]:
+    """The same in a variable around the factory."""
+    means: list[Tensor] = []
+
+    class Surrounded(Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                means.append(x.detach().mean(0))
+                return super().forward(x)
+            return super().forward(x - sum(means, torch.zeros(5)))
+
+    return Surrounded
+
+
+class ClassParameter(Linear):
+    scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale
+
+
+class ListOfLayers(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [nn.Linear(5, 5)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.layers[0](x))
+
+
+MADE: list[nn.Linear] = []
+
+
+class Registered(Linear):
+    """Every module computes with the weight of the last one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        MADE.append(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + x @ MADE[-1].weight.detach().T
+
+
+class GrowingGradient(Linear):
+    """The first call has another gradient than the second, and the same outputs."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = super().forward(x)
+        if self.training:
+            self.calls += 1
+            by = self.calls
+            made.register_hook(lambda gradient: by * gradient)
+        return made
+
+
+BUFFER = torch.ones(5)
+
+
+class CommonBuffer(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", BUFFER)
+
+
 SAME = Linear()
 BODY = nn.Linear(5, 5)
 VALUES = torch.randn(3, 5)
@@ -215,9 +331,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "draws by NumPy": (NumpyNoise, "drew from a global generator in evaluation"),
     "draws by Python in training": (TrainingNoise, "drew from NumPy's or Python's global generator"),
     "draws by torch in evaluation": (NoiseInEvaluation, "drew from a global generator in evaluation"),
-    "draws by itself": (OwnNoise, "other outputs for the same examples a second time"),
-    "counts": (Counting, "other outputs for the same examples a second time"),
-    "changes its weights in evaluation": (Decaying, "other outputs for the same examples a second time"),
+    "draws by itself": (OwnNoise, "other outputs or gradients for the same examples a second time"),
+    "counts": (Counting, "other outputs or gradients for the same examples a second time"),
+    "changes its weights in evaluation": (Decaying, "other outputs or gradients for the same examples a second time"),
     "holds a number that was drawn": (OwnScale, "Two modules of model= gave different outputs"),
     "holds a mask that was drawn": (OwnMask, "Two modules of model= gave different outputs"),
     "holds a view of its weight": (ViewOfWeight, "Two modules of model= gave different outputs"),
@@ -230,6 +346,16 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a common layer": (lambda: nn.Sequential(BODY, Linear()), "have a layer in common"),
     "a common tensor": (with_common_memory, "'weight' of one lies in the memory of another one's 'weight'"),
     "a common parameter": (with_common_parameter, "'weight' of one lies in the memory of another one's 'weight'"),
+    "a common buffer": (CommonBuffer, "'scale' of one lies in the memory of another one's 'scale'"),
+    "a mean in the class": (ClassMean, "After forward passes in training .* other outputs in evaluation"),
+    "a mean in a global variable": (GlobalMean, "After forward passes in training .* other outputs in evaluation"),
+    "a mean in a list of its own": (OwnMean, "After forward passes in training .* other outputs in evaluation"),
+    "a mean in a default": (DefaultMean, "After forward passes in training .* other outputs in evaluation"),
+    "a mean around the factory": (around(), "After forward passes in training .* other outputs in evaluation"),
+    "a parameter of the class": (ClassParameter, r"shape \(3,\) that wants a gradient and is none of its parameters"),
+    "layers in a list": (ListOfLayers, "none of its parameters, so that nobody would train it"),
+    "the last one's weight": (Registered, "gave other outputs when another one had other values"),
+    "a gradient that grows": (GrowingGradient, "other outputs or gradients for the same examples a second time"),
     "complex": (Complex, "'w' has the dtype torch.complex64"),
     "complex buffer": (lambda: with_buffer(torch.zeros(2, dtype=torch.complex64)), "'q' has the dtype torch.complex64"),
     "float8": (lambda: with_buffer(torch.zeros(2, dtype=torch.float8_e4m3fn)), "'q' has the dtype torch.float8"),
@@ -285,6 +411,25 @@ class GlobalInitial(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x * self.kept)
+
+
+TABLE = torch.linspace(0.5, 1.0, 5)
+KEPT: dict[int, Tensor] = {}
+
+
+class CommonTable(Linear):
+    """What modules have in common and leave as it is; and what they make once, from nothing that training changes."""
+
+    table = TABLE.clone()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x * TABLE * self.table * KEPT.setdefault(len(x), torch.ones(5)))
+
+
+def test_what_modules_have_in_common_and_leave_as_it_is_is_no_fault(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    assert params(CommonTable, dataset, experiment(engine={"workers": 0}))
 
 
 def params(factory: Any, dataset: raysim.FederatedDataset, exp: raysim.Experiment) -> dict[str, Tensor]:

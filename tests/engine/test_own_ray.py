@@ -108,12 +108,35 @@ def test_the_guard_ends_only_the_processes_that_it_was_told_of(sleeping: subproc
     other = subprocess.Popen(["sleep", "600"])
     try:
         started = dict(guard.children(os.getpid()))
-        guard.end({(sleeping.pid, started[sleeping.pid]), (other.pid, started[other.pid] - 1)}, grace_s=0)
+        guard.end({(sleeping.pid, started[sleeping.pid]), (other.pid, started[other.pid] - 1)}, set(), grace_s=0)
         assert sleeping.wait(timeout=240) == -signal.SIGKILL
         assert other.poll() is None, "another process has the number"
     finally:
         other.kill()
         other.wait()
+
+
+@linux
+def test_the_guard_ends_what_a_node_manager_started_in_its_last_moment() -> None:
+    """A worker that starts as its node manager dies waits for it half a minute, and nobody knows its number."""
+    session, waits = f"session_test_{os.getpid()}", [sys.executable, "-c", "import time; time.sleep(600)"]
+    log = f"/tmp/ray/{session}/logs/raylet.out"
+    with subprocess.Popen([*waits, f"--session_dir=/tmp/ray/{session}"]) as raylet:
+        until(lambda: guard.session(raylet.pid) == session)
+        watch = guard.Guard()
+        watch.cover(raylet.pid)
+        raylet.kill()
+    worker = subprocess.Popen([*waits, "--node-id=7", f"--session-name={session}"])
+    readers = [subprocess.Popen([*waits, log]), subprocess.Popen([*waits, f"--session-name={session}_2"])]
+    try:
+        until(lambda: guard.session(worker.pid) == session)
+        watch.close()
+        assert worker.wait(timeout=240) == -signal.SIGKILL
+        assert [reader.poll() for reader in readers] == [None, None]
+    finally:
+        for process in (worker, *readers):
+            process.kill()
+            process.wait()
 
 
 def own_processes(script: psutil.Process) -> list[psutil.Process]:

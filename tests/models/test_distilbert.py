@@ -121,7 +121,7 @@ def test_a_round_trains_every_layer_and_again_to_the_same_bits(folder: Path, a_r
 
 
 def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="must be a folder that transformers reads"):
+    with pytest.raises(ModelError, match="expected a folder that transformers reads"):
         made(tmp_path / "nothing", outputs=3)
 
 
@@ -129,3 +129,22 @@ def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ModelError, match=r"pip install 'raysim\[transformers\]'"):
         made("anywhere", outputs=3)
+
+
+def test_code_in_a_folder_is_neither_run_nor_asked_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a terminal transformers asks whether to run it."""
+
+    def asked(prompt: str = "") -> str:
+        ran.touch()
+        return "y"
+
+    ran = tmp_path / "ran"
+    monkeypatch.setattr("builtins.input", asked)
+    (folder / "strange.py").write_text(f"open({str(ran)!r}, 'w')\nclass Config: pass\nclass Model: pass\n")
+    auto = {"AutoConfig": "strange.Config", "AutoModelForSequenceClassification": "strange.Model"}
+    (folder / "config.json").write_text(json.dumps({"model_type": "strange", "auto_map": auto}))
+    with pytest.raises(raysim.ModelError, match="expected a folder that transformers reads"):
+        made(folder, 3)
+    assert not ran.exists()

@@ -93,6 +93,25 @@ def test_rules_that_weigh_take_its_weights(experiment: Make) -> None:
 
 
 @pytest.mark.parametrize("server", [{}, {"aggregator": {"name": "geometric_median"}}], ids=["mean", "rule"])
+@pytest.mark.parametrize(
+    ("each", "do"), [(5e-324, "larger"), (1e-300, "larger"), (1e300, "smaller"), (1e308, "smaller")]
+)
+def test_weights_of_which_no_mean_can_be_computed_are_named(
+    each: float, do: str, server: dict[str, Any], experiment: Make
+) -> None:
+    with pytest.raises(raysim.ExperimentError, match=rf"sum of the clients' weights is .*Only .* return {do} numbers"):
+        run(experiment, lambda facts: each, server=server)
+
+
+def test_a_weight_that_is_next_to_nothing_counts_as_nothing(experiment: Make) -> None:
+    first = [
+        run(experiment, lambda facts, least=least: 1.0 if facts.client == "c0" else least) for least in (0, 1e-300)
+    ]
+    np.testing.assert_array_equal(weights(first[0]), weights(first[1]))
+    np.testing.assert_allclose(weights(first[0]), UPDATES[0], rtol=1e-15)
+
+
+@pytest.mark.parametrize("server", [{}, {"aggregator": {"name": "geometric_median"}}], ids=["mean", "rule"])
 def test_a_round_in_which_all_weigh_nothing_leaves_the_model(
     server: dict[str, Any], experiment: Make, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 Change = Callable[[bytes, random.Random], bytes]
 
 ODD_TEXTS = ["", "../../x", "$\\frac$", "<script>", "\ud800", "x" * 5000, "\x1b[2J\n", "nan", "%s{0}", "/etc/passwd"]
@@ -92,8 +95,106 @@ def odd_json(content: bytes, chance: random.Random) -> bytes:
     return json.dumps(table).encode()
 
 
+def odd_table(content: bytes, chance: random.Random) -> bytes:
+    """A table in Parquet with a column of other values, of another type or name, or with other rows or metadata."""
+    try:
+        return _odd_table(pq.read_table(pa.BufferReader(content)), chance)
+    except (pa.ArrowException, OSError, ValueError):
+        # It is no table, or was changed before.
+        return flip(content, chance)
+
+
+def _odd_table(table: pa.Table, chance: random.Random) -> bytes:
+    about, rows = dict(table.schema.metadata or {}), table.num_rows
+    place = chance.randrange(max(1, table.num_columns))
+    match chance.randrange(6):
+        case 0 if table.num_columns:
+            table = table.set_column(place, table.column_names[place], odd_column(rows, chance))
+        case 1 if table.num_columns and rows:
+            values = table.column(place).to_pylist()
+            values[chance.randrange(rows)] = chance.choice([None, *values])
+            table = table.set_column(place, table.column_names[place], pa.array(values, table.column(place).type))
+        case 2 if table.num_columns:
+            names = table.column_names
+            names[place] = chance.choice([*(text for text in ODD_TEXTS if text != "\ud800"), *names])
+            table = table.rename_columns(names)
+        case 3 if rows:
+            taken = [chance.randrange(rows) for _ in range(chance.choice([0, 1, rows, 2 * rows]))]
+            table = table.take(pa.array(taken, pa.int64()))
+        case 4 if table.num_columns:
+            table = table.drop_columns([table.column_names[place]])
+        case _:
+            for key, value in about.items():
+                if value.startswith(b"{"):
+                    about[key] = odd_json(value, chance)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.replace_schema_metadata(about), sink)
+    made: bytes = sink.getvalue().to_pybytes()
+    return made
+
+
+def odd_column(rows: int, chance: random.Random) -> pa.Array:
+    """A column of one odd value, of any type."""
+    value, kind = chance.choice(ODD_VALUES)
+    return pa.array([value] * rows, kind)
+
+
+ODD_VALUES: list[tuple[Any, pa.DataType]] = [
+    (float("nan"), pa.float64()),
+    (float("inf"), pa.float32()),
+    (1e308, pa.float64()),
+    (-1.0, pa.float64()),
+    (0.5, pa.float64()),
+    (-1, pa.int64()),
+    (2**63 - 1, pa.int64()),
+    (2**64 - 1, pa.uint64()),
+    (True, pa.bool_()),
+    (None, pa.null()),
+    (None, pa.float64()),
+    ("../../x", pa.string()),
+    ("nan", pa.string()),
+    (b"\xff", pa.binary()),
+    ([], pa.list_(pa.float64())),
+    ([[1.0]], pa.list_(pa.list_(pa.float64()))),
+    ([None, float("nan")], pa.list_(pa.float32())),
+    ({"a": 1}, pa.struct([("a", pa.int64())])),
+    (0, pa.timestamp("ns")),
+    (-(2**40), pa.time64("us")),
+    ("x", pa.dictionary(pa.int8(), pa.string())),
+]
+
+
+def odd_toml(content: bytes, chance: random.Random) -> bytes:
+    """TOML with one value or key replaced, or a line once more; other content has no such lines."""
+    lines = content.decode("utf-8", "replace").splitlines()
+    places = [place for place, line in enumerate(lines) if "=" in line]
+    if not places:
+        return flip(content, chance)
+    place = chance.choice(places)
+    key, _, value = lines[place].partition("=")
+    match chance.randrange(4):
+        case 0:
+            lines[place] = f"{key}= {chance.choice(ODD_TOML)}"
+        case 1:
+            lines[place] = f"{chance.choice(ODD_KEYS)} ={value}"
+        case 2:
+            lines.insert(chance.randrange(len(lines) + 1), lines[place])
+        case _:
+            lines[place] = f"{key}= [{value}, {chance.choice(ODD_TOML)}]"
+    return "\n".join(lines).encode()
+
+
+ODD_TOML = [
+    *("nan", "-inf", "1e308", "-0.0", "5e-324", "9223372036854775807", "-9223372036854775808", "9" * 400, "0xffffffff"),
+    *('""', '"../../x"', r'"\u0000"', r'"\U0001F600"', "'''\n'''", "true", "[]", "{}", "[[]]", "{a = {b = {c = 1}}}"),
+    *("1979-05-27T07:32:00Z", "07:32:00", f'"{"x" * 5000}"', "[" * 300 + "]" * 300, '"/etc/passwd"', "1_0"),
+]
+ODD_KEYS = ['""', '"../x"', "a.b.c.d", r'"\u0000"', "__class__", "name", '"é"', "1", "x" * 3000, "a." * 400 + "b"]
+
+
 CHANGES: dict[str, Change] = {
-    each.__name__: each for each in (cut, flip, overwrite, splice, duplicate, drop, other, odd_json)
+    each.__name__: each
+    for each in (cut, flip, overwrite, splice, duplicate, drop, other, odd_json, odd_table, odd_toml)
 }
 
 

@@ -6,6 +6,7 @@ import functools
 import gzip
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import raysim
+import tuning
 from raysim.api.sweeps import stored_sweep
 from raysim.data.prepare import prepare
 from raysim.data.section import Data
@@ -313,6 +315,40 @@ def _write_tuned(path: Path) -> None:
     table_file.write(published, path / "table.parquet")
 
 
+ON_TABLE = {
+    "trials": 2,
+    "final": 0,
+    "space": {"client.optimizer.lr": {"grid": [0.1, 1.0]}},
+    "sampler": {"name": "random"},
+    "budget": {"rounds": 4},
+}
+
+
+def _tune_on_table(path: Path) -> None:
+    """`raysim tune --table` and `raysim tuners`, as the commands call them."""
+    found = table_file.read(path / "table.parquet")
+    told = experiment(rounds=2, evaluation={"split": "validation"}, tuning=ON_TABLE)
+    # A table of another experiment, or of runs that diverged: the error is about these, and not about the file.
+    with suppress(raysim.ExperimentError, tuning.StudyError):
+        tuning.tune_on(told, found, path=path / "study")
+        tuning.compare(told, found, ["random", "tpe"], 2)
+
+
+def _write_pretrained(path: Path) -> None:
+    _tiny("ag_news")(path)
+    words = ("[PAD]", "<unk>", "</s>", "the", "oil", "price", "game")
+    language.write_tokenizer(path / "tokenizer", words)
+    (path / "tokenizer" / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]", "unk_token": "<unk>"})
+    )
+    (path / "tokenizer" / "special_tokens_map.json").write_text(json.dumps({"pad_token": "[PAD]"}))
+
+
+def _read_pretrained(path: Path) -> None:
+    tokens = {"name": "pretrained", "path": str(path / "tokenizer"), "length": 8}
+    _prepared(path, "ag_news", {"clients": 2, "tokens": tokens})
+
+
 def _write_tried(path: Path) -> None:
     space = parse({"client.optimizer.lr": {"grid": [0.1, 1.0]}})
     facts = {"values": [0.5], "why": None, "spent": {"rounds": 2}}
@@ -361,6 +397,8 @@ READERS: dict[str, Reader] = {
     "landmarks": _source("gld", _tiny("gld"), size=8),
     "initial values": Reader(_write_initial, _read_initial),
     "instructions": Reader(_write_instructions, _read_instructions),
+    "study on a table": Reader(_write_tuned, _tune_on_table),
+    "pretrained tokens": Reader(_write_pretrained, _read_pretrained),
     "trainer on a card": Reader(
         lambda path: first_use.keep({"trainer": "fused", "chunk_size": 4}, path / "trainer.json"),
         lambda path: first_use.kept(path / "trainer.json"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import raysim
-from tuning.objective import Objective, divergence, reports
+from tuning.objective import Objective, _mean, divergence, reports
 
 ROWS: list[dict[str, Any]] = [
     {"round": 0, "loss": 4.0, "clients": 5, "rejected": 0},
@@ -179,3 +179,7 @@ def test_what_divergence_is(row: dict[str, Any], said: str | None) -> None:
 def test_what_is_no_objective(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(raysim.ExperimentError, match=said):
         objective(**keys)
+
+
+def test_the_mean_of_large_losses_is_finite_where_their_sum_is_not() -> None:
+    assert _mean([1.5e308, 1.5e308]) == 1.5e308

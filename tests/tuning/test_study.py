@@ -307,6 +307,18 @@ def test_another_experiment_is_another_study(
         tuning.tune(tuned().changed(["client.batch_size=5"]), dataset=small, path=tmp_path / "study")
 
 
+def test_trials_that_begin_at_other_values_are_another_study(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    one = tuned(trials=1, final=0)
+    params = raysim.run(one, dataset=small, path=tmp_path / "run").params
+    tuning.tune(one, dataset=small, params=params, path=tmp_path / "study")
+    assert tuning.tune(one, dataset=small, params=dict(params), path=tmp_path / "study").counts == {"finished": 1}
+    moved = {name: value + 1 for name, value in params.items()}
+    with pytest.raises(tuning.StudyError, match=r"params was '\w+', and is '\w+'"):
+        tuning.tune(one, dataset=small, params=moved, path=tmp_path / "study")
+
+
 def exploding(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """A loss whose gradient has no number, once the model has moved."""
     loss = torch.nn.functional.cross_entropy(outputs, targets, reduction="none")

@@ -20,9 +20,12 @@ import tuning
 from raysim.cli import app
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
 from tuning.budget import StudyBudget
+from tuning.table import file as table_file
+from tuning.table.file import KEY
 from tuning.table.record import ACCURACIES, LOSSES
 
 Make = Callable[..., raysim.Experiment]
+Change = Callable[[pa.Table], pa.Table]
 SPACE = {"client.optimizer.lr": {"grid": [0.01, 0.1, 1.0]}, "server.weighting": {"choices": ["examples", "uniform"]}}
 
 
@@ -184,6 +187,55 @@ def test_a_file_that_is_no_table_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"round": [0]}), tmp_path / "other.parquet")
     with pytest.raises(tuning.StudyError, match=r"other\.parquet is damaged: expected a table of `raysim table`"):
         tuning.read_table(tmp_path / "other.parquet")
+
+
+def with_metadata(**changes: Any) -> Change:
+    def change(found: pa.Table) -> pa.Table:
+        about = json.loads(found.schema.metadata[KEY])
+        return found.replace_schema_metadata({KEY: json.dumps({**about, **changes})})
+
+    return change
+
+
+def with_column(name: str, values: Callable[[list[Any]], list[Any]], kind: pa.DataType | None = None) -> Change:
+    def change(found: pa.Table) -> pa.Table:
+        return found.set_column(
+            found.column_names.index(name), name, pa.array(values(found[name].to_pylist()), kind or found[name].type)
+        )
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (with_column("configuration", lambda places: [-1, *places[1:]]), "configuration -1 is none of the grid's 0 to"),
+        (with_column("seed", lambda seeds: [99, *seeds[1:]]), "seed 99 is none of its"),
+        (with_column("round", lambda rounds: [None, *rounds[1:]]), "column 'round' has no whole number in each row"),
+        (with_column("examples", lambda held: ["x"] * len(held), pa.string()), "column 'examples' holds string"),
+        (with_column("examples", lambda held: [1e308] * len(held), pa.float64()), "has numbers beyond 1e.150"),
+        (with_column(LOSSES, lambda rows: [None] * len(rows)), "clients/loss has 0 numbers for"),
+        (with_column(LOSSES, lambda rows: [[None] * len(row) for row in rows]), "lacks the number of a client"),
+        (with_column(ACCURACIES, lambda rows: [[7.0] * len(row) for row in rows]), "that are no shares of examples"),
+        (with_column(ACCURACIES, lambda rows: [b"x"] * len(rows), pa.binary()), "holds binary, and no list"),
+        (with_column("client.optimizer.lr", lambda rates: [0.123] * len(rates)), "has client.optimizer.lr = 0.123"),
+        (lambda found: found.drop_columns(["client.optimizer.lr"]), "column 'client.optimizer.lr' is missing"),
+        (with_metadata(seeds=[0, 0]), r"its seeds \[0, 0\] are not different"),
+        (with_metadata(seeds="0"), "its seeds are no whole numbers"),
+        (with_metadata(clients={"names": [1], "examples": [1]}), "its clients have no names"),
+        (with_metadata(clients={"names": ["a"], "examples": [-1]}), "need a number of examples each"),
+        (with_metadata(space={"cohort.size": {"int": [1, 10**9]}}), "its space is no grid"),
+    ],
+)
+def test_a_table_that_is_not_as_it_was_written_is_refused(
+    change: Change, said: str, table: tuning.PublishedTable, tmp_path: Path
+) -> None:
+    path = tmp_path / "table.parquet"
+    table_file.write(table, path)
+    assert tuning.read_table(path).rows == table.rows
+    pq.write_table(change(pq.read_table(path)), path)
+    with pytest.raises(tuning.StudyError, match=rf"table\.parquet is damaged: .*{said}"):
+        tuning.read_table(path)
 
 
 def test_the_commands_publish_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,11 @@ from raysim.storage.atomic import write as write_file
 from raysim.storage.reading import checked_object, parsing
 from tuning import space as spaces
 from tuning.errors import StudyError
-from tuning.table.record import ACCURACIES, LOSSES, PublishedTable, ScoredClients, configurations
+from tuning.table.checked import PLACES, check_columns, clients_of, seeds_of, size_of
+from tuning.table.record import ACCURACIES, LOSSES, PublishedTable
 
 KEY = b"raysim_table"
 """Of the metadata."""
-PLACES = ("configuration", "seed")
-"""Columns that say of which run a row is."""
 FORMAT = 1
 
 
@@ -81,11 +80,8 @@ def _read(path: Path) -> PublishedTable:
         if about.get("format") != FORMAT:
             raise ValueError(f"its format is {about.get('format')!r}, and this raysim reads {FORMAT}")
         space = spaces.parse(about["space"])
-        clients = ScoredClients(tuple(about["clients"]["names"]), tuple(map(int, about["clients"]["examples"])))
-        seeds = tuple(map(int, about["seeds"]))
-        if space.grid is None:
-            raise ValueError("its space is no grid")
-        size = len(configurations(space))
+        clients, seeds, size = clients_of(about["clients"]), seeds_of(about["seeds"]), size_of(space)
+        check_columns(found, space, size, seeds, clients)
         rows: list[list[list[Mapping[str, Any]]]] = [[[] for _ in seeds] for _ in range(size)]
         kept = found.drop_columns([key for key in space.dimensions if key in found.column_names])
         for row in kept.to_pylist():
@@ -93,9 +89,6 @@ def _read(path: Path) -> PublishedTable:
             runs = rows[place][seeds.index(seed)]
             if row["round"] != len(runs):
                 raise ValueError(f"configuration {place} has round {row['round']} where {len(runs)} belongs")
-            for name in (LOSSES, ACCURACIES):
-                if len(row[name] or clients.names) != len(clients.names):
-                    raise ValueError(f"{name} has {len(row[name])} numbers for {len(clients.names)} clients")
             runs.append(row)
         experiment = Experiment.model_validate(about["experiment"])
         return PublishedTable(experiment, space, seeds, str(about["content of the data"]), clients, rows)

@@ -14,6 +14,7 @@ from pydantic import Field as Key
 from raysim.config.section import Section
 from raysim.config.values import FilePath, Width
 from raysim.errors import DataError
+from raysim.storage.reading import parsing, regular
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
 
@@ -49,11 +50,15 @@ def encode(section: Pretrained, texts: Sequence[str]) -> npt.NDArray[np.int32]:
         raise DataError(
             "data.tokens 'pretrained' needs the package transformers: pip install 'raysim[transformers]'"
         ) from None
-    try:
-        tokeniser: Any = AutoTokenizer.from_pretrained(str(Path(section.path).expanduser()), local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{section.path} must hold a tokeniser that transformers reads: {error}") from error
-    if tokeniser.pad_token_id != 0:
-        raise DataError(f"{section.path} must pad with token 0, but pads with {tokeniser.pad_token_id}")
-    encoded = tokeniser(list(texts), padding="max_length", truncation=True, max_length=section.length)
-    return np.asarray(encoded["input_ids"], np.int32)
+    folder = Path(section.path).expanduser()
+    for name in _FILES:
+        if (folder / name).exists():
+            regular(folder / name, DataError)
+    # What is said of these files is not said of the texts' own: whoever reads them would blame those.
+    with parsing(section.path, "a tokeniser that transformers reads", DataError, verdict=""):
+        # A stranger's folder may name code of its own, for which transformers would ask at the terminal.
+        tokeniser: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        if tokeniser.pad_token_id != 0:
+            raise DataError(f"{section.path} must pad with token 0, but pads with {tokeniser.pad_token_id}")
+        encoded = tokeniser(list(texts), padding="max_length", truncation=True, max_length=section.length)
+        return np.asarray(encoded["input_ids"], np.int32)

@@ -1,13 +1,18 @@
 """Tries the modules of a script's factory on a client's first examples, before the first round.
 
-Two modules with the same values must give the same outputs, and one module twice: workers have modules of their own,
-and train clients in any order. So a module may hold nothing that is drawn, counted or derived beside its parameters and
-buffers, and it must keep the tensors that raysim puts there.
+Two modules with the same values must give the same outputs and gradients, and one module twice: workers have modules of
+their own, and train clients in any order. So a module may hold nothing that is drawn, counted or derived beside its
+parameters and buffers, and it must keep the tensors that raysim puts there. Two modules must not hold anything in
+common that one of them changes, be it in a class, in a global variable or in a variable around the factory: neither the
+values of one nor its training may change what the other gives.
+
+What these few calls do not show is not noticed: what changes after many calls, or on other examples only; what is kept
+where no later call looks at it, such as a file; and a part of the very first module, with which all others compute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -25,6 +30,8 @@ RELATIVE = 1e-3
 
 MOVED = 0.01
 """Other values than the initial ones show a module that holds copies of these."""
+
+_ELSEWHERE = "an attribute of the class, a global variable, or a variable around the function that makes both"
 
 
 def check(model: Model, made: Weights, initial: Weights | None, x: Tensor) -> None:
@@ -50,11 +57,10 @@ def check(model: Model, made: Weights, initial: Weights | None, x: Tensor) -> No
     _check_new(first, lay, second)
     _check_values(model, made, second, initial is None)
     placed(second, model, one.params.dtype, x.device)
-    for training in (False, True):
-        first.train(training)
-        second.train(training)
-        layers = [each for of in (first, second) for each in dropout.address(of, one.params)] if training else []
-        _check_outputs(_Trial(model, first, second, own, one, other, layers, x))
+    trial = _Trial(model, first, second, own, one, other, [], x)
+    evaluated = _check_outputs(trial.turned(training=False))
+    _check_outputs(trial.turned(training=True))
+    _check_nothing_stays(trial.turned(training=False), evaluated)
     if model.constants.digest() != frozen:
         raise ModelError(
             "The module's forward writes to a frozen parameter, which all modules of a machine share: register what "
@@ -74,7 +80,14 @@ class _Trial(NamedTuple):
     dropouts: list[dropout.AddressedDropout]
     x: Tensor
 
-    def call(self, module: nn.Module) -> object:
+    def turned(self, training: bool) -> _Trial:
+        """Turn both modules to training or to evaluation."""
+        for module in (self.first, self.second):
+            module.train(training)
+        both = (self.first, self.second) if training else ()
+        return self._replace(dropouts=[each for of in both for each in dropout.address(of, self.one.params)])
+
+    def call(self, module: nn.Module) -> _Called:
         """Call a module as it is; its draws start at the same place every time."""
         for layer in self.dropouts:
             layer.start(torch.zeros((), dtype=torch.int64, device=self.x.device))
@@ -82,18 +95,38 @@ class _Trial(NamedTuple):
             # A trainer starts it at the client's key.
             torch.default_generator.manual_seed(0)
         returned: object = plain(module)(self.x.clone())
-        return returned
+        if not isinstance(returned, Tensor):
+            return _Called(returned)
+        if module.training:
+            _check_trained(module, returned)
+        # It may be a view of a parameter.
+        return _Called(returned.detach().clone(), _gradient(module, returned) if module.training else None)
 
-    def give(self, values: Weights) -> None:
-        """Give both modules the values: to the first one as workers do, to the second one as torch's optimizers do."""
+    def give(self, values: Weights, second: Weights | None = None) -> None:
+        """Give both modules the values: to the first one as workers do, to the second one as torch's optimizers do.
+
+        `second`: other values for the second one.
+        """
         for held, value in zip(self.own.vectors, values.vectors, strict=True):
             held.copy_(value)
-        named = self.model.params.views(values.params) | self.model.buffers.views(values.buffers)
-        named |= self.model.counters.views(values.counters)
+        given = values if second is None else second
+        named = self.model.params.views(given.params) | self.model.buffers.views(given.buffers)
+        named |= self.model.counters.views(given.counters)
         with torch.no_grad():
             for name, tensor in _tensors(self.second):
                 if name in named:
                     tensor.copy_(named[name])
+
+
+class _Called(NamedTuple):
+    """What a module gave, and in training the gradient of a sum of it, in one vector; None: it has none."""
+
+    outputs: object
+    gradient: Tensor | None = None
+
+    def is_close(self, other: _Called) -> bool:
+        """Whether both are alike."""
+        return is_close(self.outputs, other.outputs) and is_close(self.gradient, other.gradient)
 
 
 class _Lay(NamedTuple):
@@ -145,8 +178,11 @@ def _check_values(model: Model, made: Weights, module: nn.Module, with_params: b
             )
 
 
-def _check_outputs(trial: _Trial) -> None:
-    """Call the modules in the mode that they are in: the first one twice, then both with other values."""
+def _check_outputs(trial: _Trial) -> tuple[_Called, _Called] | None:
+    """Call the modules in the mode that they are in: the first one twice, then both with other values.
+
+    Returns what both give with values of their own; None where a call fails, of which others say why.
+    """
     training = trial.first.training
     with draws(of_torch_too=not training) as drew:
         try:
@@ -159,11 +195,13 @@ def _check_outputs(trial: _Trial) -> None:
             again = trial.call(trial.first)
             trial.give(trial.other)
             same, alike = trial.call(trial.first), trial.call(trial.second)
+            trial.give(trial.one, trial.other)
+            apart = trial.call(trial.first), trial.call(trial.second)
         except ModelError:
             raise
         except Exception:
             # The trial of the plan, or the client's training, says why.
-            return
+            return None
         drawn = drew()
     if drawn:
         where = "NumPy's or Python's global generator" if training else "a global generator in evaluation"
@@ -171,18 +209,82 @@ def _check_outputs(trial: _Trial) -> None:
             f"The module's forward drew from {where}, whose draws differ from worker to worker: draw in training "
             f"only, by torch's functions, whose generator raysim starts for every client."
         )
-    if not is_close(once, again):
+    if not once.is_close(again):
         raise ModelError(
-            "The module's forward gave other outputs for the same examples a second time: it draws from a generator of "
-            "its own, or counts or changes something from call to call. Draw by torch's global functions, and keep "
-            "what it keeps in buffers, in training only."
+            "The module's forward gave other outputs or gradients for the same examples a second time: it draws from a "
+            "generator of its own, or counts or changes something from call to call. Draw by torch's global functions, "
+            "and keep what it keeps in buffers, in training only."
         )
-    if not is_close(same, alike):
+    if not same.is_close(alike):
         raise ModelError(
-            "Two modules of model= gave different outputs for the same values of parameters and buffers: a module "
-            "holds something else that was drawn or kept, or a copy or view of a parameter. Draw it by torch's global "
-            "functions, register it as a buffer, or compute it in forward."
+            "Two modules of model= gave different outputs or gradients for the same values of parameters and buffers: "
+            "a module holds something else that was drawn or kept, or a copy or view of a parameter. Draw it by "
+            "torch's global functions, register it as a buffer, or compute it in forward."
         )
+    if not (once.is_close(apart[0]) and alike.is_close(apart[1])):
+        raise ModelError(
+            "A module of model= gave other outputs when another one had other values: it computes with a part of that "
+            f"one, by {_ELSEWHERE}. Let a module compute with its own parts only."
+        )
+    return apart
+
+
+def _check_nothing_stays(trial: _Trial, before: tuple[_Called, _Called] | None) -> None:
+    """Raise ModelError if the calls in training have changed what a module gives in evaluation."""
+    if before is None:
+        return
+    try:
+        with draws(of_torch_too=True):
+            trial.give(trial.one, trial.other)
+            after = trial.call(trial.first), trial.call(trial.second)
+    except Exception:
+        return
+    if not (before[0].is_close(after[0]) and before[1].is_close(after[1])):
+        raise ModelError(
+            "After forward passes in training a module of model= gave other outputs in evaluation for the same values "
+            "of parameters and buffers: it keeps something in an attribute, or the modules keep it together, in "
+            f"{_ELSEWHERE}. Register what training changes as a buffer of the module."
+        )
+
+
+def _check_trained(module: nn.Module, outputs: Tensor) -> None:
+    """Raise ModelError if the outputs depend on a tensor that wants a gradient and is no parameter of the module."""
+    own = {id(parameter) for parameter in module.parameters()}
+    for leaf in _leaves(outputs):
+        if id(leaf) not in own:
+            raise ModelError(
+                f"The module's forward computes with a tensor of shape {tuple(leaf.shape)} that wants a gradient and "
+                "is none of its parameters, so that nobody would train it. Register it in __init__, as self.w = "
+                "torch.nn.Parameter(...), or layers of a list by torch.nn.ModuleList; or hold it still by detach()."
+            )
+
+
+def _leaves(outputs: Tensor) -> Iterator[Tensor]:
+    """Yield the tensors at which autograd adds gradients up."""
+    waiting, seen = [outputs.grad_fn], set[object]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(variable := getattr(node, "variable", None), Tensor):
+            yield variable
+        waiting.extend(following for following, _ in node.next_functions)
+
+
+def _gradient(module: nn.Module, outputs: Tensor) -> Tensor | None:
+    """Return the gradient of a weighted sum of the outputs, so that it is not 0 behind a softmax."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not outputs.requires_grad or outputs.is_complex():
+        return None
+    by = torch.arange(1, outputs.numel() + 1, device=outputs.device, dtype=torch.float64).sin_()
+    try:
+        found = torch.autograd.grad((outputs.reshape(-1) * by.to(outputs.dtype)).sum(), parameters, allow_unused=True)
+    except Exception:
+        # A client's training says why.
+        return None
+    given = [each.reshape(-1) for each in found if each is not None]
+    return torch.cat(given) if given else None
 
 
 def _check_kept(trial: _Trial) -> None:

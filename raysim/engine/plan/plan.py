@@ -34,6 +34,7 @@ from raysim.models import linear
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task, squared_error
 from raysim.run_folder.client_states import ClientStore
+from raysim.run_folder.passed import NOTHING, Passed
 from raysim.seeds import Int64s
 from raysim.server import fedex
 from raysim.server.state import ServerState, Tensors
@@ -68,8 +69,8 @@ class Plan:
     """The first models of the other clusters, if there are any."""
     states_of: str = ""
     """The fingerprint of the run whose client states these are."""
-    passed: tuple[str, ...] = ()
-    """The keywords of the parts that a script passed."""
+    passed: Passed = NOTHING
+    """What a script passed beside the experiment."""
 
     @property
     def fingerprint(self) -> str:

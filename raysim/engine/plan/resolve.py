@@ -56,6 +56,7 @@ from raysim.models.frozen_norms import frozen_norms
 from raysim.models.model import Model, Weights, create, replace_frozen, replace_params
 from raysim.models.own import Own
 from raysim.models.task import Task, task_for
+from raysim.run_folder.passed import Passed
 from raysim.server.aggregators import own as rules
 from raysim.server.optimizers import choice as optimizers
 from raysim.server.optimizers import own
@@ -76,7 +77,6 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     Raises:
         ExperimentError, DataError, ModelError: something does not fit; the error has the given and the allowed value.
     """
-    passed = tuple(name for name, part in parts.items() if part is not None)
     experiment = bound(experiment, **parts)
     dataset, model = parts.get("dataset"), parts.get("model")
     data = experiment.data if dataset is None else None
@@ -124,6 +124,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         create(model, seed + j, dtype)[1] if given is None else replace_params(made, values, given)
         for j, given in enumerate(others, start=1)
     )
+    passed = Passed.of(parts)
     plan = Plan(experiment, dataset, made, initial, task, local, choice, population, others=begun, passed=passed)
     if experiment.composite is not None and (unknown := unmatched(experiment.composite, made.params)):
         raise ExperimentError(

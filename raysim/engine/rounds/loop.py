@@ -28,6 +28,7 @@ from raysim.run_folder.timeline import Stopwatch
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
 from raysim.server.step import NotFiniteError
+from raysim.server.weighting import check_sum
 from raysim.storage.remote.folder import put_meanwhile
 
 log = logging.getLogger("raysim")
@@ -289,6 +290,7 @@ def _step(
         log.warning("round %d: every client weighs 0, so the model is left as it is", index)
         sums = replace(sums, clients=0)
     elif rule is not None and sums.facts:
+        check_sum(sums.weight, index)
         if why := rule.refusal(len(sums.facts)):
             log.warning("round %d: %s after rejections, so the model is left as it is", index, why)
             sums = replace(sums, clients=0)

@@ -2,12 +2,14 @@
 
 Ray's control service dies with the script, and Ray's agents wait a minute for it before they end. Linux only.
 
-    python guard.py     reads lines "PID START" until its input is closed, and ends those that then go on for GRACE_S
+    python guard.py     reads lines "PID START" or "session NAME" until its input is closed, and ends those processes,
+                        and those of the session, that then go on for GRACE_S
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,17 +33,26 @@ class Guard:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self._told: set[tuple[int, int]] = set()
+        self._told: set[str] = set()
 
-    def cover(self, parent: int) -> None:
-        """Tell it of all children of a process."""
+    def cover(self, raylet: int) -> None:
+        """Tell it of all children of a Ray's node manager, and of its session.
+
+        Children are known while they live, even if they change their command line. The session also has those that are
+        started, and lose their parent, before the next call.
+        """
+        lines = {"{} {}".format(*child) for child in children(raylet)}
+        if (name := session(raylet)) is not None:
+            lines.add(f"session {name}")
+        self._tell(lines - self._told)
+
+    def _tell(self, lines: set[str]) -> None:
         assert self._process.stdin is not None
-        for child in children(parent) - self._told:
-            self._told.add(child)
-            # A guard that was killed guards nothing; the run goes on.
-            with suppress(BrokenPipeError):
-                self._process.stdin.write("{} {}\n".format(*child).encode())
-                self._process.stdin.flush()
+        self._told |= lines
+        # A guard that was killed guards nothing; the run goes on.
+        with suppress(BrokenPipeError):
+            self._process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+            self._process.stdin.flush()
 
     def close(self) -> None:
         """Have it end what is left, and wait for that."""
@@ -68,10 +79,33 @@ def started(pid: int) -> int | None:
     return None if state in "ZX" else int(fields[18])
 
 
-def end(processes: set[tuple[int, int]], grace_s: float) -> None:
-    """End those processes that go on for the given time. Another process may have the number of one that has ended."""
+def session(pid: int) -> str | None:
+    """Return the name of the Ray session to which a process belongs, by its command line; None if it has none."""
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    # A whole argument: whoever reads a log of the session has its name in a longer one.
+    found = (_OF_SESSION.fullmatch(os.fsdecode(argument)) for argument in arguments)
+    return next((match[1] for match in found if match), None)
+
+
+_OF_SESSION = re.compile(r"--session[-_](?:name=|dir=(?:.*/)?)(session_[^/\s]+)")
+
+
+def members(sessions: set[str]) -> set[tuple[int, int]]:
+    """Return the processes of these sessions, with the times of their starts."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()] if sessions else []
+    return {(pid, start) for pid in pids if session(pid) in sessions and (start := started(pid)) is not None}
+
+
+def end(processes: set[tuple[int, int]], sessions: set[str], grace_s: float) -> None:
+    """End those processes, and those of the sessions, that go on for the given time.
+
+    Another process may have the number of one that has ended.
+    """
     deadline = time.monotonic() + grace_s
-    while left := {(pid, start) for pid, start in processes if started(pid) == start}:
+    while left := {(pid, start) for pid, start in processes if started(pid) == start} | members(sessions):
         if time.monotonic() >= deadline:
             for pid, _ in left:
                 with suppress(ProcessLookupError, PermissionError):
@@ -81,5 +115,6 @@ def end(processes: set[tuple[int, int]], grace_s: float) -> None:
 
 
 if __name__ == "__main__":
-    lines = [line.split() for line in sys.stdin]
-    end({(int(pid), int(start)) for pid, start in (line for line in lines if len(line) == 2)}, GRACE_S)
+    told = [(line[0], line[1]) for line in map(str.split, sys.stdin) if len(line) == 2]
+    of_session = {name for kind, name in told if kind == "session"}
+    end({(int(pid), int(start)) for pid, start in told if pid != "session"}, of_session, GRACE_S)

@@ -1,0 +1,82 @@
+"""Knows what a script passed to a run beside its experiment, as far as two runs can be told apart by it.
+
+A part is code, of which only the keyword is known. The initial values of `params=` are numbers, so their digest is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import torch
+
+from raysim.models.layout import given_tensor
+
+KNOWN_OTHERWISE = ("dataset",)
+"""Keywords that need not be passed again: a fingerprint covers the data, wherever they come from."""
+
+
+class Passed(NamedTuple):
+    """names: keywords of the parts. params: digest of the values of `params=`; None: none, or it is not known."""
+
+    names: tuple[str, ...] = ()
+    params: str | None = None
+
+    @classmethod
+    def of(cls, parts: Mapping[str, Any]) -> Self:
+        """Return what is known of parts by keyword; None as a part was not passed.
+
+        Raises:
+            ModelError: `params=` has a value that is no array of numbers.
+        """
+        names = tuple(name for name, part in parts.items() if part is not None)
+        return cls(names, _digest(parts.get("params")))
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Self | None:
+        """Return what the record of a run's folder says; None if it says nothing."""
+        names, params = record.get("passed"), record.get("passed_params")
+        if not isinstance(names, list):
+            return None
+        return cls(tuple(map(str, names)), params if isinstance(params, str) else None)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The entries of a folder's record."""
+        return {"passed": list(self.names), "passed_params": self.params}
+
+    @property
+    def has_params(self) -> bool:
+        """Whether there were initial values."""
+        return "params" in self.names
+
+    def begins_as(self, other: Passed) -> bool:
+        """Whether both have the same initial values, or none; values that are not known count as the same."""
+        if self.has_params != other.has_params:
+            return False
+        return self.params is None or other.params is None or self.params == other.params
+
+    def other_names(self, other: Passed) -> list[str]:
+        """Return the keywords that only one of both has, without those that are known otherwise."""
+        each = dict.fromkeys([*self.names, *other.names])
+        return [n for n in each if (n in self.names) != (n in other.names) and n not in KNOWN_OTHERWISE]
+
+
+NOTHING = Passed()
+
+
+def _digest(params: object) -> str | None:
+    """Return a digest of the values by name, or of each cluster's; equal for equal numbers of any dtype."""
+    each = [params] if isinstance(params, Mapping) else params
+    if not isinstance(each, Sequence) or not each or not all(isinstance(named, Mapping) for named in each):
+        # None was passed; or it is nothing that a run takes, which the plan says.
+        return None
+    made = hashlib.blake2b(digest_size=16)
+    for named in each:
+        made.update(f"{len(named)} tensors".encode())
+        for name in sorted(named, key=str):
+            tensor = given_tensor(name, named[name])
+            made.update(f"{name!r} {tuple(tensor.shape)}".encode())
+            made.update(tensor.to(torch.float64).reshape(-1).contiguous().numpy().data)
+    return made.hexdigest()
