@@ -142,7 +142,7 @@ class Compiled:
 
 def _at_least(rows: int, like: Tensor, there: Tensor) -> Tensor:
     """So many rows, of zeros at first: the kernel leaves the gaps between parameters alone."""
-    return there if len(there) >= rows else like.new_zeros((rows, len(like)))
+    return there if there.dim() > 1 and len(there) >= rows else like.new_zeros((rows, len(like)))
 
 
 def _penalised(point: ProximalPoint, layout: Layout, sent: Mapping[str, Tensor], lr: float) -> Penalised:

@@ -138,6 +138,7 @@ RULES: dict[str, dict[str, Any]] = {
     "another beginning": {"begin": 0.2},
     "anchored": {"anchored": True},
     "averaged": {"windows": ((0, 3), (3, 4), (5, 7))},
+    "averaged over nothing": {"windows": ()},
     "averaged and anchored": {"windows": ((1, 4), (4, 6)), "anchored": True, "offset": 0.1},
     "shrunk": {"point": Shrunk(0.05, ("*.weight",))},
     "shrunk from the first step": {"point": Shrunk(0.05, ("0.*", "4.bias")), "elapsed": 0.7},
