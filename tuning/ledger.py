@@ -115,7 +115,8 @@ class Ledger:
 
     def _left(self, rows: Log, trials: Mapping[int, FrozenTrial]) -> int:
         """Return how many more trials may begin now, in any process."""
-        left = self._total - len(rows.slots)
+        # There may be more trials than `total` asks for, which an earlier command has begun.
+        left = max(0, self._total - len(rows.slots))
         if self._budget is None:
             return left
         ended = [trial.user_attrs["facts"].get("spent", {}) for trial in trials.values() if trial.state.is_finished()]

@@ -432,6 +432,17 @@ def test_what_modules_have_in_common_and_leave_as_it_is_is_no_fault(
     assert params(CommonTable, dataset, experiment(engine={"workers": 0}))
 
 
+class InputGradient(Linear):
+    """Its input wants a gradient, as in a model that computes with the gradient of an energy."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.clone().requires_grad_(True))
+
+
+def test_forward_may_make_what_wants_a_gradient(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    assert params(InputGradient, dataset, experiment(engine={"workers": 0}))
+
+
 def params(factory: Any, dataset: raysim.FederatedDataset, exp: raysim.Experiment) -> dict[str, Tensor]:
     *_, last = raysim.rounds(exp, model=factory, dataset=dataset)
     return last.params

@@ -94,6 +94,14 @@ def test_a_budget_that_is_used_up_is_said(
     assert again.spent == first.spent
 
 
+def test_a_study_with_a_budget_ends_if_fewer_trials_are_asked_for_than_are_there(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    keys = {"sampler": {"name": "random"}, "concurrent": 1, "final": 0, "budget": {"rounds": 100}}
+    tuning.tune(tuned(**keys, trials=3), dataset=small, path=tmp_path)
+    assert len(tuning.tune(tuned(**keys, trials=1), dataset=small, path=tmp_path).trials) == 1
+
+
 def test_trials_of_one_budget_of_client_updates(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
     """Cohorts of 2 take four rounds of them, cohorts of 4 two: each is evaluated where its budget is used up."""
     keys = {"space": {"cohort.size": {"grid": [2, 4]}}, "final": 1}

@@ -97,8 +97,8 @@ class _Trial(NamedTuple):
         returned: object = plain(module)(self.x.clone())
         if not isinstance(returned, Tensor):
             return _Called(returned)
-        if module.training:
-            _check_trained(module, returned)
+        if module.training and (leaves := _foreign_leaves(module, returned)):
+            _check_made_anew(module, leaves, plain(module)(self.x.clone()))
         # It may be a view of a parameter.
         return _Called(returned.detach().clone(), _gradient(module, returned) if module.training else None)
 
@@ -247,11 +247,25 @@ def _check_nothing_stays(trial: _Trial, before: tuple[_Called, _Called] | None) 
         )
 
 
-def _check_trained(module: nn.Module, outputs: Tensor) -> None:
-    """Raise ModelError if the outputs depend on a tensor that wants a gradient and is no parameter of the module."""
+def _foreign_leaves(module: nn.Module, outputs: Tensor) -> list[Tensor]:
+    """Return the tensors that want a gradient of the outputs and are no parameters of the module."""
     own = {id(parameter) for parameter in module.parameters()}
-    for leaf in _leaves(outputs):
-        if id(leaf) not in own:
+    return [leaf for leaf in _leaves(outputs) if id(leaf) not in own]
+
+
+def _check_made_anew(module: nn.Module, leaves: Sequence[Tensor], again: object) -> None:
+    """Raise ModelError if one of the tensors is there in another forward pass: it is kept, and nobody trains it.
+
+    Forward may make such tensors itself, such as its input where it takes gradients of it.
+
+    Args:
+        module: in training.
+        leaves: of one forward pass, see `_foreign_leaves`.
+        again: what another forward pass gave.
+    """
+    there = {id(leaf) for leaf in _foreign_leaves(module, again)} if isinstance(again, Tensor) else set()
+    for leaf in leaves:
+        if id(leaf) in there:
             raise ModelError(
                 f"The module's forward computes with a tensor of shape {tuple(leaf.shape)} that wants a gradient and "
                 "is none of its parameters, so that nobody would train it. Register it in __init__, as self.w = "
