@@ -318,7 +318,7 @@ def log_beginning(plan: Plan) -> None:
         flaw = f"of the first {len(looked)} training clients {len(found)} have values that are not finite"
         log.warning("%s: %s: updates that this makes not finite are rejected", flaw, ", ".join(found))
     # A script's loss may take labels as real numbers.
-    if "loss" not in plan.passed and (dtype := first_examples.labels_as_floats(plan.dataset, looked)) is not None:
+    if "loss" not in plan.passed.names and (dtype := first_examples.labels_as_floats(plan.dataset, looked)) is not None:
         log.warning(
             "y holds whole numbers, but is of %s, which makes this a regression: class labels are integers", dtype
         )
