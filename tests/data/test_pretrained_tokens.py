@@ -11,6 +11,7 @@ import pytest
 
 from raysim.data.tokens.pretrained import Pretrained, address, encode
 from raysim.errors import DataError
+from tests.support import strange_code
 
 PAD, UNKNOWN, BEGIN, END, _, OIL, UP, PER = range(8)
 VOCABULARY = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "oil", "up", "##per")
@@ -65,16 +66,8 @@ def test_a_damaged_tokeniser_is_named_and_not_the_texts(folder: Path, content: s
         encode(Pretrained(path=str(folder)), ["oil"])
 
 
-def test_a_tokenisers_own_code_is_neither_run_nor_asked_for(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def asked(prompt: str = "") -> str:
-        ran.touch()
-        return "y"
-
-    ran = tmp_path / "ran"
-    monkeypatch.setattr("builtins.input", asked)
-    (folder / "strange.py").write_text(f"open({str(ran)!r}, 'w')\nclass Tokens: pass\n")
+def test_a_tokenisers_own_code_is_neither_run_nor_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = strange_code.placed(folder, monkeypatch, "Tokens")
     config = {"tokenizer_class": "Tokens", "auto_map": {"AutoTokenizer": ["strange.Tokens", None]}}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     with pytest.raises(DataError, match="expected a tokeniser that transformers reads"):

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 import raysim
 from raysim.errors import ModelError
-from raysim.models.model import bind, create, replace_params
 
 Make = Callable[..., raysim.Experiment]
 
@@ -468,66 +467,6 @@ def test_a_factory_may_draw_from_every_global_generator(dataset: raysim.Federate
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-class Tied(nn.Module):
-    """Two layers of one weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b, self.c = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 3)
-        self.b.weight = self.a.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.c(torch.tanh(self.b(torch.tanh(self.a(x)))))
-        return made
-
-
-def test_tied_weights_train_as_by_torch() -> None:
-    """One client, the whole of its examples, one step, server rate 1: the step of torch's SGD."""
-    x, y = torch.randn(8, 5), torch.arange(8) % 3
-    data = raysim.FederatedDataset.from_clients({"a": (x, y)})
-    exp = raysim.Experiment.model_validate(
-        {
-            "name": "tied",
-            "rounds": 1,
-            "engine": {"workers": 0},
-            "cohort": {"size": 1},
-            "client": {"optimizer": {"lr": 0.5}, "batch_size": "full", "epochs": 1},
-        }
-    )
-    torch.manual_seed(1)
-    module = Tied()
-    start = {name: value.detach().clone() for name, value in module.named_parameters()}
-    (only,) = raysim.rounds(exp, model=Tied, dataset=data, params=start)
-    made = only.params
-    nn.functional.cross_entropy(module(x), y).backward()
-    torch.optim.SGD(module.parameters(), 0.5).step()
-    for name, value in module.named_parameters():
-        torch.testing.assert_close(made[name], value.detach())
-
-
-def test_a_buffer_that_is_registered_twice_stays_one() -> None:
-    def factory() -> nn.Module:
-        module = nn.Sequential(nn.BatchNorm1d(5), nn.BatchNorm1d(5))
-        module[1].running_mean = module[0].running_mean
-        return module
-
-    model, weights = create(factory, 0, torch.float32)
-    module = bind(model, weights, torch.device("cpu"))
-    model.buffers.views(weights.buffers)["0.running_mean"].fill_(3.0)
-    for layer in (0, 1):
-        assert module.get_buffer(f"{layer}.running_mean").tolist() == [3.0] * 5
-
-
-def test_whole_numbers_that_are_frozen_stay_whole() -> None:
-    def factory() -> nn.Module:
-        module = Linear()
-        module.register_parameter("order", nn.Parameter(torch.tensor([2**24 + 1]), requires_grad=False))
-        return module
-
-    model, weights = create(factory, 0, torch.float32)
-    assert bind(model, weights, torch.device("cpu")).get_parameter("order").tolist() == [2**24 + 1]
-
-
 LOSSES: dict[str, tuple[Any, str]] = {
     "draws by NumPy": (
         lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none") * float(np.random.random()),
@@ -545,55 +484,3 @@ def test_a_loss_that_no_worker_can_repeat_is_refused(
     exp = experiment(engine={"workers": 0})
     with pytest.raises(ModelError, match=message):
         raysim.run(exp, model=Linear, loss=loss, dataset=dataset, path=tmp_path / "run")
-
-
-WEIGHT = np.arange(15.0).reshape(3, 5)
-
-UNREADABLE: dict[str, tuple[Any, str]] = {
-    "complex": (WEIGHT * 1j, "params\\['weight'\\] must be an array of real numbers, .* torch.complex128"),
-    "masked": (np.ma.masked_array(WEIGHT, mask=WEIGHT > 3), "some of its values are masked"),
-    "objects": (WEIGHT.astype(object), "numpy.object_"),
-    "text": ("weights.pt", "params\\['weight'\\] must be an array"),
-    "nothing": (None, "params\\['weight'\\] must be an array"),
-    "ragged": ([[1, 2], [3]], "params\\['weight'\\] must be an array"),
-    "sparse": (torch.ones(3, 5).to_sparse(), "sparse_coo"),
-    "meta": (torch.ones(3, 5, device="meta"), "meta tensor"),
-    "NaN": (WEIGHT * np.nan, "15 of the 15 of 'weight' are not"),
-    "too large": (np.full((3, 5), 1e300), "15 of the 15 of 'weight' are not, as torch.float32"),
-}
-
-
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_initial_values_that_are_none_are_refused(
-    name: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
-) -> None:
-    value, message = UNREADABLE[name]
-    start = {"weight": value, "bias": np.zeros(3)}
-    with pytest.raises(ModelError, match=message):
-        raysim.run(
-            experiment(engine={"workers": 0}), model=Linear, params=start, dataset=dataset, path=tmp_path / "run"
-        )
-
-
-def test_initial_values_without_names_are_refused(dataset: raysim.FederatedDataset, experiment: Make) -> None:
-    unnamed: Any = [WEIGHT]
-    with pytest.raises(ModelError, match="params= must be a mapping from names to arrays, but got list"):
-        raysim.run(experiment(), model=Linear, params=unnamed, dataset=dataset)
-
-
-READABLE: dict[str, Any] = {
-    "byte order": WEIGHT.astype(">f4"),
-    "read-only": np.broadcast_to(WEIGHT, (3, 5)),
-    "from behind": WEIGHT[::-1].copy()[::-1],
-    "a list": WEIGHT.tolist(),
-    "a tensor with a gradient": torch.from_numpy(WEIGHT).requires_grad_(),
-    "nothing masked": np.ma.masked_array(WEIGHT),
-}
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", READABLE)
-def test_initial_values_are_taken_as_numpy_means_them(name: str) -> None:
-    model, weights = create(Linear, 0, torch.float64)
-    made = replace_params(model, weights, {"weight": READABLE[name], "bias": np.zeros(3)})
-    np.testing.assert_array_equal(made.to_named(model)["weight"].numpy(), WEIGHT)

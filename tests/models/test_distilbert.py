@@ -18,6 +18,7 @@ from raysim.engine.plan.resolve import resolve
 from raysim.errors import ModelError
 from raysim.models.model import bind, create
 from raysim.models.section import ModelSection, factory
+from tests.support import strange_code
 
 Make = Callable[..., raysim.Experiment]
 
@@ -131,18 +132,8 @@ def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
         made("anywhere", outputs=3)
 
 
-def test_code_in_a_folder_is_neither_run_nor_asked_for(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At a terminal transformers asks whether to run it."""
-
-    def asked(prompt: str = "") -> str:
-        ran.touch()
-        return "y"
-
-    ran = tmp_path / "ran"
-    monkeypatch.setattr("builtins.input", asked)
-    (folder / "strange.py").write_text(f"open({str(ran)!r}, 'w')\nclass Config: pass\nclass Model: pass\n")
+def test_code_in_a_folder_is_neither_run_nor_asked_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = strange_code.placed(folder, monkeypatch, "Config", "Model")
     auto = {"AutoConfig": "strange.Config", "AutoModelForSequenceClassification": "strange.Model"}
     (folder / "config.json").write_text(json.dumps({"model_type": "strange", "auto_map": auto}))
     with pytest.raises(raysim.ModelError, match="expected a folder that transformers reads"):

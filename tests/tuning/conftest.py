@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import raysim
+import tuning
 from tests.support.postgres import POSTGRES, USER, Postgres, as_user
 from tests.support.small_data import make_clients
 
@@ -42,6 +43,18 @@ def tuned(experiment: Callable[..., raysim.Experiment]) -> Callable[..., raysim.
         return experiment(cohort={"size": 4}, model={"name": "linear"}, tuning={"space": space, **keys})
 
     return make
+
+
+@pytest.fixture
+def study(
+    small: raysim.FederatedDataset, tuned: Callable[..., raysim.Experiment], tmp_path: Path
+) -> Callable[..., tuning.Study]:
+    """Tune the smallest study with keys of [tuning], in the same folder each time."""
+
+    def run(**keys: Any) -> tuning.Study:
+        return tuning.tune(tuned(**keys), dataset=small, path=tmp_path / "study")
+
+    return run
 
 
 @pytest.fixture

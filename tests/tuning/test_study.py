@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,26 +12,13 @@ import numpy as np
 import optuna
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 import raysim
 import tuning
-from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
-from tuning import folder
 
 Make = Callable[..., raysim.Experiment]
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
-
-
-@pytest.fixture
-def study(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> Callable[..., tuning.Study]:
-    """Tune the smallest study with keys of [tuning], in the same folder each time."""
-
-    def run(**keys: Any) -> tuning.Study:
-        return tuning.tune(tuned(**keys), dataset=small, path=tmp_path / "study")
-
-    return run
 
 
 def outcomes(found: tuning.Study) -> list[str]:
@@ -178,33 +164,6 @@ def test_the_best_two_are_evaluated_on_test_after_all_training_clients(
         assert one.test["eval/test/accuracy"]["mean"] == last.metrics["eval/test/accuracy"]
 
 
-def test_a_study_that_is_done_is_read(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
-    first = study()
-    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "study").rglob("rounds.parquet")}
-    again = study()
-    assert again.best == first.best
-    assert again.trials == first.trials
-    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "study").rglob("rounds.parquet")} == written
-
-
-def test_a_folder_that_was_half_made_is_made_anew(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
-    first = study(final=1)
-    assert first.second is not None
-    (tmp_path / "study" / "final" / f"{first.second.number:04d}" / "seed-0" / "checkpoints").mkdir(parents=True)
-    whole = study(final=2)
-    assert whole.second is not None
-    assert "eval/test/accuracy" in whole.second.test
-
-
-def test_a_study_can_have_more_trials_than_before(study: Callable[..., tuning.Study]) -> None:
-    first = study(trials=1)
-    assert first.trials.num_rows == 1
-    whole = study()
-    assert whole.trials.num_rows == 3
-    assert sorted(whole.trials["client.optimizer.lr"].to_pylist()) == [0.01, 0.1, 1.0]
-    assert whole.trials.slice(0, 1)["value"] == first.trials["value"]
-
-
 def test_a_notebook_and_print_show_what_the_command_closes_with(
     study: Callable[..., tuning.Study], tmp_path: Path
 ) -> None:
@@ -221,149 +180,6 @@ def test_a_notebook_and_print_show_what_the_command_closes_with(
     assert "pyarrow" not in repr(found)
 
 
-def test_a_study_that_goes_on_knows_the_best_of_before(
-    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tuning.tune(tuned(trials=2), dataset=small, path=tmp_path, progress=True)
-    capsys.readouterr()
-    values = tuning.tune(tuned(trials=3), dataset=small, path=tmp_path, progress=True).trials["value"].to_pylist()
-    # Else the last trial is the best whether or not the ones before count.
-    assert max(values) != values[-1]
-    assert "(best so far)" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        (
-            {"space": {"client.optimizer.lr": {"grid": [0.1, 1.0]}}},
-            r"space\.client\.optimizer\.lr\.grid was \[0\.01, 0\.1, 1\.0\]",
-        ),
-        ({"seeds": 2}, r"tuning\.seeds was 1, and is 2"),
-        ({"objective": {"name": "loss"}}, r"tuning\.objective\.name was 'accuracy', and is 'loss'"),
-        ({"sampler": {"name": "random"}}, r"tuning\.sampler\.name was 'grid', and is 'random'"),
-        ({"holdout": 0.4}, "content of the data was"),
-    ],
-)
-def test_another_study_is_not_gone_on_with(
-    changes: dict[str, Any], said: str, study: Callable[..., tuning.Study]
-) -> None:
-    study(trials=1, final=0)
-    with pytest.raises(tuning.StudyError, match=said):
-        study(trials=1, final=0, **changes)
-
-
-def test_a_study_of_other_parts_is_another_study(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
-    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-    tuning.tune(tuned(trials=1, final=0), dataset=small, loss=loss, path=tmp_path)
-    with pytest.raises(tuning.StudyError, match=r"tuning\.passed was \['loss'\]"):
-        tuning.tune(tuned(trials=2, final=0), dataset=small, path=tmp_path)
-
-
-def test_a_folder_is_of_one_study(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
-    study(trials=1, final=0)
-    written = {file: file.read_bytes() for file in (tmp_path / "study" / "trials").rglob("rounds.parquet")}
-    said = r"is the folder of the study 'test' in sqlite:///study\.db, and this is 'test' in .*another folder \(--path"
-    with pytest.raises(tuning.StudyError, match=said):
-        study(trials=1, final=0, storage=f"sqlite:///{tmp_path / 'other.db'}")
-    assert {file: file.read_bytes() for file in (tmp_path / "study" / "trials").rglob("rounds.parquet")} == written
-    assert not (tmp_path / "other.db").exists()
-
-
-def test_two_studies_of_a_storage_have_a_folder_each(
-    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
-) -> None:
-    one = tuned(trials=1, final=0, storage=f"sqlite:///{tmp_path / 'shared.db'}")
-    tuning.tune(one, dataset=small, path=tmp_path / "study")
-    with pytest.raises(tuning.StudyError, match=r"folder of the study 'test' in .*shared\.db, and this is 'other'"):
-        tuning.tune(one.changed({"name": "other"}), dataset=small, path=tmp_path / "study")
-    found = tuning.tune(one.changed({"name": "other"}), dataset=small, path=tmp_path / "second")
-    assert found.counts == {"finished": 1}
-
-
-def test_a_folder_that_was_moved_goes_on(
-    study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
-) -> None:
-    first = study(trials=1, final=0)
-    (tmp_path / "study").rename(tmp_path / "moved")
-    again = tuning.tune(tuned(trials=1, final=0), dataset=small, path=tmp_path / "moved")
-    assert again.trials == first.trials
-
-
-@pytest.mark.parametrize(
-    ("has_storage", "has_folder", "said"),
-    [
-        (False, False, "another name or folder (--path, path=)."),
-        (False, True, "another folder (--path, path=)."),
-        (True, False, "another name."),
-        (True, True, "another name, and a folder of its own (--path, path=)."),
-    ],
-)
-def test_only_what_helps_is_advised(has_storage: bool, has_folder: bool, said: str) -> None:
-    assert folder.way_out(has_storage, has_folder) == f"Give this one {said}"
-
-
-def test_another_experiment_is_another_study(
-    study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
-) -> None:
-    study(trials=1, final=0)
-    with pytest.raises(tuning.StudyError, match="rounds was 4, and is 3"):
-        tuning.tune(tuned().changed(["rounds=3"]), dataset=small, path=tmp_path / "study")
-    with pytest.raises(tuning.StudyError, match=r"client\.batch_size was 4, and is 5"):
-        tuning.tune(tuned().changed(["client.batch_size=5"]), dataset=small, path=tmp_path / "study")
-
-
-def test_trials_that_begin_at_other_values_are_another_study(
-    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
-) -> None:
-    one = tuned(trials=1, final=0)
-    params = raysim.run(one, dataset=small, path=tmp_path / "run").params
-    tuning.tune(one, dataset=small, params=params, path=tmp_path / "study")
-    assert tuning.tune(one, dataset=small, params=dict(params), path=tmp_path / "study").counts == {"finished": 1}
-    moved = {name: value + 1 for name, value in params.items()}
-    with pytest.raises(tuning.StudyError, match=r"params was '\w+', and is '\w+'"):
-        tuning.tune(one, dataset=small, params=moved, path=tmp_path / "study")
-
-
-def exploding(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """A loss whose gradient has no number, once the model has moved."""
-    loss = torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
-    return loss * math.nan if outputs.abs().max() > 1e3 else loss
-
-
-def test_what_diverges_is_stopped_and_said_to(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
-    space = {"client.optimizer.lr": {"grid": [0.01, 1e6]}}
-    found = tuning.tune(tuned(), space, dataset=small, loss=exploding, path=tmp_path)
-    assert found.counts == {"diverged": 1, "finished": 1}
-    (row,) = [row for row in found.trials.to_pylist() if row["outcome"] == "diverged"]
-    assert row["client.optimizer.lr"] == 1e6
-    assert row["value"] is None
-    assert "in round" in row["why"]
-    assert row["rounds"] < 4
-    assert found.best.values == {"client.optimizer.lr": 0.01}
-
-
-def overshooting(section: Any) -> ServerOptimizer:
-    """A server optimizer that steps to no number, once the updates are large."""
-
-    def step(params: torch.Tensor, descent: Descent, state: Any) -> Stepped:
-        return Stepped(params * (math.inf if descent.g.abs().max() > 1e3 else 1.0) - descent.fg, {})
-
-    return ServerOptimizer(lambda params: {}, step)
-
-
-def test_a_server_step_to_no_number_is_a_divergence(
-    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
-) -> None:
-    space = {"client.optimizer.lr": {"grid": [0.01, 1e6]}}
-    found = tuning.tune(tuned(), space, dataset=small, server_optimizer=overshooting, path=tmp_path)
-    assert found.counts == {"diverged": 1, "finished": 1}
-    (why,) = [row["why"] for row in found.trials.to_pylist() if row["outcome"] == "diverged"]
-    assert "not finite after the step of server_optimizer=" in why
-
-
 @pytest.mark.parametrize(("maximise", "choose"), [(True, max), (False, min)])
 def test_a_metric_of_the_script_is_optimised(
     maximise: bool, choose: Any, small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
@@ -378,80 +194,10 @@ def test_a_metric_of_the_script_is_optimised(
         tuning.tune(exp, dataset=small, path=tmp_path / "other")
 
 
-def test_where_all_diverge_it_says_what_to_try(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
-    space = {"client.optimizer.lr": {"grid": [1e5, 1e6]}}
-    with pytest.raises(tuning.StudyError, match=r"All 2 trials diverged.*smaller values of client\.opt.*clip"):
-        tuning.tune(tuned(), space, dataset=small, loss=exploding, path=tmp_path)
-    assert pq.read_table(tmp_path / "trials.parquet")["outcome"].to_pylist() == ["diverged", "diverged"]
-
-
-def test_a_configuration_that_cannot_be_run_is_one_trial_less(study: Callable[..., tuning.Study]) -> None:
-    # Eight clients are left to train.
-    found = study(space={"cohort.size": {"grid": [4, 9]}})
-    assert found.counts == {"failed": 1, "finished": 1}
-    (why,) = [row["why"] for row in found.trials.to_pylist() if row["outcome"] == "failed"]
-    assert "9" in why
-
-
-def too_large(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """A loss for which a card's memory is too small, in large batches."""
-    if len(targets) == 8:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-    return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-
-def test_a_trial_that_runs_out_of_memory_is_one_trial_less(
-    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
-) -> None:
-    space = {"client.batch_size": {"grid": [2, 8]}}
-    found = tuning.tune(tuned(), space, dataset=small, loss=too_large, path=tmp_path)
-    assert found.counts == {"failed": 1, "finished": 1}
-    assert found.best.values == {"client.batch_size": 2}
-    (why,) = [row["why"] for row in found.trials.to_pylist() if row["outcome"] == "failed"]
-    assert "giving up after 1 of 1 retries" in why
-    assert "Lower engine.chunk_size" in why
-
-
 def test_a_key_may_have_numbers_and_words(study: Callable[..., tuning.Study]) -> None:
     found = study(space={"client.batch_size": {"choices": [4, "full"]}}, final=0)
     assert sorted(found.trials["client.batch_size"].to_pylist()) == ['"full"', "4"]
     assert found.best.values["client.batch_size"] in (4, "full")
-
-
-def test_without_a_figure_in_the_rounds_that_count_a_trial_fails(study: Callable[..., tuning.Study]) -> None:
-    # All clients sleep in rounds 2 and 3.
-    asleep = {"name": "availability", "day": 4.0, "open": 0.5, "spread": 1e-6}
-    space = {"cohort.sampler": {"choices": [{"name": "uniform"}, asleep]}}
-    found = study(space=space, objective={"name": "train_loss"}, final=0)
-    assert found.counts == {"failed": 1, "finished": 1}
-    (why,) = [row["why"] for row in found.trials.to_pylist() if row["outcome"] == "failed"]
-    assert "with seed 0 there is no training loss in rounds 3 to 3" in why
-
-
-def test_a_later_seed_that_cannot_begin_is_one_trial_less(
-    study: Callable[..., tuning.Study], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start = raysim.Runs.start
-
-    def picky(self: raysim.Runs, runs: list[tuple[raysim.Experiment, Path]], **how: bool) -> list[int]:
-        if any(path.parts[-2:] == ("0001", "seed-1") for _, path in runs):
-            raise raysim.ModelError("not with this seed")
-        return start(self, runs, **how)
-
-    monkeypatch.setattr(raysim.Runs, "start", picky)
-    found = study(trials=2, seeds=5, pruner={"name": "wilcoxon", "p": 0.1}, final=0)
-    assert outcomes(found) == ["finished", "failed"]
-    assert found.trials["why"].to_pylist() == [None, "not with this seed"]
-
-
-def test_a_users_error_is_kept_with_the_trial(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
-    def broken(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if outputs.requires_grad:
-            raise RuntimeError("my own mistake")
-        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-    with pytest.raises(tuning.StudyError, match=r"No trial finished \(3 failed\)(?s:.*)my own mistake"):
-        tuning.tune(tuned(), dataset=small, loss=broken, path=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -494,29 +240,3 @@ def test_wilcoxon_compares_seeds_and_spares_the_last(study: Callable[..., tuning
 def test_the_best_on_the_edge_is_said(study: Callable[..., tuning.Study]) -> None:
     found = study(space={"client.optimizer.lr": {"grid": [1e-6, 1e-5, 0.3]}}, final=0)
     assert found.edges == ("client.optimizer.lr = 0.3 is the largest that was tried: extend it up",)
-
-
-def test_a_run_s_folder_is_not_a_study_s(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
-    raysim.run(tuned(), dataset=small, path=tmp_path / "run")
-    with pytest.raises(tuning.StudyError, match="is a run's folder"):
-        tuning.tune(tuned(), dataset=small, path=tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("storage", "said"),
-    [
-        ("postgresql://me:secret@127.0.0.1:1/x", r"postgresql://me:\*\*\*@127\.0\.0\.1:1/x cannot be opened"),
-        ("sqlite:////nowhere/at/all/study.db", "cannot be opened: .*unable to open database file"),
-        ("journal:/nowhere/at/all/journal.log", "cannot be opened"),
-        ("study.db", "A storage is journal:PATH or a database's URL"),
-    ],
-)
-def test_a_storage_that_cannot_be_reached(
-    storage: str, said: str, small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
-) -> None:
-    if storage.startswith("postgresql"):
-        pytest.importorskip("psycopg", reason="needs PostgreSQL's driver: pip install 'psycopg[binary]'")
-    with pytest.raises(tuning.StorageError, match=said) as caught:
-        tuning.tune(tuned(storage=storage), dataset=small, path=tmp_path / "study")
-    assert "secret" not in str(caught.value)
-    assert not (tmp_path / "study").exists()

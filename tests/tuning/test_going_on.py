@@ -1,0 +1,177 @@
+"""Which study a folder and a storage hold: the same one goes on, another one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import raysim
+import tuning
+from tuning import folder
+
+Make = Callable[..., raysim.Experiment]
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+
+def test_a_study_that_is_done_is_read(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+    first = study()
+    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "study").rglob("rounds.parquet")}
+    again = study()
+    assert again.best == first.best
+    assert again.trials == first.trials
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "study").rglob("rounds.parquet")} == written
+
+
+def test_a_folder_that_was_half_made_is_made_anew(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+    first = study(final=1)
+    assert first.second is not None
+    (tmp_path / "study" / "final" / f"{first.second.number:04d}" / "seed-0" / "checkpoints").mkdir(parents=True)
+    whole = study(final=2)
+    assert whole.second is not None
+    assert "eval/test/accuracy" in whole.second.test
+
+
+def test_a_study_can_have_more_trials_than_before(study: Callable[..., tuning.Study]) -> None:
+    first = study(trials=1)
+    assert first.trials.num_rows == 1
+    whole = study()
+    assert whole.trials.num_rows == 3
+    assert sorted(whole.trials["client.optimizer.lr"].to_pylist()) == [0.01, 0.1, 1.0]
+    assert whole.trials.slice(0, 1)["value"] == first.trials["value"]
+
+
+def test_a_study_that_goes_on_knows_the_best_of_before(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuning.tune(tuned(trials=2), dataset=small, path=tmp_path, progress=True)
+    capsys.readouterr()
+    values = tuning.tune(tuned(trials=3), dataset=small, path=tmp_path, progress=True).trials["value"].to_pylist()
+    # Else the last trial is the best whether or not the ones before count.
+    assert max(values) != values[-1]
+    assert "(best so far)" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"space": {"client.optimizer.lr": {"grid": [0.1, 1.0]}}},
+            r"space\.client\.optimizer\.lr\.grid was \[0\.01, 0\.1, 1\.0\]",
+        ),
+        ({"seeds": 2}, r"tuning\.seeds was 1, and is 2"),
+        ({"objective": {"name": "loss"}}, r"tuning\.objective\.name was 'accuracy', and is 'loss'"),
+        ({"sampler": {"name": "random"}}, r"tuning\.sampler\.name was 'grid', and is 'random'"),
+        ({"holdout": 0.4}, "content of the data was"),
+    ],
+)
+def test_another_study_is_not_gone_on_with(
+    changes: dict[str, Any], said: str, study: Callable[..., tuning.Study]
+) -> None:
+    study(trials=1, final=0)
+    with pytest.raises(tuning.StudyError, match=said):
+        study(trials=1, final=0, **changes)
+
+
+def test_a_study_of_other_parts_is_another_study(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    tuning.tune(tuned(trials=1, final=0), dataset=small, loss=loss, path=tmp_path)
+    with pytest.raises(tuning.StudyError, match=r"tuning\.passed was \['loss'\]"):
+        tuning.tune(tuned(trials=2, final=0), dataset=small, path=tmp_path)
+
+
+def test_a_folder_is_of_one_study(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+    study(trials=1, final=0)
+    written = {file: file.read_bytes() for file in (tmp_path / "study" / "trials").rglob("rounds.parquet")}
+    said = r"is the folder of the study 'test' in sqlite:///study\.db, and this is 'test' in .*another folder \(--path"
+    with pytest.raises(tuning.StudyError, match=said):
+        study(trials=1, final=0, storage=f"sqlite:///{tmp_path / 'other.db'}")
+    assert {file: file.read_bytes() for file in (tmp_path / "study" / "trials").rglob("rounds.parquet")} == written
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_two_studies_of_a_storage_have_a_folder_each(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    one = tuned(trials=1, final=0, storage=f"sqlite:///{tmp_path / 'shared.db'}")
+    tuning.tune(one, dataset=small, path=tmp_path / "study")
+    with pytest.raises(tuning.StudyError, match=r"folder of the study 'test' in .*shared\.db, and this is 'other'"):
+        tuning.tune(one.changed({"name": "other"}), dataset=small, path=tmp_path / "study")
+    found = tuning.tune(one.changed({"name": "other"}), dataset=small, path=tmp_path / "second")
+    assert found.counts == {"finished": 1}
+
+
+def test_a_folder_that_was_moved_goes_on(
+    study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    first = study(trials=1, final=0)
+    (tmp_path / "study").rename(tmp_path / "moved")
+    again = tuning.tune(tuned(trials=1, final=0), dataset=small, path=tmp_path / "moved")
+    assert again.trials == first.trials
+
+
+@pytest.mark.parametrize(
+    ("has_storage", "has_folder", "said"),
+    [
+        (False, False, "another name or folder (--path, path=)."),
+        (False, True, "another folder (--path, path=)."),
+        (True, False, "another name."),
+        (True, True, "another name, and a folder of its own (--path, path=)."),
+    ],
+)
+def test_only_what_helps_is_advised(has_storage: bool, has_folder: bool, said: str) -> None:
+    assert folder.way_out(has_storage, has_folder) == f"Give this one {said}"
+
+
+def test_another_experiment_is_another_study(
+    study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    study(trials=1, final=0)
+    with pytest.raises(tuning.StudyError, match="rounds was 4, and is 3"):
+        tuning.tune(tuned().changed(["rounds=3"]), dataset=small, path=tmp_path / "study")
+    with pytest.raises(tuning.StudyError, match=r"client\.batch_size was 4, and is 5"):
+        tuning.tune(tuned().changed(["client.batch_size=5"]), dataset=small, path=tmp_path / "study")
+
+
+def test_trials_that_begin_at_other_values_are_another_study(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    one = tuned(trials=1, final=0)
+    params = raysim.run(one, dataset=small, path=tmp_path / "run").params
+    tuning.tune(one, dataset=small, params=params, path=tmp_path / "study")
+    assert tuning.tune(one, dataset=small, params=dict(params), path=tmp_path / "study").counts == {"finished": 1}
+    moved = {name: value + 1 for name, value in params.items()}
+    with pytest.raises(tuning.StudyError, match=r"params was '\w+', and is '\w+'"):
+        tuning.tune(one, dataset=small, params=moved, path=tmp_path / "study")
+
+
+def test_a_run_s_folder_is_not_a_study_s(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
+    raysim.run(tuned(), dataset=small, path=tmp_path / "run")
+    with pytest.raises(tuning.StudyError, match="is a run's folder"):
+        tuning.tune(tuned(), dataset=small, path=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("storage", "said"),
+    [
+        ("postgresql://me:secret@127.0.0.1:1/x", r"postgresql://me:\*\*\*@127\.0\.0\.1:1/x cannot be opened"),
+        ("sqlite:////nowhere/at/all/study.db", "cannot be opened: .*unable to open database file"),
+        ("journal:/nowhere/at/all/journal.log", "cannot be opened"),
+        ("study.db", "A storage is journal:PATH or a database's URL"),
+    ],
+)
+def test_a_storage_that_cannot_be_reached(
+    storage: str, said: str, small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    if storage.startswith("postgresql"):
+        pytest.importorskip("psycopg", reason="needs PostgreSQL's driver: pip install 'psycopg[binary]'")
+    with pytest.raises(tuning.StorageError, match=said) as caught:
+        tuning.tune(tuned(storage=storage), dataset=small, path=tmp_path / "study")
+    assert "secret" not in str(caught.value)
+    assert not (tmp_path / "study").exists()
