@@ -99,9 +99,9 @@ def tune(
         show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
         ledger = _ledger(storage, processes, measured, tuning, read)
-        ended = list(ledger.by_slot().values())
-        facts = [trial for trial in ended if "facts" in trial.user_attrs]
-        if (text := _used_up(tuning.budget, result.spent(facts))) is not None:
+        # One that was ended when a process was killed may have an outcome, and no value.
+        ended = [trial for trial in ledger.by_slot().values() if trial.state.is_finished()]
+        if (text := _used_up(tuning.budget, result.spent(ended))) is not None:
             log.warning("%s", text)
         before = result.ranked(ended, read, tuning.objective)
         if before and before[0].missed is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 import torch
 
@@ -43,6 +44,22 @@ def test_a_study_can_have_more_trials_than_before(study: Callable[..., tuning.St
     assert whole.trials.num_rows == 3
     assert sorted(whole.trials["client.optimizer.lr"].to_pylist()) == [0.01, 0.1, 1.0]
     assert whole.trials.slice(0, 1)["value"] == first.trials["value"]
+
+
+def test_a_trial_whose_process_was_killed_as_it_ended_goes_on(
+    study: Callable[..., tuning.Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its outcome was written, and its value was not."""
+
+    def killed(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(optuna.Study, "tell", killed)
+        study(concurrent=1)
+    found = study(concurrent=1)
+    assert found.counts == {"finished": 3}
+    assert None not in found.trials["value"].to_pylist()
 
 
 def test_a_study_that_goes_on_knows_the_best_of_before(
