@@ -18,7 +18,7 @@ from raysim.errors import DataError, RaysimError
 from raysim.experiment.fedex import MAY_DIFFER
 from raysim.run_folder import records
 from raysim.server import fedex
-from raysim.server.accumulator import Accumulator
+from raysim.server.accumulator import Accumulator, Sizes
 from tests.support.executors import EXECUTORS, bits
 from tests.support.interrupted import Stops, same_records
 from tests.support.small_data import make_clients
@@ -205,7 +205,7 @@ def test_theta_stays_positive_shares_far_from_one() -> None:
 
 
 def test_a_client_that_is_drawn_twice_counts_twice() -> None:
-    sums = Accumulator(1, 0, 0, 1, torch.device("cpu"), num_configs=2)
+    sums = Accumulator(Sizes(1, groups=1, configs=2), torch.device("cpu"))
     sums.score(1, 4, 0.25, count=2)
     sums.score(1, 2, 1.0, count=1)
     assert sums.total().scored.tolist() == [[0.0, 0.0], [10.0, 4.0]]

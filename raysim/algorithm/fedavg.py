@@ -101,7 +101,7 @@ def fedavg(client: ClientSection, server: Server, members: Members, on_workers: 
 
 def uploaded(outgoing: Outgoing) -> Outgoing:
     """Stage: make the clients' uploads."""
-    return outgoing._replace(uploads=uploads(outgoing.trained, outgoing.changes))
+    return outgoing._replace(uploads=uploads(outgoing.trained))
 
 
 def contributed(outgoing: Outgoing) -> Outgoing:

@@ -7,8 +7,7 @@ what workers do for it is a stage of a chunk's clients (stages.py). An experimen
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import torch
+from dataclasses import replace
 
 from raysim.algorithm import compressing, encodings, fedex, local_adaptivity, stages
 from raysim.algorithm.algorithm import Algorithm, Traffic
@@ -25,7 +24,7 @@ from raysim.algorithm.private import Private, accounted
 from raysim.algorithm.stages import Stage
 from raysim.algorithm.start_losses import after_losses
 from raysim.algorithm.transforming import Transforming
-from raysim.algorithm.uploads import Attack, empty_sums
+from raysim.algorithm.uploads import Attack
 from raysim.client import transform as transforms
 from raysim.client.corrections import make as corrections
 from raysim.client.personalisation import choice as personalisations
@@ -34,7 +33,7 @@ from raysim.client.state_vectors import state_vectors
 from raysim.models.layout import Layout
 from raysim.models.model import Model, Weights
 from raysim.server import step as server_step
-from raysim.server.accumulator import Accumulator
+from raysim.server.accumulator import Accumulator, Sizes
 from raysim.server.encoding import Encoding
 from raysim.server.fairness import choice as fair_objectives
 from raysim.server.section import ServerSection
@@ -74,11 +73,18 @@ def federated(
     personal = None if kind is None else Personal(kind, client, layout, members, correction, vectors)
     objective = fair_objectives.make(server.fairness)
     num_labels = 0 if participants.labels is None else len(participants.labels)
-    num_encoded = 0 if encoding is None else encoding.length
+    sizes = replace(
+        Sizes.of(model),
+        labels=num_labels,
+        shares=local_adaptivity.num_shares(client, server, layout.size),
+        encoded=0 if encoding is None else encoding.length,
+        configs=len(configs),
+        units=server.diagnostics.sums_units(layout.size),
+        changes=correction.sent.sums_changes,
+    )
 
     def empty(weights: Weights) -> Accumulator:
-        num_shares = local_adaptivity.num_shares(client, server, weights.params)
-        return empty_sums(model, server, correction, num_labels, weights, num_shares, num_encoded, len(configs))
+        return Accumulator(sizes, weights.params.device, weights.params.dtype)
 
     # What workers do with clients that were trained together, in this order.
     through, adding = list[Stage](), list[Adding]()
@@ -151,6 +157,6 @@ def _traffic(
         update_bytes = compressing.num_bytes(client.compression, sent_groups)
     else:
         update_bytes = transforms.num_bytes(transforming.transforms, sent_groups)
-    shares = local_adaptivity.num_shares(client, server, torch.zeros(layout.size))
+    shares = local_adaptivity.num_shares(client, server, layout.size)
     # A number is no vector.
     return Traffic(up=shares // layout.size, update_bytes=update_bytes)

@@ -11,7 +11,7 @@ from raysim.client import local_training
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
 from raysim.models.layout import Layout
-from raysim.server.accumulator import Accumulator, Contribution
+from raysim.server.accumulator import Accumulator, Contribution, Sizes
 from raysim.server.section import ServerSection
 from raysim.server.sums import Sums
 
@@ -24,11 +24,10 @@ def make(
     A client whose gradient is not finite is rejected, and leaves the round.
     """
 
-    by_examples = server.weighs_examples
+    by_examples, sizes = server.weighs_examples, Sizes(layout.size, groups=len(layout.names))
 
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
-        params = sent.weights.params
-        sums = Accumulator(len(params), 0, 0, len(layout.names), params.device)
+        sums = Accumulator(sizes, sent.weights.params.device)
         assert context.gradients is not None
         clients = members.of(examples, sent, chunk)
         for member, gradient in local_training.full_gradients(context.gradients, sent.weights, clients):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from raysim.client.local_training import Trained, squared_norms
 from raysim.client.optimizers import choice as optimizers
@@ -23,11 +22,11 @@ def sums_inverses(client: ClientSection, server: ServerSection) -> bool:
     return optimizers.make(client.optimizer).divisor is not None
 
 
-def num_shares(client: ClientSection, server: ServerSection, params: Tensor) -> int:
+def num_shares(client: ClientSection, server: ServerSection, num_params: int) -> int:
     """Return how many numbers of a client's 1 / a_i are summed: none, one or (P,)."""
     if not isinstance(server.aggregator, LocalAdaptivity) or server.aggregator.correction == "local":
         return 0
-    return len(params) if sums_inverses(client, server) else 1
+    return num_params if sums_inverses(client, server) else 1
 
 
 def division(client: ClientSection, server: ServerSection, layout: Layout) -> Callable[[Trained], Divided | None]:

@@ -16,7 +16,7 @@ from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members
 from raysim.client.local_training import working_on
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
-from raysim.server.accumulator import Accumulator, Contribution
+from raysim.server.accumulator import Accumulator, Contribution, Sizes
 from raysim.server.fairness.fairness import StartLoss
 from raysim.server.section import ServerSection
 from raysim.server.sums import Sums
@@ -36,7 +36,7 @@ def make(server: ServerSection, members: Members) -> Callable[[LocalContext, Exa
     by_examples = server.weighs_examples
 
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
-        sums = Accumulator(0, 0, 0, 0, sent.weights.params.device)
+        sums = Accumulator(Sizes(0), sent.weights.params.device)
         assert context.loss is not None
         for position, x, y in members.held(examples, sent, chunk):
             with working_on(position):

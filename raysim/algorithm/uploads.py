@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,9 +19,8 @@ from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.data.field import label_counts
 from raysim.models.layout import Layout
-from raysim.models.model import Model, Weights
 from raysim.models.vectors import group_norms
-from raysim.server.accumulator import Accumulator, Contribution
+from raysim.server.accumulator import Contribution
 from raysim.server.aggregators import fednova
 from raysim.server.section import ServerSection
 from raysim.server.weighting import ClientFacts, weight
@@ -31,7 +30,7 @@ class Upload(NamedTuple):
     """The upload of one client: its update, and the facts of its training.
 
     delta: y_i - x, (P,). squared_norm: |delta|^2. finite: whether all values of delta are finite. loss, correct: sums
-    over the `seen` examples of all local batches. change: the change of the client's state, (P,), if it is summed.
+    over the `seen` examples of all local batches.
     """
 
     client: Client
@@ -41,7 +40,6 @@ class Upload(NamedTuple):
     seen: int
     loss: float
     correct: float
-    change: Tensor | None
 
 
 class Attack(NamedTuple):
@@ -54,23 +52,12 @@ class Attack(NamedTuple):
     seed: int
 
 
-def uploads(trained: Trained, changes: Sequence[Tensor | None]) -> list[Upload]:
+def uploads(trained: Trained) -> list[Upload]:
     """Return one upload for each trained client, in order."""
-    made, rows = trained.updates, range(len(trained.clients))
-    loss, correct, squares = made.loss.tolist(), made.correct.tolist(), trained.squared_norms.sum(-1).tolist()
-    return [
-        Upload(
-            trained.clients[i],
-            made.delta[i],
-            squares[i],
-            trained.finite[i],
-            made.seen[i],
-            loss[i],
-            correct[i],
-            changes[i],
-        )
-        for i in rows
-    ]
+    updates, squares = trained.updates, trained.squared_norms.sum(-1).tolist()
+    loss, correct = updates.loss.tolist(), updates.correct.tolist()
+    of_clients = trained.clients, updates.delta.unbind(), squares, trained.finite, updates.seen, loss, correct
+    return [Upload(*of_client) for of_client in zip(*of_clients, strict=True)]
 
 
 def attacked(
@@ -147,30 +134,3 @@ def contribution_rule(
 
 def _labels(y: Tensor, num_labels: int, padding: int | None) -> Tensor:
     return torch.from_numpy(label_counts(y.numpy(force=True), num_labels, padding)).to(y.device)
-
-
-def empty_sums(
-    model: Model,
-    server: ServerSection,
-    correction: Correction,
-    num_labels: int,
-    weights: Weights,
-    num_shares: int = 0,
-    num_encoded: int = 0,
-    num_configs: int = 0,
-) -> Accumulator:
-    """Return sums to which nothing was added, as long as the model and the correction need them."""
-    params = weights.params
-    return Accumulator(
-        len(params),
-        len(weights.buffers),
-        len(weights.counters),
-        len(model.params.names),
-        params.device,
-        params.dtype if server.diagnostics.sums_units(len(params)) else None,
-        num_labels,
-        params.dtype if correction.sent.sums_changes else None,
-        num_shares,
-        num_encoded,
-        num_configs,
-    )

@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ def fresh(like: Tensor) -> Tensor:
 
 def zeros(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A vector of zeros; see `empty`."""
-    return empty((count,), dtype, device).zero_()
+    return empty((count,), dtype, device).zero_() if count else _nothing(dtype, device)
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -40,15 +41,27 @@ def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Ten
     return torch.empty(tuple(shape), dtype=dtype, device=device)
 
 
+@cache
+def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
+    # It may be met outside inference mode, too.
+    with torch.inference_mode(False):
+        return torch.empty(0, dtype=dtype, device=device)
+
+
 def squared_norm(vector: Tensor) -> float:
     """|vector|^2 of a one-dimensional vector."""
     if vector.dtype == torch.float64:
         return float(torch.dot(vector, vector))
     total = 0.0
-    for block in vector.split(BLOCK):
+    for block in blocks(vector):
         wide = block.double()
         total += float(torch.dot(wide, wide))
     return total
+
+
+def blocks(vector: Tensor, size: int = BLOCK) -> Sequence[Tensor]:
+    """Return views of a vector's numbers, `size` of them at a time, the last one shorter; of a short one itself."""
+    return vector.split(size) if len(vector) > size else (vector,)
 
 
 def group_norms(layout: Layout, vector: Tensor) -> list[float]:

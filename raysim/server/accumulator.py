@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from raysim.models import vectors
+from raysim.models.model import Model
 from raysim.server.clipping import UNTOUCHED, Judged
 from raysim.server.sums import Fact, Sums
 from raysim.server.weighted_rows import add_rows, sum_of_rows
@@ -70,41 +71,58 @@ class Compressed(NamedTuple):
         return Compressed(*(value.index_select(0, rows) for value in self))
 
 
-class Accumulator:
-    """Adds up the clients of a chunk, in order and in float64, on the device where they were trained.
+@dataclass(frozen=True)
+class Sizes:
+    """How many numbers the vectors of sums have; 0: what they would add up is not asked for.
 
-    `unit_dtype`, `changes_dtype`: what unit updates, and changes of the clients' states, are summed in; None: they are
-    not. `num_labels`: classes to count, or 0. `num_shares`: numbers of a client's 1 / a_i, or 0.
-    `num_encoded`: numbers of a message, or 0. `num_configs`: configurations of FedEx, or 0.
+    params, buffers, counters: P, B and C, of the model. groups: G, its parameter groups.
+    labels: classes that are counted.
+    shares: of a client's 1 / a_i.
+    encoded: of a message.
+    configs: configurations of FedEx.
+    units, changes: whether unit updates, and changes of the clients' states, are added up; both are (P,).
     """
 
-    def __init__(
-        self,
-        num_params: int,
-        num_buffers: int,
-        num_counters: int,
-        num_groups: int,
-        device: torch.device,
-        unit_dtype: torch.dtype | None = None,
-        num_labels: int = 0,
-        changes_dtype: torch.dtype | None = None,
-        num_shares: int = 0,
-        num_encoded: int = 0,
-        num_configs: int = 0,
-    ) -> None:
+    params: int
+    buffers: int = 0
+    counters: int = 0
+    groups: int = 0
+    labels: int = 0
+    shares: int = 0
+    encoded: int = 0
+    configs: int = 0
+    units: bool = False
+    changes: bool = False
+
+    @classmethod
+    def of(cls, model: Model) -> Sizes:
+        """Return the sizes of a model's sums, without what only some runs add up."""
+        return cls(model.params.size, model.buffers.size, model.counters.size, len(model.params.names))
+
+
+class Accumulator:
+    """Adds up the clients of a chunk, in order, on the device where they were trained.
+
+    Sums are of float64, but for those of unit updates and of changes, which are of `dtype`, the model's.
+    """
+
+    def __init__(self, sizes: Sizes, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         # Made by the first update, which is written where zeros would be.
         self._delta: Tensor | None = None
-        self._num_params, self._device = num_params, device
-        self._buffers = torch.zeros(num_buffers, dtype=torch.float64, device=device)
-        self._counters = torch.full((num_counters,), torch.iinfo(torch.int64).min, device=device)
-        self._squared_norms = torch.zeros(num_groups, dtype=torch.float64, device=device)
-        self._units = vectors.zeros(num_params if unit_dtype else 0, unit_dtype or torch.float32, device)
-        self._changes = vectors.zeros(num_params if changes_dtype else 0, changes_dtype or torch.float32, device)
-        self._shares = vectors.zeros(num_shares, torch.float64, device)
-        self._encoded = vectors.zeros(num_encoded, torch.float64, device)
+        self._num_params, self._device = sizes.params, device
+        self._buffers = vectors.zeros(sizes.buffers, torch.float64, device)
+        self._counters = torch.full((sizes.counters,), torch.iinfo(torch.int64).min, device=device)
+        self._squared_norms = vectors.zeros(sizes.groups, torch.float64, device)
+        self._units, self._changes = (
+            vectors.zeros(sizes.params if wanted else 0, dtype, device) for wanted in (sizes.units, sizes.changes)
+        )
+        self._shares = vectors.zeros(sizes.shares, torch.float64, device)
+        self._encoded = vectors.zeros(sizes.encoded, torch.float64, device)
         self._compression = vectors.zeros(3, torch.float64, device)
-        self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
-        self._scored = torch.zeros((num_configs, 2) if num_configs else 0, dtype=torch.float64, device=device)
+        self._labels = vectors.zeros(sizes.labels, torch.int64, device)
+        self._scored = vectors.zeros(2 * sizes.configs, torch.float64, device)
+        if sizes.configs:
+            self._scored = self._scored.view(sizes.configs, 2)
         self._weight = self._norm = self._squared_norm = self._fourth_power = self._loss = self._correct = 0.0
         self._clients = self._moving = self._held = self._seen = self._steps = 0
         self._within_clip = self._within_zeroing = self._zeroed = 0
@@ -259,11 +277,6 @@ class Accumulator:
         )
 
 
-def empty(
-    num_params: int,
-    num_buffers: int,
-    num_counters: int,
-    num_groups: int,
-) -> Sums:
-    """The sums of nobody, for vectors of these lengths."""
-    return Accumulator(num_params, num_buffers, num_counters, num_groups, torch.device("cpu")).total()
+def empty(sizes: Sizes) -> Sums:
+    """The sums of nobody."""
+    return Accumulator(sizes, torch.device("cpu")).total()

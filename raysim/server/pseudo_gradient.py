@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from raysim.models.vectors import BLOCK, fresh
+from raysim.models.vectors import blocks, fresh
 
 
 def pseudo_gradient(weighted_sum: Tensor, divisor: float | Tensor, params: Tensor) -> Tensor:
@@ -17,9 +17,9 @@ def pseudo_gradient(weighted_sum: Tensor, divisor: float | Tensor, params: Tenso
     g = fresh(params)
     # Block by block: a float64 quotient of the whole model would be two more models of memory.
     if isinstance(divisor, Tensor):
-        for block, part, own in zip(*(v.split(BLOCK) for v in (g, weighted_sum, divisor.expand_as(g))), strict=True):
+        for block, part, own in zip(*map(blocks, (g, weighted_sum, divisor.expand_as(g))), strict=True):
             block.copy_(torch.where(own == 0, 0.0, part.div(-own)))
         return g
-    for block, part in zip(g.split(BLOCK), weighted_sum.split(BLOCK), strict=True):
+    for block, part in zip(blocks(g), blocks(weighted_sum), strict=True):
         block.copy_(part.div(-divisor))
     return g

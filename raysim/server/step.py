@@ -188,16 +188,15 @@ def make(
         opened, said = _entered(state.ledger, sums, label_population, metrics)
         metrics |= said
         counters = sums.counters if sums.clients else weights.counters
-        after = ServerState(
+        after = replace(
+            state,
             round=t + 1,
             weights=Weights(params, sums.buffers.div(sums.weight).to(weights.buffers.dtype), counters),
             optimizer=stepped.state,
-            sampler=state.sampler,
             levels=_levels(section, state.levels, sums, within),
             glad=baselines,
             ledger=opened,
             correction=half,
-            clients=state.clients,
         )
         return after, metrics
 

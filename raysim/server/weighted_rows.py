@@ -7,8 +7,11 @@ the same, but for a single row, which is added in one rounding. On a card it is 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,21 +60,37 @@ def add_rows(total: Tensor, coefficients: Sequence[float], rows: Tensor) -> None
                 piece.add_(part.to(total.dtype, copy=True).mul_(c))
 
 
+class _Passes(NamedTuple):
+    """One pass each, to sums of float64, and of the rows' own type."""
+
+    to_doubles: Callable[..., None]
+    to_own: Callable[..., None]
+
+
+@cache
+def _passes(dtype: torch.dtype) -> _Passes | None:
+    """Return the passes over rows of this type; None where there is no library."""
+    if library.obstacle(SOURCE, dtype) is not None:
+        return None
+    code = library.library(SOURCE, dtype)
+    for of_code in (code.add_to_doubles, code.add_to_own):
+        # Converting by declared types is faster than by objects of ctypes.
+        of_code.argtypes = [ctypes.c_int64] * 3 + [ctypes.c_void_p] * 2 + [ctypes.c_int64, ctypes.c_void_p]
+        of_code.restype = None
+    return _Passes(code.add_to_doubles, code.add_to_own)
+
+
 def _takes_one_pass(rows: Tensor) -> bool:
-    return rows.device.type == "cpu" and rows.stride(1) == 1 and library.obstacle(SOURCE, rows.dtype) is None
+    return rows.device.type == "cpu" and rows.stride(1) == 1 and _passes(rows.dtype) is not None
 
 
 def _in_one_pass(total: Tensor, coefficients: Sequence[float], rows: Tensor, anew: bool) -> Tensor:
     assert total.is_contiguous()
-    code = library.library(SOURCE, rows.dtype)
-    add = code.add_to_doubles if total.dtype is torch.float64 else code.add_to_own
-    add(
-        *(ctypes.c_int64(number) for number in (*rows.shape, rows.stride(0))),
-        ctypes.c_void_p(rows.data_ptr()),
-        (ctypes.c_double * len(coefficients))(*coefficients),
-        ctypes.c_int64(anew),
-        ctypes.c_void_p(total.data_ptr()),
-    )
+    passes = _passes(rows.dtype)
+    assert passes is not None
+    add = passes.to_doubles if total.dtype is torch.float64 else passes.to_own
+    factors = array("d", coefficients)
+    add(*rows.shape, rows.stride(0), rows.data_ptr(), factors.buffer_info()[0], anew, total.data_ptr())
     return total
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysim.server import sums as sums_module
-from raysim.server.accumulator import Accumulator, Contribution, empty
+from raysim.server.accumulator import Accumulator, Contribution, Sizes, empty
 from raysim.server.sums import Fact, Sums, add, on_cpu
 from raysim.server.weighted_rows import PIECE
 
@@ -62,6 +62,8 @@ def sums(draw: st.DrawFn) -> Sums:
     )
 
 
+CPU = torch.device("cpu")
+
 LISTED = ("rejected", "facts")
 
 
@@ -101,18 +103,18 @@ def test_addition_is_commutative_but_for_the_order_of_listed_rows(a: Sums, b: Su
 
 @given(sums())
 def test_the_empty_sums_are_the_identity(a: Sums) -> None:
-    like: Any = {"changes_dtype": torch.float64, "num_shares": 3, "num_encoded": 3, "num_configs": 3}
-    nothing = Accumulator(3, 3, 3, 3, torch.device("cpu"), torch.float64, 3, **like).total()
+    sizes = Sizes(3, 3, 3, 3, labels=3, shares=3, encoded=3, configs=3, units=True, changes=True)
+    nothing = Accumulator(sizes, CPU, torch.float64).total()
     assert equal(add(a, nothing), a)
     assert equal(add(nothing, a), a)
 
 
 @given(st.lists(st.tuples(small, small), min_size=1, max_size=6))
 def test_accumulating_is_adding_the_clients_own_sums(clients: list[tuple[int, int]]) -> None:
-    together = Accumulator(2, 0, 0, 1, torch.device("cpu"))
-    apart = empty(2, 0, 0, 1)
+    together = Accumulator(Sizes(2, groups=1), CPU)
+    apart = empty(Sizes(2, groups=1))
     for weight, value in clients:
-        alone = Accumulator(2, 0, 0, 1, torch.device("cpu"))
+        alone = Accumulator(Sizes(2, groups=1), CPU)
         for sums_of in (together, alone):
             sums_of.include(
                 [Contribution(float(weight), weight, squared_norm=4.0, seen=1, loss=1.0, correct=0.0)],
@@ -130,7 +132,7 @@ def test_clients_trained_together_add_as_one_by_one(clients: list[tuple[int, int
     included = [client if taken else None for client, (_, _, taken) in zip(made, clients, strict=True)]
     deltas = torch.tensor([[float(v), 1.0] if taken else [float("nan")] * 2 for _, v, taken in clients])
     squared_norms = torch.tensor([[4.0]] * len(clients), dtype=torch.float64)
-    together, one_by_one = (Accumulator(2, 0, 0, 1, torch.device("cpu"), torch.float32) for _ in range(2))
+    together, one_by_one = (Accumulator(Sizes(2, groups=1, units=True), CPU) for _ in range(2))
     together.include(included, deltas, squared_norms)
     for row, client in enumerate(included):
         one_by_one.include([client], deltas[row : row + 1], squared_norms[row : row + 1])
@@ -139,14 +141,14 @@ def test_clients_trained_together_add_as_one_by_one(clients: list[tuple[int, int
 
 def test_sums_stay_on_their_device_until_they_are_asked_for() -> None:
     # "meta" has no memory to copy to the host from.
-    total = Accumulator(2, 3, 1, 1, torch.device("meta"), torch.float32, num_labels=4).total()
+    total = Accumulator(Sizes(2, 3, 1, 1, labels=4, units=True), torch.device("meta")).total()
     vectors = [value for f in fields(Sums) if isinstance(value := getattr(total, f.name), torch.Tensor)]
     assert {vector.device.type for vector in vectors} == {"meta"}
 
 
 def test_all_that_lies_on_a_device_is_taken_to_the_host() -> None:
-    like: Any = {"changes_dtype": torch.float32, "num_shares": 3, "num_encoded": 3, "num_configs": 2}
-    on_device = Accumulator(3, 2, 1, 1, torch.device("cpu"), torch.float32, 4, **like).total()
+    sizes = Sizes(3, 2, 1, 1, labels=4, shares=3, encoded=3, configs=2, units=True, changes=True)
+    on_device = Accumulator(sizes, CPU).total()
     with (
         mock.patch.object(torch.Tensor, "cpu", lambda vector: vector.clone()),
         mock.patch.object(torch.Tensor, "device", SimpleNamespace(type="cuda")),
@@ -176,7 +178,7 @@ def test_where_the_device_has_no_memory_left_sums_are_added_on_the_host(a: Sums,
 @pytest.mark.parametrize("coefficients", [(50.0,), (1 / 3, -3.7), (0.0, 2.0)])
 def test_long_updates_are_added_up_to_the_bits_of_one_addition(coefficients: tuple[float, ...]) -> None:
     numbers = 2 * PIECE + 5
-    accumulator = Accumulator(numbers, 0, 0, 1, torch.device("cpu"), torch.float32)
+    accumulator = Accumulator(Sizes(numbers, groups=1, units=True), CPU)
     wanted = torch.zeros(numbers, dtype=torch.float64)
     for index, weight in enumerate(coefficients):
         delta = torch.randn(1, numbers, generator=torch.Generator().manual_seed(index))
@@ -190,4 +192,4 @@ def test_long_updates_are_added_up_to_the_bits_of_one_addition(coefficients: tup
 
 
 def test_sums_of_nobody_are_zeros_however_long() -> None:
-    assert not Accumulator(2 * PIECE, 0, 0, 1, torch.device("cpu")).total().delta.count_nonzero()
+    assert not Accumulator(Sizes(2 * PIECE, groups=1), CPU).total().delta.count_nonzero()

@@ -13,7 +13,7 @@ from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError
 from raysim.evaluation.scores import ClientScores, summarise
 from raysim.experiment.stop import EVALUATIONS
-from raysim.server.accumulator import empty
+from raysim.server.accumulator import Sizes, empty
 from raysim.server.state import ServerState
 
 ALWAYS = frozenset({"loss", "clients", "rejected", "examples", "examples_so_far", "examples_held", "server_lr"})
@@ -82,8 +82,7 @@ def evaluated(plan: Plan, algorithm: Algorithm, state: ServerState) -> Iterator[
 
 
 def _trained(plan: Plan) -> Iterator[str]:
-    model, algorithm = plan.model, plan.algorithm()
-    nothing = empty(model.params.size, model.buffers.size, model.counters.size, len(model.params.names))
+    algorithm, nothing = plan.algorithm(), empty(Sizes.of(plan.model))
     # A round without an update has the names of all figures.
     _, metrics = algorithm.step(plan.initial_state(), (nothing,), None)
     yield from metrics

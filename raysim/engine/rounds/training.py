@@ -19,7 +19,7 @@ from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import full_participation
 from raysim.engine.rounds.selection import Selection, select
 from raysim.run_folder.timeline import Stopwatch
-from raysim.server.accumulator import empty
+from raysim.server.accumulator import Sizes, empty
 from raysim.server.aggregators.updates import Bounds, shards
 from raysim.server.state import ServerState
 from raysim.server.sums import Sums
@@ -156,6 +156,4 @@ def before_training(
 
 def _nobody(plan: Plan) -> Outcome:
     """Return the outcome of a round without clients."""
-    model = plan.model
-    nothing = empty(model.params.size, model.buffers.size, model.counters.size, len(model.params.names))
-    return Outcome(nothing, spans=(), workers=1)
+    return Outcome(empty(Sizes.of(plan.model)), spans=(), workers=1)
