@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import raysim
+from raysim.config import toml
 
 MINIMAL: dict[str, Any] = {"cohort": {"size": 8}}
 
@@ -205,7 +208,7 @@ def test_a_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
         ("optimizer = { name = adam, lr = 0.1 }", r'texts are quoted: name = "adam"$', "adam,"),
         ('root = ["a", b]', r'texts are quoted: "b"$', "b]"),
         ("root = C:\\data", r"texts are quoted: root = 'C:\\data'$", "C:"),
-        ('root = "C:\\data"', r"single quotation marks: 'C:\\data'$", "ata"),
+        ('root = "C:\\data"', r"single quotation marks, 'C:\\data', or two of each", "ata"),
         ("weight = True", r"small letters: weight = true$", "True"),
         ("lr = -.5", r"a digit before its point: lr = -0.5$", "-.5"),
         ("lr =", r"a value is missing here$", ""),
@@ -214,9 +217,18 @@ def test_a_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
         ("batch size = 3", r"a key has no blanks$", "size"),
         ("[client", r"a table's heading has brackets", ""),
         ("lr = 0.1 0.2", r"a line of their own", "0.2"),
-        ('name = "a', r"ends with its quotation mark", ""),
+        ('name = "a', r"ends with its quotation mark", '"a'),
+        ("name = 'it's'", r"double quotation marks around it$", "s'"),
         ("seed = 5", r"this key is there twice$", ""),
-        ("lr = = 3", r"\)$", "= 3"),
+        ("lr = = 3", r": a value is a number", "= 3"),
+        ('root = "C:\\users"', r"single quotation marks, 'C:\\data', or two of each", "sers"),
+        ('root = "C:\\Users"', r"single quotation marks, 'C:\\data', or two of each", "sers"),
+        ("root = \u201ca\u201d", r"LEFT DOUBLE QUOTATION MARK \(U\+201C\) is no quotation mark", "\u201ca"),
+        ("lr = \u22121", r"MINUS SIGN \(U\+2212\) is no minus", "\u22121"),
+        ('{"seed": 1}', r"a line is key = value, or a heading", "{"),
+        ("[[client]", r"two brackets on either side$", "]"),
+        ("a = {b = 1, b = 2}", r"this key is there twice$", "}"),
+        ("day = 2026-02-31", r"year-month-day", "2026"),
     ],
 )
 def test_what_is_no_toml_is_shown_with_a_remedy(line: str, remedy: str, mark: str, tmp_path: Path) -> None:
@@ -227,7 +239,7 @@ def test_what_is_no_toml_is_shown_with_a_remedy(line: str, remedy: str, mark: st
     said, shown, below = str(raised.value).split("\n")
     assert "(at line 2, column " in said
     assert re.search(remedy, said)
-    assert shown == f"  {line}"
+    assert f"  {line}".startswith(shown)
     at = below.index("^")
     assert shown[at:].startswith(mark)
     assert mark or at >= len(shown.rstrip())
@@ -241,6 +253,94 @@ def test_a_list_that_does_not_end_is_marked_at_the_last_line_and_a_long_line_is_
     file.write_text(f"seed = [{'1, ' * 500}x]", encoding="utf-8")
     with pytest.raises(raysim.ExperimentError, match=r"quoted: \"x\"\n  (1?, )+.*x\]\n {62}\^$"):
         raysim.load(file)
+
+
+@pytest.mark.parametrize(
+    ("before", "columns"),
+    [("a", 1), ("日本", 4), ("e\u0301", 1), ("😀", 2), ("\uff37", 2), ("\t", 1), ("❤\ufe0f", 1), ("한", 2), ("é", 1)],
+)
+def test_the_mark_is_below_the_place_behind_letters_of_any_width(before: str, columns: int) -> None:
+    with pytest.raises(toml.TomlError) as raised:
+        toml.loads(f'name = "{before}" !')
+    _, _, below = str(raised.value).split("\n")
+    assert below == " " * (2 + len('name = "" ') + columns) + "^"
+
+
+def test_a_text_that_does_not_end_in_the_file_is_marked_at_its_beginning() -> None:
+    for mark in ("'", "'''", '"""'):
+        with pytest.raises(toml.TomlError) as raised:
+            toml.loads(f"seed = 1\nname = {mark}abc\nrounds = 3\n")
+        assert str(raised.value).endswith(f"\n  name = {mark}abc\n         ^")
+
+
+@given(st.data())
+def test_whatever_is_wrong_with_a_document_has_a_remedy(data: st.DataObject) -> None:
+    lines = ["seed = 1", 'name = "a"', "[client]", "optimizer = { lr = 0.1 }", "x = [1, 2]", "[[a.b]]", "c = 'd'"]
+    text = "\n".join(data.draw(st.permutations(lines)))
+    at, gone = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, 4))
+    odd = data.draw(st.text(alphabet=" \t\n\r\\ux\"'[]{}=.,#0a1_-+é日“\u00a0\ufeff\x00\x1b:TZ", max_size=4))
+    text = text[:at] + odd + text[at + gone :]
+    try:
+        toml.loads(text)
+    except toml.TomlError as error:
+        first, line, mark = str(error).split("\n")
+        assert re.search(r" \(at (line \d+, column \d+|end of document)\): .", first)
+        assert mark.strip() == "^"
+        assert (line + mark).isprintable()
+
+
+def test_a_file_that_begins_with_the_mark_of_utf_8_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text(FILE, encoding="utf-8-sig")
+    assert file.read_bytes().startswith(b"\xef\xbb\xbf")
+    assert raysim.load(file).rounds == 7
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("rounds = 3\n".encode("utf-16"), r"text in UTF-16LE, but TOML is text in UTF-8: .*iconv -f UTF-16LE -t UTF-8"),
+        ("rounds = 3\n".encode("utf-16-le"), r"text in UTF-16LE"),
+        ("# über\nrounds = 3\n".encode("utf-16-be"), r"text in UTF-16BE"),
+        ("rounds = 3\n".encode("utf-32"), r"text in UTF-32LE"),
+        ("rounds = 3\n".encode("utf-32-be"), r"text in UTF-32BE"),
+        (b"rounds = 3\nseed\0 = 1", r"a byte 0 in line 2, .* no text, or damaged"),
+        (bytes(500), r"a byte 0 in line 1"),
+        (
+            "rounds = 3\nname = 'é'".encode("latin-1"),
+            r"no text in UTF-8: line 2 has the byte 0xe9 .*iconv -f ISO-8859-1",
+        ),
+    ],
+)
+def test_a_file_in_another_encoding_is_named_with_what_to_do(content: bytes, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_bytes(content)
+    with pytest.raises(raysim.ExperimentError, match=rf"^{re.escape(str(file))} is not valid TOML: it .*{message}"):
+        raysim.load(file)
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), 10**30, object(), [1.0, float("nan")]])
+def test_a_change_that_no_file_could_hold_names_its_key(odd: object, file: Path) -> None:
+    for change in (
+        lambda: raysim.load(file, {"client.optimizer.lr": odd}),
+        lambda: raysim.load(file, {"client.optimizer": {"lr": odd}}),
+        lambda: raysim.load(file).changed({"client.optimizer.lr": odd}),
+    ):
+        with pytest.raises(raysim.ExperimentError, match=r"^client\.optimizer\.lr(\[1\])? must be a "):
+            change()
+
+
+@pytest.mark.parametrize("written", ["nan", "inf", "-inf", "+inf", "[nan]", "99999999999999999999"])
+def test_a_change_as_a_text_that_is_no_finite_number_names_its_key(written: str, file: Path) -> None:
+    with pytest.raises(raysim.ExperimentError, match=r"^client\.optimizer\.lr(\[0\])? must be a "):
+        raysim.load(file, [f"client.optimizer.lr={written}"])
+
+
+@pytest.mark.parametrize("key", [1, None, "", "client..lr", ("a",)])
+def test_a_key_that_is_none_is_named(key: Any, file: Path) -> None:
+    for change in (lambda: raysim.load(file, {key: 1}), lambda: raysim.load(file, unset=[key])):
+        with pytest.raises(raysim.ExperimentError, match=r"^A key is a text such as 'client.optimizer.lr', but got "):
+            change()
 
 
 @pytest.mark.parametrize("placement", ["engine.workers=3", "engine.cpus_per_worker=0.5", "name=b", "rounds=9"])

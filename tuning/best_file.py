@@ -31,17 +31,17 @@ def text(experiment: Experiment, source: str | None, heading: str) -> str:
 
 def _from(source: str, wanted: Mapping[str, Any]) -> str | None:
     """Return the source with other values; None if no such rewriting loads as `wanted`."""
-    table = tomllib.loads(source)
-    table.pop("tuning", None)
     try:
+        table = tomllib.loads(source)
+        table.pop("tuning", None)
         before = json.loads(Experiment.model_validate(table).to_json())
         old, new = dict(leaves(before)), dict(leaves(wanted))
         changed = {key: value for key, value in new.items() if old.get(key) != value}
         gone = [key for key in old if key not in new]
         text = rewritten(source, changed, ["tuning", *gone])
         read_back = json.loads(Experiment.model_validate(tomllib.loads(text)).to_json())
-    except ExperimentError:
-        # Keys that are valid only together need the complete record.
+    except (ExperimentError, tomllib.TOMLDecodeError):
+        # Keys that are valid only together need the complete record. A script may pass any text.
         return None
     return text if read_back == wanted else None
 

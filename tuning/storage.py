@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +14,11 @@ from optuna import storages
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
-from sqlalchemy import NullPool
-from sqlalchemy.engine import make_url
+from sqlalchemy import NullPool, create_engine
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
+from raysim import RaysimError
 from raysim.storage.reading import regular, why
 from tuning.errors import StorageError
 from tuning.write_ahead import is_here, put_back, write_ahead
@@ -94,11 +96,42 @@ def answering(url: str) -> Iterator[None]:
     """Raise StorageError if the storage stops answering during the block; it names the storage and how to resume."""
     try:
         yield
-    except (StorageInternalError, SQLAlchemyError) as error:
+    except Exception as error:
+        if not isinstance(error, StorageInternalError | SQLAlchemyError) and not _is_of_lost(error, url):
+            raise
         raise StorageError(
             f"The storage {shown(url)} no longer answers: {first_line(error.__cause__ or error)}. Finished rounds are "
             f"kept: once it is there, the same command goes on."
         ) from error
+
+
+_OF_DATABASES = ("sqlalchemy", "psycopg", "optuna.storages")
+
+
+def _is_of_lost(error: Exception, url: str) -> bool:
+    """Return whether a library of databases raised an error while a server does not answer.
+
+    These read a row that never came as if it were there, and then raise whatever Python says of None.
+    """
+    if isinstance(error, RaysimError) or url.startswith(JOURNAL):
+        return False
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not any(name == of or name.startswith(f"{of}.") for name in modules for of in _OF_DATABASES):
+        return False
+    address = _address(url)
+    if address.get_backend_name() == "sqlite":
+        return False
+    try:
+        create_engine(address, poolclass=NullPool).connect().close()
+    except Exception:
+        return True
+    return False
+
+
+def _address(url: str) -> URL:
+    address = make_url(url)
+    # Without a driver's name, each version of SQLAlchemy chooses another driver.
+    return address.set(drivername="postgresql+psycopg") if address.drivername == "postgresql" else address
 
 
 def _journal(path: str) -> BaseStorage:
@@ -113,13 +146,10 @@ def _journal(path: str) -> BaseStorage:
 
 def _database(url: str) -> RDBStorage:
     try:
-        address = make_url(url)
+        address = _address(url)
         if address.get_backend_name() == "sqlite" and address.database and os.path.lexists(address.database):
             regular(Path(address.database), StorageError)
         arguments = {"timeout": _BUSY_S} if address.get_backend_name() == "sqlite" else {}
-        if address.drivername == "postgresql":
-            # Without a driver's name, each version of SQLAlchemy chooses another driver.
-            address = address.set(drivername="postgresql+psycopg")
         full = address.render_as_string(hide_password=False)
         # A connection that the database dropped meanwhile is opened again, without an error.
         _make_tables(full, {"connect_args": arguments})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raysim.cli.as_json import Json, print_json
-from raysim.cli.options import File, Folder, Set, Unset, load
+from raysim.cli.options import File, Folder, Set, Unset, load, text_of
 from raysim.cli.output import say
 
 if TYPE_CHECKING:
@@ -74,5 +74,5 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
     else:
         values = {"engine.trainer": chosen.trainer, "engine.chunk_size": chosen.chunk_size}
         with disk.writing(out):
-            out.write_text(rewritten(file.read_text(encoding="utf-8"), values), encoding="utf-8")
+            out.write_text(rewritten(text_of(file), values), encoding="utf-8")
         typer.echo(f"written to {out}, without the changes of --set and --unset")

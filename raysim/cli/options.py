@@ -64,3 +64,10 @@ def load(file: Path, changes: list[str] | None, removals: list[str] | None) -> E
     from raysim.experiment import experiment
 
     return experiment.load(file, changes or (), removals or ())
+
+
+def text_of(file: Path) -> str:
+    """Return the text of FILE, as `load` reads it."""
+    from raysim.experiment import experiment
+
+    return experiment.text_of(file)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raysim.cli.as_json import Json, print_json
-from raysim.cli.options import Address, File, Local, Progress, Set, Unset, executor_of, load
+from raysim.cli.options import Address, File, Local, Progress, Set, Unset, executor_of, load, text_of
 from raysim.cli.output import INTERRUPTED, print_table, say
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def tune(
         unused = {"--storage": storage is not None, "--local": local, "--address": address is not None}
         if refused := [name for name, is_given in unused.items() if is_given]:
             raise typer.BadParameter(f"With --table nothing is trained or stored: leave out {' and '.join(refused)}.")
-        text = file.read_text(encoding="utf-8")
+        text = text_of(file)
         _print(tuning.tune_on(experiment, tuning.read_table(table), path=where, source=text, **settings), as_json)
         return
     try:
@@ -61,7 +61,7 @@ def tune(
             address=address,
             path=where,
             progress=progress,
-            source=file.read_text(encoding="utf-8"),
+            source=text_of(file),
             **settings,
         )
     except KeyboardInterrupt:

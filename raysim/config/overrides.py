@@ -45,15 +45,15 @@ def apply(
     # A text is one change, not its letters.
     changes = (changes,) if isinstance(changes, str) else changes
     for dotted in (removals,) if isinstance(removals, str) else removals:
-        _remove(result, dotted)
+        _remove(result, _key(dotted))
     changed = (
-        sorted(changes.items(), key=lambda change: _rank(change[0]))
+        sorted(((_key(dotted), value) for dotted, value in changes.items()), key=lambda change: _rank(change[0]))
         if isinstance(changes, Mapping)
         else (_parsed(change) for change in changes)
     )
     for dotted, value in changed:
         # A copy, because a longer key may change a table that a shorter one has set.
-        _set(result, dotted, plain(value))
+        _set(result, dotted, plain(value, shown(dotted)[1:-1]))
     return result
 
 
@@ -78,6 +78,13 @@ def _parsed(change: str) -> tuple[str, Any]:
     if not equals or not all(keys):
         raise ExperimentError(f"A change has the form key.key=value, but got {shown(change)}.")
     return ".".join(keys), _value(text.strip())
+
+
+def _key(dotted: object) -> str:
+    """Return a dotted key if it is one."""
+    if not isinstance(dotted, str) or not all(dotted.split(".")):
+        raise ExperimentError(f"A key is a text such as 'client.optimizer.lr', but got {shown(dotted)}.")
+    return dotted
 
 
 def _value(text: str) -> Any:

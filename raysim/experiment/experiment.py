@@ -32,7 +32,7 @@ from raysim.experiment.stop import BestModel, StopSection
 from raysim.models.section import ModelSection
 from raysim.server.fedex import FedEx
 from raysim.server.section import ServerSection
-from raysim.storage.reading import MOST_BYTES, why
+from raysim.storage.reading import MOST_BYTES
 from raysim.systems.section import SystemsSection
 
 SOURCE_CLIENTS = 100
@@ -370,6 +370,27 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
     Raises:
         ExperimentError: the file or a change cannot be read, or the result is not a valid experiment.
     """
+    try:
+        table = toml.loads(text_of(path))
+    except toml.TomlError as error:
+        raise ExperimentError(f"{path} is not valid TOML: {error}") from None
+    try:
+        table = plain(table)
+    except ExperimentError as error:
+        raise ExperimentError(f"{path}: {error}") from None
+    changed: Mapping[str, Any] = overrides.apply(table, set, unset)
+    try:
+        return Experiment.model_validate(changed)
+    except ExperimentError as error:
+        raise ExperimentError(f"{path}: {error}") from None
+
+
+def text_of(path: str | Path) -> str:
+    """Return the text of an experiment's file, without a mark of its encoding.
+
+    Raises:
+        ExperimentError: the file cannot be read, or is no text in UTF-8.
+    """
     if not isinstance(path, str | os.PathLike):
         raise ExperimentError(
             f"path must be that of a TOML file, but got {shown(path)}: Experiment.model_validate(mapping) takes tables."
@@ -382,28 +403,17 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
             written = file.read(MOST_BYTES + 1)
         if len(written) > MOST_BYTES:
             raise ExperimentError(f"{path} is not valid TOML: it has more than {MOST_BYTES:,} bytes")
-        table = toml.loads(written.decode("utf-8"))
+        return toml.decoded(written)
     except FileNotFoundError:
         raise ExperimentError(
             f"There is no experiment file {path}; `raysim configs` has those of the papers."
         ) from None
     except toml.TomlError as error:
         raise ExperimentError(f"{path} is not valid TOML: {error}") from None
-    except UnicodeDecodeError as error:
-        raise ExperimentError(f"{path} is not valid TOML: {why(error)}") from None
     except OSError as error:
         raise ExperimentError(f"{shown(str(path))} cannot be read: {error.strerror}.") from None
     except ValueError as error:
         raise ExperimentError(f"{shown(str(path))} cannot be read: {error}") from None
-    try:
-        table = plain(table)
-    except ExperimentError as error:
-        raise ExperimentError(f"{path}: {error}") from None
-    changed: Mapping[str, Any] = overrides.apply(table, set, unset)
-    try:
-        return Experiment.model_validate(changed)
-    except ExperimentError as error:
-        raise ExperimentError(f"{path}: {error}") from None
 
 
 def of_source(name: str, root: str | None, set: Iterable[str] = ()) -> Experiment:

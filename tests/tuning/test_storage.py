@@ -1,0 +1,46 @@
+"""What a study says when its storage is gone."""
+
+from __future__ import annotations
+
+import socket
+from unittest.mock import Mock
+
+import pytest
+from sqlalchemy.dialects.postgresql import dialect
+
+from tuning.errors import StorageError
+from tuning.storage import answering
+
+
+def _of_the_library() -> None:
+    """Have SQLAlchemy read a row that a server did not send."""
+    connection = Mock()
+    connection.cursor.return_value.fetchone.return_value = None
+    dialect().get_isolation_level(connection)
+
+
+@pytest.fixture
+def lost() -> str:
+    """The URL of a server that is not there."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"postgresql://user:secret@127.0.0.1:{probe.getsockname()[1]}/name"
+
+
+def test_a_row_that_never_came_is_a_storage_that_no_longer_answers(lost: str) -> None:
+    pytest.importorskip("psycopg")
+    said = r"no longer answers: 'NoneType' object is not subscriptable"
+    with pytest.raises(StorageError, match=said) as raised, answering(lost):
+        _of_the_library()
+    assert "secret" not in str(raised.value)
+
+
+def test_an_error_of_others_passes_unchanged_while_a_server_is_lost(lost: str) -> None:
+    with pytest.raises(TypeError, match="of a part"), answering(lost):
+        raise TypeError("of a part")
+
+
+@pytest.mark.parametrize("url", ["sqlite:///study.db", "journal:study.log"])
+def test_an_error_of_the_library_passes_unchanged_where_there_is_no_server(url: str) -> None:
+    with pytest.raises(TypeError, match="not subscriptable"), answering(url):
+        _of_the_library()
