@@ -143,6 +143,22 @@ def test_check_sweeps_and_studies_know_the_keys(command: Raysim) -> None:
 
 
 @pytest.mark.usefixtures("example")
+def test_keys_explains_a_package_s_parts(command: Raysim) -> None:
+    assert command("keys", "client.correction.strength") == 0
+    assert command.out == "client.correction.strength: a number ≥ 0; default 0.1\n    Factor of the pull.\n"
+    assert command("keys", "evaluation.metrics") == 0
+    assert "by its name: own, top_k;" in command.out
+    assert 'name = "top_k": Accuracy of the k best guesses.' in command.out
+
+
+def test_keys_says_how_a_part_of_one_s_own_comes_in(command: Raysim) -> None:
+    assert command("keys", "client.correction") == 0
+    assert "raysim.run(exp, correction=...) passes it." in command.out
+    assert command("keys", "client.correction.strength") == 2
+    assert "a script's own part reads client.correction.constants.strength" in command.err
+
+
+@pytest.mark.usefixtures("example")
 def test_an_unknown_key_of_a_package_s_section_is_named_with_the_nearest(command: Raysim) -> None:
     assert command("check", "theirs.toml", "--set", "client.correction.strenght=1") == 2
     assert command.err == (

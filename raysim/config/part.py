@@ -124,7 +124,7 @@ class Packaged:
     """
 
     def __init__(self, kind: Kind, at: str) -> None:
-        self._kind, self._at = kind, at
+        self.kind, self._at = kind, at
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema, built_in = handler(source), tuple(dict.fromkeys(_names(source)))
@@ -135,7 +135,7 @@ class Packaged:
             name = given.get("name") if isinstance(given, Mapping) else given
             if not isinstance(name, str):
                 return validate(given)
-            part = find(self._kind, name, built_in)
+            part = find(self.kind, name, built_in)
             if part is None:
                 if name in built_in:
                     return validate(given)
@@ -149,7 +149,7 @@ class Packaged:
         return core_schema.no_info_wrap_validator_function(validated, schema, serialization=dump)
 
     def _unknown(self, name: str, built_in: Sequence[str], key: str) -> str:
-        known = [*built_in, *(each.part.name for each in installed()[0] if each.part.kind == self._kind)]
+        known = [*built_in, *(each.part.name for each in installed()[0] if each.part.kind == self.kind)]
         alone = "'own', a part that a script passes as a keyword, or the name of a package's part"
         allowed = alone if known == ["own"] else f"one of {', '.join(known)}"
         return (
@@ -203,6 +203,14 @@ def find(kind: Kind, name: str, built_in: Container[str] = ()) -> Part | None:
     if not owners and broken:
         raise ExperimentError(f"There is no {kind} {name!r}, or it is in a package that fails: {' '.join(broken)}")
     return found[0].part if found else None
+
+
+def sections() -> Mapping[Kind, tuple[type[Section], ...]]:
+    """Return the sections of all installed packages' parts, by kind."""
+    found: dict[Kind, tuple[type[Section], ...]] = {}
+    for part, _ in installed()[0]:
+        found[part.kind] = (*found.get(part.kind, ()), part.section)
+    return found
 
 
 @cache
