@@ -24,7 +24,7 @@ from raysim.experiment.keys import KeyTable
 
 PAGE = ROOT / "docs" / "configuration.md"
 
-ELSEWHERE: dict[str, type[Section]] = {"tuning": tuning.TuningSection}
+ELSEWHERE = keys.Elsewhere({"tuning": tuning.TuningSection})
 """Tables of the experiment whose schema is in another package."""
 
 HEAD = """# Configuration

@@ -119,3 +119,23 @@ def test_labels_as_real_numbers_are_said_to_make_a_regression(
     list(raysim.rounds(experiment(data=None, cohort={"size": 2}), dataset=data, executor="local", **keys))
     said = "y holds whole numbers, but is of float64, which makes this a regression: class labels are integers"
     assert ([record.getMessage() for record in caplog.records] == [said]) == warned
+
+
+def test_a_function_of_other_arguments_is_told_what_it_is_called_with() -> None:
+    data = raysim.FederatedDataset.from_clients(CLIENTS)
+    exp = experiment(data=None, model=None, cohort={"size": 2})
+    rule = raysim.Coordinatewise(lambda updates: updates.mean(0))  # type: ignore[arg-type, misc]
+    with pytest.raises(
+        ExperimentError, match=r"^aggregator= .* is called with 2 arguments, which do not fit: "
+    ) as said:
+        list(raysim.rounds(exp, dataset=data, model=norm, aggregator=rule, executor="local"))
+    assert "Traceback" not in str(said.value)
+
+
+def test_the_layer_that_does_not_fit_is_named() -> None:
+    def wrong() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 3), nn.Linear(5, 2))
+
+    layer = r"in its layer '1', Linear\(in_features=5, .*\), which was given shape \(2, 3\): mat1 and mat2"
+    with pytest.raises(raysim.ModelError, match=layer):
+        trained(wrong)

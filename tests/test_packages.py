@@ -143,6 +143,69 @@ def test_check_sweeps_and_studies_know_the_keys(command: Raysim) -> None:
 
 
 @pytest.mark.usefixtures("example")
+def test_keys_explains_a_package_s_parts(command: Raysim) -> None:
+    assert command("keys", "client.correction.strength") == 0
+    assert command.out == "client.correction.strength: a number ≥ 0; default 0.1\n    Factor of the pull.\n"
+    assert command("keys", "evaluation.metrics") == 0
+    assert "by its name: own, top_k;" in command.out
+    assert 'name = "top_k": Accuracy of the k best guesses.' in command.out
+
+
+BROKEN = """
+from typing import Literal
+import raysim
+class Mine(raysim.Section):
+    name: Literal["mine"] = "mine"
+def make(at):
+    {body}
+PART = raysim.Part("{kind}", "mine", Mine, make)
+"""
+KINDS = {
+    "objective": ("client.objective", "a function"),
+    "correction": ("client.correction", "a raysim.Correction"),
+    "sampler": ("cohort.sampler", "a raysim.Sampler"),
+    "aggregator": ("server.aggregator", "a raysim.Coordinatewise or a raysim.Coefficients"),
+    "weighting": ("server.weighting", "a function"),
+    "metric": ("evaluation.metrics", "a raysim.Metric or a function"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("raise OSError('boom')", "but called with the section it raised OSError: boom."),
+        ("return at.size", "it raised AttributeError: 'Mine' object has no attribute 'size'."),
+        ("return 7", "but returned 7."),
+    ],
+    ids=["raises", "takes something else", "returns something else"],
+)
+def test_a_package_whose_make_fails_is_named_in_one_line(
+    kind: str, body: str, says: str, command: Raysim, tmp_path: Path
+) -> None:
+    key, returns = KINDS[kind]
+    write_package(tmp_path / "broken", "broken", BROKEN.format(kind=kind, body=body))
+    Path("broken.toml").write_text(
+        'name = "b"\nrounds = 1\ndata = { name = "digits", clients = 9 }\nmodel = { name = "linear" }\n'
+        "cohort = { size = 2 }\nengine = { workers = 0 }\n"
+    )
+    with installed_here(tmp_path / "broken"):
+        assert command("run", "broken.toml", "--no-progress", *changes(f"{key}=mine")) == 2
+    assert f"the {kind} 'mine' of the package broken must be a function make(section) that returns {returns}" in (
+        command.err
+    )
+    assert command.err.endswith(f"{says}\n")
+    assert command.err.count("\n") == 1
+
+
+def test_keys_says_how_a_part_of_one_s_own_comes_in(command: Raysim) -> None:
+    assert command("keys", "client.correction") == 0
+    assert "raysim.run(exp, correction=...) passes it." in command.out
+    assert command("keys", "client.correction.strength") == 2
+    assert "a script's own part reads client.correction.constants.strength" in command.err
+
+
+@pytest.mark.usefixtures("example")
 def test_an_unknown_key_of_a_package_s_section_is_named_with_the_nearest(command: Raysim) -> None:
     assert command("check", "theirs.toml", "--set", "client.correction.strenght=1") == 2
     assert command.err == (

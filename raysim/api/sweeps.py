@@ -51,14 +51,20 @@ class SweepPoint:
 class SweepResult:
     """The result of a sweep: its points in order, the last key's values changing fastest, and the sweep's folder.
 
-    A notebook shows the closing table and the picture.
+    `print` shows the closing table; a notebook also the picture.
     """
 
     points: tuple[SweepPoint, ...] = field(repr=False)
     path: Path
 
-    def _repr_html_(self) -> str | None:
-        from raysim.report import closing, notebook
+    def __str__(self) -> str:
+        from raysim.report import closing
+
+        return closing.text(self._lines() or [("folder", str(self.path))])
+
+    def _lines(self) -> list[tuple[str, str]] | None:
+        """Return the closing table's rows; None if the folder was moved or deleted."""
+        from raysim.report import closing
 
         try:
             stored = stored_sweep(self.path)
@@ -67,7 +73,13 @@ class SweepResult:
         if stored is None:
             return None
         points = [(point.path.name, point.rounds, point.stopped) for point in self.points]
-        return notebook.html_of_folder(closing.lines_of_sweep(stored[0], points, self.path), self.path)
+        return closing.lines_of_sweep(stored[0], points, self.path)
+
+    def _repr_html_(self) -> str | None:
+        from raysim.report import notebook
+
+        lines = self._lines()
+        return None if lines is None else notebook.html_of_folder(lines, self.path)
 
     @property
     def rounds(self) -> pa.Table:

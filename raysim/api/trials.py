@@ -32,21 +32,38 @@ class TrialsResult:
 
     trials: the result of each trial, in order; their folders are `path / "trial-0"` and so on. summary: mean and
     standard deviation of every figure, one row per round (raysim/run_folder/tables.py). path: the folder of all trials.
-    A notebook shows the closing table and the learning curve.
+    `print` shows the closing table; a notebook also the learning curve.
     """
 
-    trials: tuple[Result, ...]
+    trials: tuple[Result, ...] = field(repr=False)
     summary: pa.Table = field(repr=False)
     path: Path
 
-    def _repr_html_(self) -> str | None:
-        from raysim.report import closing, notebook
+    def __str__(self) -> str:
+        from raysim.report import closing
 
+        experiment = self._experiment()
+        return closing.text([("folder", str(self.path))] if experiment is None else self._lines(experiment))
+
+    def _experiment(self) -> Experiment | None:
+        """Return the recorded experiment; None if the folder was moved or deleted."""
         try:
-            experiment = records.stored_experiment(self.path)
+            return records.stored_experiment(self.path)
         except RunFolderError:
             return None
-        lines = closing.lines_of_trials(experiment, self.summary, self.path, [trial.stopped for trial in self.trials])
+
+    def _lines(self, experiment: Experiment) -> list[tuple[str, str]]:
+        from raysim.report import closing
+
+        return closing.lines_of_trials(experiment, self.summary, self.path, [trial.stopped for trial in self.trials])
+
+    def _repr_html_(self) -> str | None:
+        from raysim.report import notebook
+
+        experiment = self._experiment()
+        if experiment is None:
+            return None
+        lines = self._lines(experiment)
         means, deviations = tables.part(self.summary, tables.MEAN), tables.part(self.summary, tables.DEVIATION)
         return notebook.html(lines, means, experiment.name, deviations)
 

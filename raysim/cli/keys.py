@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +11,7 @@ from raysim.cli.as_json import Json, print_json
 
 if TYPE_CHECKING:
     from raysim.config.section import Section
-    from raysim.experiment.keys import Key
+    from raysim.experiment.keys import Elsewhere, Key
 
 INDENT = "    "
 
@@ -27,15 +27,17 @@ def keys(
     """Explain the keys of an experiment: meaning, values and default of one, or of all in a table."""
     import json
 
+    from raysim.config import part
     from raysim.experiment.experiment import Experiment
-    from raysim.experiment.keys import find
+    from raysim.experiment.keys import Elsewhere, find
     from raysim.experiment.keys import keys as keys_of
     from tuning import TuningSection
 
-    elsewhere = {"tuning": TuningSection}
     if schema:
         typer.echo(json.dumps(_with_tuning(Experiment.model_json_schema(), TuningSection.model_json_schema())))
         return
+    # The experiment's own keys name no parts: its packages need not be imported for them.
+    elsewhere = Elsewhere({"tuning": TuningSection}, {} if key is None else part.sections())
     if as_json:
         found = [(Experiment, each) for each in keys_of(Experiment, elsewhere)] if key is None else find(key, elsewhere)
         print_json([_record(owner, each, elsewhere) for owner, each in found])
@@ -65,9 +67,8 @@ def _listed(found: list[Key], indent: str = "") -> Iterator[str]:
         yield f"{indent}{INDENT}{_plain(each.field.description or '')}"
 
 
-def _explained(
-    path: str, found: list[tuple[type[Section], Key]], elsewhere: Mapping[str, type[Section]]
-) -> Iterator[str]:
+def _explained(path: str, found: list[tuple[type[Section], Key]], elsewhere: Elsewhere) -> Iterator[str]:
+    from raysim.config.own import OwnPart
     from raysim.experiment.keys import keys, name_key, name_of
 
     met: set[type[Section]] = set()
@@ -82,13 +83,13 @@ def _explained(
             yield ""
             about = _plain((section.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " "))
             name = name_of(section)
+            if issubclass(section, OwnPart):
+                about += f" raysim.run(exp, {section.KEYWORD}=...) passes it."
             yield f'{name_key(section)} = "{name}": {about}' if name else about
             yield from _listed(keys(section, elsewhere), INDENT)
 
 
-def _record(
-    owner: type[Section], key: Key, elsewhere: Mapping[str, type[Section]], opened: bool = True
-) -> dict[str, Any]:
+def _record(owner: type[Section], key: Key, elsewhere: Elsewhere, opened: bool = True) -> dict[str, Any]:
     """Return a key as a record.
 
     `of` in it is the choice that the key belongs to. `opened`: with the keys of the tables that it takes.

@@ -61,8 +61,12 @@ def executor_of(local: bool) -> ExecutorName | None:
 
 def load(file: Path, changes: list[str] | None, removals: list[str] | None) -> Experiment:
     """Load the experiment of FILE, with the changes of --set and --unset."""
+    from raysim.errors import ExperimentError
     from raysim.experiment import experiment
+    from raysim.run_folder import not_a_run
 
+    if file.is_dir():
+        raise ExperimentError(f"{file} is no experiment's file: {not_a_run.in_place_of_a_file(file)}")
     return experiment.load(file, changes or (), removals or ())
 
 

@@ -79,7 +79,7 @@ TransformSections = Annotated[
 ]
 """One table, or a list of them."""
 
-TRANSFORMS: Choice[Transform] = Choice("transform", {}, record=Transform)
+TRANSFORMS: Choice[Transform] = Choice("transform", {}, records=(Transform,))
 
 
 def num_bytes(transforms: Sequence[Transform], layout: Layout) -> int | None:

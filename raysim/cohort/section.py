@@ -12,7 +12,6 @@ from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.sampler import Clients, CohortAt, Sampler
 from raysim.config.own import OwnPart, OwnSampler
 from raysim.config.part import Choice, Packaged
-from raysim.config.plain import shown
 from raysim.config.section import Section
 from raysim.config.values import Count, Seed
 from raysim.data.dataset import Split
@@ -50,6 +49,7 @@ SAMPLERS: Choice[Sampler] = Choice(
         replay.Replay: _replayed,
     },
     own.made,
+    (Sampler,),
 )
 
 
@@ -107,10 +107,7 @@ class CohortSection(Section):
         """The sampler's properties; a user-defined sampler has the defaults until the script has passed it."""
         if isinstance(self.sampler, OwnPart) and not self.sampler.is_bound:
             return own.UNBOUND
-        made = SAMPLERS.make(self.sampler)
-        if not isinstance(made, Sampler):
-            raise ExperimentError(f"cohort.sampler must give a raysim.Sampler, but gave {shown(made)}.")
-        return made
+        return SAMPLERS.make(self.sampler)
 
     def size_at(self, population: int) -> Callable[[int], float]:
         """The configured size of the cohort after t finished rounds; an expectation under the bernoulli sampler."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import tomlkit
 
-from raysim.config import toml
+from raysim.config import messages, toml
 from raysim.config.plain import plain, shown
 from raysim.errors import ExperimentError
 
@@ -127,8 +127,21 @@ def _remove(table: dict[str, Any], dotted: str) -> None:
     for key in path:
         inner = inner.get(key) if isinstance(inner, dict) else None
     if not isinstance(inner, dict) or last not in inner:
-        raise ExperimentError(f"There is no key {shown(dotted)} to remove.")
+        known = list(tables_and_leaves(table))
+        raise ExperimentError(f"There is no key {shown(dotted)} to remove{messages.nearest(dotted, known)}.")
     del inner[last]
+
+
+def tables_and_leaves(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Yield the dotted key of every entry, of tables too.
+
+    >>> list(tables_and_leaves({"seed": 1, "client": {"epochs": 3}}))
+    ['seed', 'client', 'client.epochs']
+    """
+    for key, value in table.items():
+        yield f"{path}{key}"
+        if isinstance(value, Mapping):
+            yield from tables_and_leaves(value, f"{path}{key}.")
 
 
 def leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

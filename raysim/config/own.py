@@ -19,7 +19,11 @@ class Constants(dict[str, Any]):
     """Constants by name; one that is not there is answered with those that are."""
 
     def __missing__(self, name: str) -> Any:
-        raise KeyError(f"constants has no {name!r}: it has {', '.join(self) or 'none'}")
+        # Without double quotes: a KeyError is shown as a quoted text.
+        raise KeyError(
+            f"constants has no {name!r}: it has {', '.join(self) or 'none'}; the part's table in the experiment, with "
+            f"name = 'own', takes more, as constants = {{ {name} = 0.1 }}"
+        )
 
 
 class OwnPart(Section):

@@ -63,18 +63,19 @@ class Choice(Generic[T]):
     Args:
         kind: see `Part`.
         makers: of the built-in parts, by their sections.
-        own: a function from a bound section to a script's part; by default it is what was passed.
-        record: the class of the kind's parts, where they are what a passed function makes of the section.
+        own: a function from a bound section to a script's part; None: what was passed makes it of the section, as a
+            package's function does.
+        records: the classes of the kind's parts.
     """
 
     def __init__(
         self,
         kind: Kind,
         makers: Mapping[type[Section], Callable[[Any], T]],
-        own: Callable[[OwnPart], T] = lambda section: cast(T, section.passed),
-        record: type[T] | None = None,
+        own: Callable[[OwnPart], T] | None = None,
+        records: tuple[Any, ...] = (Callable,),
     ) -> None:
-        self.kind, self._own, self._record = kind, own, record
+        self.kind, self._own, self._records = kind, own, records
         # Workers import another copy: a change here would not reach them.
         self.makers = MappingProxyType(dict(makers))
 
@@ -86,23 +87,25 @@ class Choice(Generic[T]):
         """
         if type(section) in self.makers:
             return self.makers[type(section)](section)
-        if self._record is not None:
-            return self._recorded(section, self._record)
-        return self._own(section) if isinstance(section, OwnPart) else _of_package(self.kind, section)(section)
+        if isinstance(section, OwnPart):
+            return (
+                self._own(section)
+                if self._own is not None
+                else self._made(self.title(section), section.passed, section)
+            )
+        make, package = _of_package(self.kind, section)
+        return self._made(f"{self.title(section)} of the package {package}", make, section)
 
-    def _recorded(self, section: Section, record: type[T]) -> T:
-        """The record that the script's or the package's function makes."""
-        # What scripts write servers with is in raysim.server.
-        named = f"raysim.{'server.' * record.__module__.startswith('raysim.server.')}{record.__name__}"
-        wanted = (
-            f"{self.title(section)} must be a function make(section) that returns a {named}, such as "
-            f"lambda section: {named}(...)"
-        )
-        make = section.passed if isinstance(section, OwnPart) else _of_package(self.kind, section)
+    def _made(self, title: str, make: Any, section: Section) -> T:
+        """What the script's or the package's function makes."""
+        named = [_public(record) for record in self._records if record is not Callable]
+        returns = " or ".join([*(f"a {name}" for name in named), *(["a function"] * (Callable in self._records))])
+        example = f", such as lambda section: {named[0]}(...)" if named else ""
+        wanted = f"{title} must be a function make(section) that returns {returns}{example}"
         made = made_by(wanted, make, section)
-        if not isinstance(made, record):
+        if not isinstance(made, self._records):
             raise ExperimentError(f"{wanted}, but returned {shown(made)}.")
-        return made
+        return cast(T, made)
 
     def is_built_in(self, section: Section) -> bool:
         """Whether the section belongs to a built-in part."""
@@ -115,6 +118,18 @@ class Choice(Generic[T]):
         return f"the {self.kind} {getattr(section, 'name', '')!r}"
 
 
+def _public(record: type) -> str:
+    """Return the name by which a script imports a record."""
+    # What scripts write servers with is in raysim.server, beside the rules.
+    server = record.__module__.startswith("raysim.server.") and not record.__module__.endswith(".rule")
+    return f"raysim.{'server.' * server}{record.__name__}"
+
+
+def passed(section: OwnPart) -> Any:
+    """Return what the script passed, for kinds whose parts it passes as they are."""
+    return section.passed
+
+
 class Packaged:
     """Annotates a key to which packages may add choices: their sections are validated and written like built-in ones.
 
@@ -124,7 +139,7 @@ class Packaged:
     """
 
     def __init__(self, kind: Kind, at: str) -> None:
-        self._kind, self._at = kind, at
+        self.kind, self._at = kind, at
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema, built_in = handler(source), tuple(dict.fromkeys(_names(source)))
@@ -135,7 +150,7 @@ class Packaged:
             name = given.get("name") if isinstance(given, Mapping) else given
             if not isinstance(name, str):
                 return validate(given)
-            part = find(self._kind, name, built_in)
+            part = find(self.kind, name, built_in)
             if part is None:
                 if name in built_in:
                     return validate(given)
@@ -149,7 +164,7 @@ class Packaged:
         return core_schema.no_info_wrap_validator_function(validated, schema, serialization=dump)
 
     def _unknown(self, name: str, built_in: Sequence[str], key: str) -> str:
-        known = [*built_in, *(each.part.name for each in installed()[0] if each.part.kind == self._kind)]
+        known = [*built_in, *(each.part.name for each in installed()[0] if each.part.kind == self.kind)]
         alone = "'own', a part that a script passes as a keyword, or the name of a package's part"
         allowed = alone if known == ["own"] else f"one of {', '.join(known)}"
         return (
@@ -205,6 +220,14 @@ def find(kind: Kind, name: str, built_in: Container[str] = ()) -> Part | None:
     return found[0].part if found else None
 
 
+def sections() -> Mapping[Kind, tuple[type[Section], ...]]:
+    """Return the sections of all installed packages' parts, by kind."""
+    found: dict[Kind, tuple[type[Section], ...]] = {}
+    for part, _ in installed()[0]:
+        found[part.kind] = (*found.get(part.kind, ()), part.section)
+    return found
+
+
 @cache
 def installed() -> tuple[tuple[Installed, ...], tuple[str, ...]]:
     """Import the parts of all installed packages; return them, and a sentence for each that fails."""
@@ -252,8 +275,9 @@ def _refusal(part: Any) -> str | None:
     return None
 
 
-def _of_package(kind: Kind, section: Section) -> Callable[[Any], Any]:
-    for part, _ in installed()[0]:
+def _of_package(kind: Kind, section: Section) -> tuple[Callable[[Any], Any], str]:
+    """Return the function of a package's part, and the package."""
+    for part, package in installed()[0]:
         if part.kind == kind and part.section is type(section):
-            return part.make
+            return part.make, package
     raise ExperimentError(f"{type(section).__name__} is the section of no {kind} that is installed here.")

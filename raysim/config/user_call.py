@@ -27,8 +27,19 @@ def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
     except RaysimError:
         raise
     except Exception as error:
+        if is_misfit(error):
+            arguments = f"{len(given)} argument{'' if len(given) == 1 else 's'}"
+            raise ExperimentError(f"{what} is called with {arguments}, which do not fit: {within(error)}.") from error
         trace = "".join(traceback.format_exception(error))
         raise ExperimentError(f"{what} failed: {error!r}\n{trace}") from None
+
+
+def is_misfit(error: Exception) -> bool:
+    """Return whether a call, which the caller of this has made itself, did not fit the function's signature.
+
+    Then no line of the function was carried out, and a traceback would show raysim's call alone.
+    """
+    return isinstance(error, TypeError) and error.__traceback__ is not None and error.__traceback__.tb_next is None
 
 
 def made_by(wanted: str, make: Any, section: Any) -> Any:

@@ -7,19 +7,29 @@ configuration reference are written from this.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Literal, NamedTuple, get_args, get_origin
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from raysim.config import kinds
+from raysim.config.own import OwnPart
+from raysim.config.part import Kind, Packaged
 from raysim.config.section import Section
 from raysim.errors import ExperimentError
 from raysim.experiment.experiment import Experiment
 
-Elsewhere = Mapping[str, type[Section]]
-"""Tables of the experiment whose schema is in another package, by their key."""
+
+class Elsewhere(NamedTuple):
+    """Sections that raysim's schema does not name.
+
+    tables: of the experiment's keys whose schema is in another package, by their key. parts: of packages' parts.
+    """
+
+    tables: Mapping[str, type[Section]]
+    parts: Mapping[Kind, tuple[type[Section], ...]] = MappingProxyType({})
 
 
 class KeyTable(NamedTuple):
@@ -61,9 +71,25 @@ def keys(section: type[Section], elsewhere: Elsewhere) -> list[Key]:
         key = field.alias or name
         if name == "name" and name_of(section):
             continue
-        foreign = section is Experiment and key in elsewhere
-        found.append(Key(key, field, (elsewhere[key],) if foreign else kinds.sections(field.annotation)))
+        if section is Experiment and key in elsewhere.tables:
+            inside: tuple[type[Section], ...] = (elsewhere.tables[key],)
+        else:
+            packaged = _packaged(field.annotation, field.metadata)
+            inside = (
+                *kinds.sections(field.annotation),
+                *(part for kind in packaged for part in elsewhere.parts.get(kind, ())),
+            )
+        found.append(Key(key, field, inside))
     return found
+
+
+def _packaged(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Kind]:
+    """Yield the kinds of the parts that packages may add to a key, or to the entries of its list."""
+    for each in metadata:
+        if isinstance(each, Packaged):
+            yield each.kind
+    for inner in get_args(annotation):
+        yield from _packaged(inner, getattr(inner, "__metadata__", ()))
 
 
 def find(path: str, elsewhere: Elsewhere) -> list[tuple[type[Section], Key]]:
@@ -85,7 +111,9 @@ def find(path: str, elsewhere: Elsewhere) -> list[tuple[type[Section], Key]]:
                 f" (did you mean {before}{near[0]!s}?)" if near else f": there are {', '.join(names)}" if names else ""
             )
             where = f"{before.removesuffix('.')} has" if before else "an experiment has"
-            raise ExperimentError(f"{where} no key {part!r}{hint}.")
+            has_own = any(issubclass(section, OwnPart) for section in sections)
+            own = f"; a script's own part reads {before}constants.{part}" if has_own and not near else ""
+            raise ExperimentError(f"{where} no key {part!r}{hint}{own}.")
         sections = tuple(dict.fromkeys(inner for _, key in found for inner in key.inside))
         before += f"{part}."
     return found

@@ -29,8 +29,9 @@ from raysim import seeds
 from raysim.config.global_draws import draws
 from raysim.config.plain import shown
 from raysim.config.section import Section
+from raysim.config.user_call import is_misfit
 from raysim.config.values import FilePath, Seed
-from raysim.errors import ModelError, RaysimError
+from raysim.errors import ModelError, RaysimError, within
 from raysim.models import holdable, memory
 from raysim.models.by_name import Patterns
 from raysim.models.frozen import Frozen
@@ -190,6 +191,11 @@ def _made(factory: ModuleFactory, seed: int, found: str) -> nn.Module:
         except RaysimError:
             raise
         except Exception as error:
+            if is_misfit(error):
+                raise ModelError(
+                    f"model= must be a function that returns a new module and takes no arguments, such as "
+                    f"lambda: torch.nn.Linear(784, 10), but called without arguments: {within(error)}."
+                ) from error
             trace = "".join(traceback.format_exception(error))
             raise ModelError(f"model= could not make a module: {error!r}\n{trace}") from None
     if not isinstance(module, nn.Module):

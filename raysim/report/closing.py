@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from raysim.engine.rounds.under_way import UnderWay
-from raysim.experiment import stopping
+from raysim.experiment import metric_columns, stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
 from raysim.report import figures
@@ -93,7 +93,7 @@ def _figures(experiment: Experiment, rounds: pa.Table) -> list[Line]:
         *_stopped(experiment, rounds),
         ("workers", _workers(columns)),
         *_training(columns),
-        *_evaluation(columns),
+        *_evaluation(columns, _own(experiment)),
         *_speed(rounds),
         *_simulated(rounds),
         *_trouble(rounds),
@@ -153,7 +153,12 @@ def _training(columns: Columns) -> Iterator[Line]:
         yield "training", ", ".join(parts)
 
 
-def _evaluation(columns: Columns) -> Iterator[Line]:
+def _own(experiment: Experiment) -> list[str]:
+    """Return the names of the user-defined metrics."""
+    return [metric_columns.column(section) for section in experiment.evaluation.metrics]
+
+
+def _evaluation(columns: Columns, metrics: Sequence[str]) -> Iterator[Line]:
     for split, headline in headlines(columns).items():
         index, value = columns[headline]
         if value is None:
@@ -161,6 +166,10 @@ def _evaluation(columns: Columns) -> Iterator[Line]:
         _, loss = columns.get(f"eval/{split}/loss", (0, None))
         parts = [f"accuracy {figures.share(value)}"] if headline.endswith("/accuracy") else []
         parts += [f"loss {figures.loss(loss)}"] if loss is not None else []
+        for name in metrics:
+            # Its figure may be undefined, and a resumed run may have another list of metrics.
+            _, figure = columns.get(f"eval/{split}/{name}", (0, None))
+            parts += [f"{name} {figures.loss(figure)}"] if figure is not None else []
         yield split, f"{', '.join(parts)} (after round {index + 1:,})"
         spread = {p: columns[name][1] for p, name in percentiles(columns, split).items()}
         if len(set(spread.values())) > 1:  # one pooled client has no spread
@@ -192,7 +201,13 @@ def _simulated(rounds: pa.Table) -> Iterator[Line]:
 
 def _trouble(rounds: pa.Table) -> Iterator[Line]:
     if since := _diverged_since(rounds):
-        yield "diverged", f"since round {since:,} no update was finite, and the model stays as it was: lower the rates"
+        # Rates make numbers grow over rounds; what is not finite from the start often lies in the data.
+        advice = (
+            "look for values that are not finite in the data, then in the module and the loss; else lower the rates"
+            if since == 1
+            else "lower the rates, if the data of the rejected clients are finite"
+        )
+        yield "diverged", f"since round {since:,} no update was finite, and the model stays as it was: {advice}"
     if rejected := int(_sum(rounds, "rejected")):
         yield "rejected", f"{figures.counted(rejected, 'update')}, not finite (see column rejected_clients)"
     if retries := int(_sum(rounds, "retries")):
@@ -243,25 +258,37 @@ def lines_of_trials(
         ("trials", f"{count:,}, seeds {first} to {first + count - 1}, varying {', '.join(experiment.trials.vary)}"),
         ("rounds", f"{summary.num_rows:,}"),
         *[("stopped", ended) for ended in [_ended(stopped)] if ended],
-        *headlined(summary),
+        *headlined(summary, _own(experiment)),
         ("folder", f"{named(path)} (trial-0 to trial-{count - 1}, each a run's folder; summary.parquet)"),
         *pictures(path),
         ("next", f"{resume_command(named(path))} --trials {2 * count}"),
     ]
 
 
-def headlined(summary: pa.Table) -> Iterator[Line]:
-    """Yield the newest figures of training and of each evaluated split: mean, and deviation of several trials."""
+def headlined(summary: pa.Table, own: Sequence[str] = ()) -> Iterator[Line]:
+    """Yield the newest figures of training and of each evaluated split: mean, and deviation of several trials.
+
+    Args:
+        own: the names of user-defined metrics, which are also shown.
+    """
     means, deviations = _newest(part(summary, MEAN)), _newest(part(summary, DEVIATION))
     named = {"training": "accuracy" if "accuracy" in means else "loss", **headlines(means)}
     for label, name in named.items():
         index, mean = means.get(name, (0, None))
         if mean is None:
             continue
-        write = figures.share if name.endswith("accuracy") else figures.loss
-        _, deviation = deviations[name]
-        around = "" if deviation is None else f" +- {write(deviation)}"
-        yield label, f"{name.rpartition('/')[2]} {write(mean)}{around} (after round {index + 1:,})"
+        more = [f"eval/{label}/{each}" for each in own]
+        parts = [_spread(each, means[each][1], deviations[each][1]) for each in (name, *more) if each in means]
+        yield label, f"{', '.join(filter(None, parts))} (after round {index + 1:,})"
+
+
+def _spread(name: str, mean: float | None, deviation: float | None) -> str:
+    """Return a column's mean, and the deviation of several trials; nothing where it has no value."""
+    if mean is None:
+        return ""
+    write = figures.share if name.endswith("accuracy") else figures.loss
+    around = "" if deviation is None else f" +- {write(deviation)}"
+    return f"{name.rpartition('/')[2]} {write(mean)}{around}"
 
 
 def _ended(stopped: Sequence[StopReason | None]) -> str:
@@ -296,14 +323,14 @@ def lines_of_sweep(
     return [
         ("experiment", experiment.name),
         ("points", f"{len(points):,}{each}"),
-        *((label, _of_point(rounds, stopped)) for label, rounds, stopped in points),
+        *((label, _of_point(rounds, stopped, _own(experiment))) for label, rounds, stopped in points),
         ("folder", f"{named(path)} (a folder for each point; sweep.parquet)"),
         *pictures(path),
         ("next", f"{resume_command(named(path))} --rounds {2 * experiment.rounds}"),
     ]
 
 
-def _of_point(rounds: pa.Table, stopped: Sequence[StopReason | None]) -> str:
-    found = [f"{label} {text}" for label, text in headlined(summarise(by_trial(rounds)))]
+def _of_point(rounds: pa.Table, stopped: Sequence[StopReason | None], own: Sequence[str]) -> str:
+    found = [f"{label} {text}" for label, text in headlined(summarise(by_trial(rounds)), own)]
     ended = _ended(stopped)
     return "; ".join([*found, *([f"stopped {ended}"] if ended else [])])

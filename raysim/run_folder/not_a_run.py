@@ -10,6 +10,7 @@ from pathlib import Path
 from raysim.errors import RunFolderError
 from raysim.run_folder.files import RECORD, STUDY
 from raysim.storage.reading import json_object
+from raysim.storage.remote.folder import resume_command
 
 RUNS = Path("runs")
 """The default place of runs' folders."""
@@ -36,6 +37,16 @@ def why(path: Path) -> str:
         return f"it belongs to the run of {path.parent}."
     found = next((each for each in _entries(path) if (each / RECORD).exists()), None)
     return f"it has no {RECORD}{_or(found)}"
+
+
+def in_place_of_a_file(path: Path) -> str:
+    """Return what a folder is that was given as an experiment's file, and what goes on with it, to end a sentence."""
+    if (path / RECORD).exists():
+        return f"it is the folder of a run, trials or a sweep, with which {resume_command(str(path))} goes on."
+    if os.path.lexists(path / STUDY):
+        return _of_study(path)
+    files = sorted(each.name for each in _entries(path) if each.suffix == ".toml")
+    return f"it is a folder{f': {shlex.quote(str(path / files[0]))} is a file in it' if files else ''}."
 
 
 def _or(found: Path | None) -> str:

@@ -8,10 +8,8 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from raysim.config.own import OwnPart
-from raysim.config.plain import shown
 from raysim.config.section import Section, with_default_name
 from raysim.config.values import Constant
-from raysim.errors import ExperimentError
 from raysim.server.aggregators import ida
 from raysim.server.aggregators.choice import AGGREGATORS, Aggregator, Mean
 from raysim.server.aggregators.rule import Rule
@@ -78,13 +76,7 @@ class ServerSection(Section):
             return ida.RULE
         if isinstance(self.aggregator, OwnPart) and not self.aggregator.is_bound:
             return None
-        made = AGGREGATORS.make(self.aggregator)
-        if made is not None and not isinstance(made, Rule):
-            raise ExperimentError(
-                f"server.aggregator must be made into a raysim.Coordinatewise or a "
-                f"raysim.Coefficients, but became {shown(made)}."
-            )
-        return made
+        return AGGREGATORS.make(self.aggregator)
 
     @property
     def has_own_rule(self) -> bool:

@@ -68,3 +68,20 @@ def test_a_reader_that_leaves_is_no_error(raysim: Raysim) -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, timeout=240)
     assert done.stderr == ""
     assert done.stdout.count("\n") == 1
+
+
+def test_a_folder_in_place_of_a_file_is_answered_by_the_command_that_takes_it(raysim: Raysim) -> None:
+    (raysim.folder / "done").mkdir()
+    (raysim.folder / "done" / "experiment.json").write_text("{}")
+    (raysim.folder / "searched").mkdir()
+    (raysim.folder / "searched" / "study.json").write_text('{"name": "rates"}')
+    for command in ("run", "check"):
+        assert raysim(command, "done") == 2
+        assert "it is the folder of a run, trials or a sweep, with which raysim resume done goes on." in raysim.err
+        assert raysim(command, "searched") == 2
+        assert "it is that of the study 'rates', with which raysim tune FILE" in raysim.err
+
+
+def test_a_key_to_remove_is_answered_by_the_nearest(raysim: Raysim) -> None:
+    assert raysim("check", "tiny.toml", "--unset", "cohort.sise") == 2
+    assert "There is no key 'cohort.sise' to remove (did you mean 'cohort.size'?)." in raysim.err

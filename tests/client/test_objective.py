@@ -382,5 +382,7 @@ def test_a_constant_that_is_not_there_is_answered_with_those_that_are(
         return scaled
 
     exp = experiment(client={**CLIENT, "objective": {"name": "own", "constants": {"gama": 2.0}}})
-    with pytest.raises(raysim.ModelError, match="constants has no 'gamma': it has gama"):
+    with pytest.raises(
+        raysim.ModelError, match=r"constants has no 'gamma': it has gama; .* constants = \{ gamma = 0.1 \}"
+    ):
         raysim.run(exp, dataset=dataset, objective=misspelt)

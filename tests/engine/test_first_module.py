@@ -370,7 +370,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "torch.jit.script": (scripted, "the module is compiled by torch.jit"),
     "torch.jit.trace": (traced, "layer '0' is compiled by torch.jit"),
     "a factory that raises": (failing, r"could not make a module: KeyError\('no such file'\)\n(.|\n)*in failing"),
-    "a factory of an argument": (lambda section: Linear(), "could not make a module: TypeError"),
+    "a factory of an argument": (
+        lambda section: Linear(),
+        r"takes no arguments, such as lambda: .*, but called without arguments: .* missing 1 required[^\n]*\.$",
+    ),
     "no function": ("mlp", "must be a function that returns a new module, but got 'mlp'"),
     "a module": (SAME, "got a module: pass `lambda"),
 }

@@ -35,7 +35,7 @@ def frozen() -> nn.Module:
     ("model", "message"),
     [
         (lambda: nn.Linear(5, 2), r"outputs must have shape .*\(2, 3\) for labels 0 to 2, but have shape \(2, 2\)\.$"),
-        (lambda: nn.Linear(4, 3), r"failed on a batch x of shape \(2, 5\)"),
+        (lambda: nn.Linear(4, 3), r"failed on a batch x of 2 examples, shape \(2, 5\) .*: mat1 and mat2"),
         (lambda: Pair(5, 3), "must return one tensor, but it returned tuple"),
         (lambda: Detached(5, 3), "no gradient"),
         (nn.Linear(5, 3), "must be a function that returns a new module, but got a module"),

@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from raysim import Experiment
 from raysim.engine.rounds.under_way import UnderWay
 from raysim.report import closing
 from raysim.run_folder.rows import table
+from raysim.run_folder.tables import summarise
 
 Make = Callable[..., Experiment]
 
@@ -112,6 +114,28 @@ def test_a_regression_has_losses_only(experiment: Make) -> None:
     lines = said(experiment(), [{"round": 0, "clients": 7, "wall_time_s": 1.0, "loss": 0.5, "eval/test/loss": 0.75}])
     assert lines["test"] == "loss 0.75 (after round 1)"
     assert "test, by client" not in lines
+
+
+def test_user_defined_metrics_stand_beside_the_loss(experiment: Make) -> None:
+    metrics = [{"name": "own", "label": "f1"}, {"name": "own", "label": "not_yet"}]
+    rows = [{**ROWS[0], "eval/test/accuracy": 0.75, "eval/test/f1": 0.625, "eval/test/not_yet": None}]
+    exp = experiment(evaluation={"metrics": metrics})
+    assert said(exp, rows)["test"] == "accuracy 75.0 %, f1 0.625 (after round 1)"
+    again = [{**rows[0], "eval/test/f1": 0.875}]
+    swept = dict(closing.lines_of_sweep(exp, [("a", table(rows), [None]), ("b", table(again), [None])], Path("s")))
+    assert swept["b"].endswith("test accuracy 75.0 %, f1 0.875 (after round 1)")
+    tried = dict(closing.lines_of_trials(exp, summarise([table(rows), table(again)]), Path("t")))
+    assert tried["test"] == "accuracy 75.0 % +- 0.0 %, f1 0.75 +- 0.1768 (after round 1)"
+
+
+@pytest.mark.parametrize(
+    ("lost", "says"), [([3, 2], "look for values that are not finite in the data"), ([0, 2], "lower the rates, if the")]
+)
+def test_a_run_without_finite_updates_is_told_what_to_look_at_first(
+    experiment: Make, lost: list[int], says: str
+) -> None:
+    rows = [{"round": i, "clients": 0 if n else 2, "rejected": n, "wall_time_s": 1.0} for i, n in enumerate(lost)]
+    assert said(experiment(), rows)["diverged"].partition("as it was: ")[2].startswith(says)
 
 
 def test_an_unfinished_run_is_to_be_finished_first(experiment: Make) -> None:

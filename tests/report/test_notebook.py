@@ -30,6 +30,11 @@ def test_trials_show_mean_and_deviation(experiment: Make, dataset: raysim.Federa
     shown = result._repr_html_()
     assert shown is not None
     assert re.search(r"<th [^>]*>test</th><td [^>]*>accuracy \d+\.\d % \+- \d+\.\d % \(after round 4\)", shown)
+    assert re.search(r"^test +accuracy \d+\.\d % \+- \d+\.\d % \(after round 4\)$", str(result), re.MULTILINE)
+    assert repr(result) == f"TrialsResult(path={result.path!r})"
+    shutil.rmtree(result.path)
+    assert result._repr_html_() is None
+    assert str(result) == f"folder  {result.path}"
 
 
 def test_a_sweep_shows_its_points_and_its_picture(
@@ -41,8 +46,10 @@ def test_a_sweep_shows_its_points_and_its_picture(
     assert len(re.findall(r"; test accuracy \d", shown)) == 2
     assert shown.count('src="data:image/png;base64,') == len(list(result.path.glob("*.png"))) > 0
     assert repr(result) == f"SweepResult(path={result.path!r})"
+    assert len(re.findall(r"^seed=[12] .*; test accuracy \d", str(result), re.MULTILINE)) == 2
     shutil.rmtree(result.path)
     assert result._repr_html_() is None
+    assert str(result) == f"folder  {result.path}"
 
 
 def test_without_its_folder_a_result_has_its_plain_form(

@@ -50,7 +50,7 @@ CORRECTIONS: Choice[Correction] = Choice(
         mime.MimeLite: mime.make,
         feddane.FedDane: feddane.make,
     },
-    record=Correction,
+    records=(Correction,),
 )
 
 

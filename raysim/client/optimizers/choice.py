@@ -25,7 +25,7 @@ OPTIMIZERS: Choice[ClientOptimizer] = Choice(
         adam.ClientAdamW: adam.make,
         adagrad.ClientAdagrad: adagrad.make,
     },
-    record=ClientOptimizer,
+    records=(ClientOptimizer,),
 )
 
 

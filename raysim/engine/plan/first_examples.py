@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from raysim.client import batches
 from raysim.client.augmentations import augment
@@ -47,7 +49,8 @@ def check(plan: Plan, own_loss: bool) -> None:
         outputs = module(x_batch)
     except Exception as error:
         raise ModelError(
-            f"The module failed on a batch x of shape {tuple(x_batch.shape)} and dtype {x_batch.dtype}: {error}"
+            f"The module failed on a batch x of {len(x_batch)} examples, shape {tuple(x_batch.shape)} and dtype "
+            f"{x_batch.dtype}{_failing(module, x_batch)}: {within(error)}."
         ) from error
     try:
         check_fit(plan.task, outputs, y_batch, plan.dataset.num_classes, own_loss)
@@ -61,6 +64,31 @@ def check(plan: Plan, own_loss: bool) -> None:
     first_metrics.check(plan.metrics(), outputs, y_batch)
     check_client_axis(plan)
     _check_twice(plan)
+
+
+def _failing(module: nn.Module, x: Tensor) -> str:
+    """Return which layer fails on the batch, and on which shape: torch's words alone name neither."""
+    began: list[tuple[str, nn.Module, tuple[Any, ...]]] = []
+
+    def begin(name: str, layer: nn.Module, given: tuple[Any, ...]) -> None:
+        began.append((name, layer, given))
+
+    def end(layer: nn.Module, given: object, returned: object) -> None:
+        began.pop()
+
+    try:
+        for name, layer in module.named_modules():
+            if name:
+                layer.register_forward_pre_hook(partial(begin, name))
+                layer.register_forward_hook(end)
+        module(x)
+    except Exception:
+        if began:
+            name, layer, given = began[-1]
+            first = given[0] if given else None
+            shape = f", which was given shape {tuple(first.shape)}" if isinstance(first, Tensor) else ""
+            return f", in its layer {name!r}, {' '.join(str(layer).split())[:100]}{shape}"
+    return ""
 
 
 def _check_twice(plan: Plan) -> None:

@@ -22,7 +22,7 @@ from raysim.config.section import Section
 from raysim.server.aggregators import geometric_median, krum, own, trimmed_mean
 from raysim.server.aggregators.fednova import FedNova
 from raysim.server.aggregators.local_adaptivity import LocalAdaptivity
-from raysim.server.aggregators.rule import Rule
+from raysim.server.aggregators.rule import Coefficients, Coordinatewise, Rule
 
 
 class Mean(Section):
@@ -63,4 +63,5 @@ AGGREGATORS: Choice[Rule | None] = Choice(
         geometric_median.GeometricMedian: geometric_median.make,
     },
     own.made,
+    (Coordinatewise, Coefficients),
 )

@@ -37,7 +37,7 @@ OPTIMIZERS: Choice[ServerOptimizer] = Choice(
         lamb.Lamb: lamb.make,
         normalized.Normalized: normalized.make,
     },
-    record=ServerOptimizer,
+    records=(ServerOptimizer,),
 )
 
 
