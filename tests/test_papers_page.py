@@ -116,6 +116,8 @@ AXES: dict[str, list[tuple[str, str]]] = {
     "cohort-share": 2 * [("share of training clients", "accuracy")],
     "cohort-size": 2 * [(COHORT, "accuracy")],
     "client-gain-train": [("share of clients, those that lose first", "gain in accuracy")],
+    "eval-test-accuracy-by-examples": [("training examples processed", "test accuracy")],
+    "eval-test-accuracy-by-simulated_time": [("simulated time, min", "test accuracy")],
     "eval-test-accuracy-by-rounds": [(ROUNDS, "test accuracy")],
     "eval-train-loss-by-rounds": [(ROUNDS, "train loss")],
     "failed-trials": [(COHORT, "trials that failed")],
