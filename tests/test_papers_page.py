@@ -14,8 +14,10 @@ import typer
 from typer.testing import CliRunner
 
 import raysim
+import tuning
 from raysim.cli import app
 from raysim.client.corrections.prox import Prox
+from raysim.config import overrides
 from raysim.models.distilbert import Distilbert
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.gallery import kinds
@@ -92,6 +94,20 @@ def test_pictures_are_of_folders_that_other_commands_write() -> None:
     assert any(command.reads for command in commands())
 
 
+def searches() -> Iterator[Any]:
+    for command in commands():
+        if command.kind == "tune":
+            yield pytest.param(command.points[0], id=command.label)
+
+
+@pytest.mark.parametrize("exp", list(searches()))
+def test_a_search_of_the_page_finds_the_commands_own_values(exp: raysim.Experiment) -> None:
+    space, said = tuning.section_of(exp).parsed_space(), dict(overrides.leaves(exp.said()))
+    assert space.grid
+    for key, values in space.grid.items():
+        assert said[key] in values, f"{key} = {said[key]} is not in the grid"
+
+
 # Pictures
 
 
@@ -100,7 +116,10 @@ AXES: dict[str, list[tuple[str, str]]] = {
     "cohort-share": 2 * [("share of training clients", "accuracy")],
     "cohort-size": 2 * [(COHORT, "accuracy")],
     "client-gain-train": [("share of clients, those that lose first", "gain in accuracy")],
+    "eval-test-accuracy-by-examples": [("training examples processed", "test accuracy")],
+    "eval-test-accuracy-by-simulated_time": [("simulated time, min", "test accuracy")],
     "eval-test-accuracy-by-rounds": [(ROUNDS, "test accuracy")],
+    "eval-train-loss-by-rounds": [(ROUNDS, "train loss")],
     "failed-trials": [(COHORT, "trials that failed")],
     "final-by-client.correction.mu": 2 * [("client.correction.mu", "accuracy")],
     "glad-factors-1": [(ROUNDS, "factor")],

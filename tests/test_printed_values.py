@@ -156,7 +156,8 @@ PRINTED: dict[str, list[tuple[str, Mapping[str, Any]]]] = {
     ],
     "field_guide/landmarks": [("B.2, figures 4 and 5", {**LANDMARKS, **FEDAVG}), ("figure 3", {"rounds": 20_000})],
     "field_guide/landmarks_160k": [
-        ("B.2, figure 7", {**LANDMARKS, **FEDAVG, "data.set": "gld160k", "cohort.size": 10})
+        ("B.2, figure 7", {**LANDMARKS, **FEDAVG, "data.set": "gld160k", "cohort.size": 10}),
+        ("figure 8", {"rounds": 11_500}),
     ],
     "field_guide/round_time": [
         ("B.2, figure 9", {**LANDMARKS, **FEDAVG}),
@@ -330,6 +331,12 @@ def test_every_file_of_a_paper_is_in_the_table() -> None:
 def test_a_file_says_once_what_is_not_the_papers(file: Path) -> None:
     comments = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
     assert sum(line.startswith("# Ours: ") for line in comments) == 1
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "configs" / "fedglad").glob("*.toml")), ids=named)
+def test_the_mean_of_the_last_ten_rounds_can_be_taken(file: Path) -> None:
+    """Yang et al. (2023), section 4.2: every figure of theirs is this mean."""
+    assert raysim.load(file).evaluation.every == 1
 
 
 @pytest.mark.parametrize(("file", "clients"), HELD_OUT.items())

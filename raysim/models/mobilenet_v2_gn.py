@@ -19,7 +19,7 @@ _FIRST, _LAST = 32, 1280
 class MobilenetV2Gn(ModelChoice):
     """Seventeen inverted residual blocks between two convolutions; dropout before the linear layer.
 
-    Every batch norm is a group norm; all channels are multiples of 8. Wang et al. have two groups and no dropout (A.3),
+    Every batch norm is a group norm; all channels are multiples of 8. Wang et al. have two groups and no dropout (B.2),
     Sandler et al. a dropout of 0.2.
     """
 
