@@ -321,11 +321,12 @@ def test_a_file_in_another_encoding_is_named_with_what_to_do(content: bytes, mes
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), 10**30, object(), [1.0, float("nan")]])
 def test_a_change_that_no_file_could_hold_names_its_key(odd: object, file: Path) -> None:
-    for change in (
+    changes: list[Callable[[], object]] = [
         lambda: raysim.load(file, {"client.optimizer.lr": odd}),
         lambda: raysim.load(file, {"client.optimizer": {"lr": odd}}),
         lambda: raysim.load(file).changed({"client.optimizer.lr": odd}),
-    ):
+    ]
+    for change in changes:
         with pytest.raises(raysim.ExperimentError, match=r"^client\.optimizer\.lr(\[1\])? must be a "):
             change()
 
@@ -338,7 +339,11 @@ def test_a_change_as_a_text_that_is_no_finite_number_names_its_key(written: str,
 
 @pytest.mark.parametrize("key", [1, None, "", "client..lr", ("a",)])
 def test_a_key_that_is_none_is_named(key: Any, file: Path) -> None:
-    for change in (lambda: raysim.load(file, {key: 1}), lambda: raysim.load(file, unset=[key])):
+    changes: list[Callable[[], object]] = [
+        lambda: raysim.load(file, {key: 1}),
+        lambda: raysim.load(file, unset=[key]),
+    ]
+    for change in changes:
         with pytest.raises(raysim.ExperimentError, match=r"^A key is a text such as 'client.optimizer.lr', but got "):
             change()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -16,7 +17,8 @@ def _of_the_library() -> None:
     """Have SQLAlchemy read a row that a server did not send."""
     connection = Mock()
     connection.cursor.return_value.fetchone.return_value = None
-    dialect().get_isolation_level(connection)
+    postgresql: Any = dialect
+    postgresql().get_isolation_level(connection)
 
 
 @pytest.fixture
