@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -25,7 +25,7 @@ from raysim.server.agreement import Agreement, agreement, similarity
 from raysim.server.clipping import AdaptiveClip, Limits, follow, initial
 from raysim.server.optimizers import choice as optimizers
 from raysim.server.optimizers import own
-from raysim.server.optimizers.optimizer import Descent
+from raysim.server.optimizers.optimizer import Descent, ServerOptimizer
 from raysim.server.pseudo_gradient import pseudo_gradient
 from raysim.server.release import Releasing
 from raysim.server.section import ServerSection
@@ -81,7 +81,7 @@ def make(
     counts: bool = True,
     releasing: Releasing | None = None,
 ) -> Server:
-    """Close the functions over what does not change in a run.
+    """Return the server of a run.
 
     Args:
         section: the experiment's `[server]`.
@@ -91,22 +91,59 @@ def make(
         counts: whether the task counts correct predictions.
         releasing: privacy or secure sums; None: the server learns the sums themselves.
     """
-    optimizer, who = optimizers.make(section.optimizer), optimizers.OPTIMIZERS.title(section.optimizer)
-    unit_of = glad.units(section.glad.scope, layout.names) if section.glad else []
+    title, optimizer = optimizers.OPTIMIZERS.title(section.optimizer), optimizers.make(section.optimizer)
+    units = tuple(glad.units(section.glad.scope, layout.names)) if section.glad else ()
+    of_run = _OfRun(section, layout, cohort_size, label_population, counts, releasing, optimizer, title, units)
+    return Server(of_run.init, of_run.limits, of_run.step)
 
-    def init(weights: Weights, sampler: Tensors) -> ServerState:
-        levels = {}
+
+class _Mean(NamedTuple):
+    """What the server makes of a round's sums before its optimizer.
+
+    sums: as they were released. within: the fraction within the clip level, as privacy releases it. g: the
+    pseudo-gradient, (P,). factors: FedGLAD's, of each parameter group; None: 1. baselines: FedGLAD's next. metrics: of
+    the clients and their agreement.
+    """
+
+    sums: Sums
+    within: float | None
+    g: Tensor
+    factors: tuple[float, ...] | None
+    baselines: Tensors
+    metrics: Metrics
+
+
+@dataclass(frozen=True)
+class _OfRun:
+    """The functions of `Server`, closed over what does not change in a run; fields as the arguments of `make`.
+
+    title: of the optimizer, in errors. units: FedGLAD's unit of each parameter group.
+    """
+
+    section: ServerSection
+    layout: Layout
+    cohort_size: Callable[[int], float]
+    label_population: Tensor | None
+    counts: bool
+    releasing: Releasing | None
+    optimizer: ServerOptimizer
+    title: str
+    units: tuple[int, ...]
+
+    def init(self, weights: Weights, sampler: Tensors) -> ServerState:
+        section, levels = self.section, {}
         if section.clip:
             levels["clip"] = _scalar(initial(section.clip))
         if section.zeroing:
             levels["zeroing"] = _scalar(section.zeroing.initial)
-        state = called(f"{who}: init", optimizer.init, weights.params)
+        state = called(f"{self.title}: init", self.optimizer.init, weights.params)
         return ServerState(0, weights, state, sampler, levels, {}, ledger.opened())
 
-    def limits(state: ServerState) -> Limits:
+    def limits(self, state: ServerState) -> Limits:
         return Limits(**{name: float(level) for name, level in state.levels.items()})
 
     def step(
+        self,
         state: ServerState,
         sums: Sums,
         aggregate: Tensor | None = None,
@@ -115,7 +152,7 @@ def make(
     ) -> tuple[ServerState, Metrics]:
         """`seen_before`: examples that the round's earlier phases processed."""
         t = state.round
-        lr = section.lr_at(cohort_size(t), t)
+        lr = self.section.lr_at(self.cohort_size(t), t)
         processed = seen_before + sums.seen
         processed_so_far = state.ledger["examples"] + processed
         state = replace(state, ledger={**state.ledger, "examples": processed_so_far})
@@ -130,77 +167,82 @@ def make(
         }
         if sums.clients == 0:
             # No update arrived, or every one was rejected: the round's row has clients = 0.
-            metrics |= undefined(state, sums)
+            metrics |= self._undefined(state, sums)
             if sums.seen:
                 metrics |= _scores(sums)
-            if releasing is None or not (releasing.always or sums.weight):
+            if self.releasing is None or not (self.releasing.always or sums.weight):
                 return replace(state, round=t + 1), metrics
         check_sum(sums.weight, t)
-        after, said = closed(state, sums, lr, aggregate, settle)
-        if not _is_finite(after.weights.params, said["params_norm"]):
-            where = _not_finite(layout, after.weights.params)
-            raise NotFiniteError(f"{where} not finite after the step of {who} with the learning rate {lr:g}")
-        return after, metrics | said
+        after, figures = self._closed(state, sums, lr, aggregate, settle)
+        if not _is_finite(after.weights.params, figures["params_norm"]):
+            where = _not_finite(self.layout, after.weights.params)
+            raise NotFiniteError(f"{where} not finite after the step of {self.title} with the learning rate {lr:g}")
+        return after, metrics | figures
 
-    def undefined(state: ServerState, sums: Sums) -> Metrics:
-        """Every figure that a round with an update has, None: a step of an update of zeros names them."""
-        nothing, correct = torch.zeros_like(sums.delta), 1.0 if counts else math.nan
+    def _undefined(self, state: ServerState, sums: Sums) -> Metrics:
+        """Return every figure that a round with an update has, None: a step of an update of zeros names them."""
+        nothing, correct = torch.zeros_like(sums.delta), 1.0 if self.counts else math.nan
         zeros = replace(sums, weight=1.0, normaliser=1.0, delta=nothing, clients=1, seen=1, steps=1, correct=correct)
-        _, said = closed(state, zeros, 0.0, None, None)
-        return dict.fromkeys(said)
+        _, figures = self._closed(state, zeros, 0.0, None, None)
+        return dict.fromkeys(figures)
 
-    def closed(
-        state: ServerState, sums: Sums, lr: float, aggregate: Tensor | None, settle: Settle | None
+    def _closed(
+        self, state: ServerState, sums: Sums, lr: float, aggregate: Tensor | None, settle: Settle | None
     ) -> tuple[ServerState, Metrics]:
+        """Return the state after the round's sums, and its figures."""
         t, weights = state.round, state.weights
-        metrics: Metrics = {}
-        within = None
-        if releasing is not None:
-            sums, within, figures = releasing.release(t, limits(state).clip, sums)
-            metrics |= figures
-        # fednova's tau_eff; 1 elsewhere.
-        effective = sums.normaliser / sums.weight
-        agreed = agreement(layout, sums)
-        metrics["pseudo_gradient_norm"] = math.sqrt(sum(agreed.squared_norms_of_mean))
-        if sums.clients:
-            metrics |= _sizes(section, sums)
-            metrics |= similarity(layout, agreed)
-        factors, baselines, said = _glad(section.glad, unit_of, layout, agreed, state, sums.clients)
-        metrics |= said
-        if aggregate is None and len(sums.shares):
-            # local_adaptivity, jointly corrected.
-            g = pseudo_gradient(sums.delta, sums.shares, weights.params)
-            metrics["pseudo_gradient_norm"] = math.hypot(*group_norms(layout, g))
-        elif aggregate is None:
-            g = pseudo_gradient(sums.delta, sums.weight / effective, weights.params)
-        else:
-            g = pseudo_gradient(aggregate, 1.0, weights.params)
-            metrics["pseudo_gradient_norm"] = math.hypot(*group_norms(layout, aggregate))
-        descent = Descent(layout, g, lr, t + 1, factors)
-        stepped = called(f"{who}: step, in round {t},", optimizer.step, weights.params, descent, state.optimizer)
-        if isinstance(section.optimizer, OwnPart):
-            own.check_gaps(who, stepped.params, layout)
+        mean = self._mean(state, sums, aggregate)
+        sums, metrics = mean.sums, mean.metrics
+        descent = Descent(self.layout, mean.g, lr, t + 1, mean.factors)
+        step = self.optimizer.step
+        stepped = called(f"{self.title}: step, in round {t},", step, weights.params, descent, state.optimizer)
+        if isinstance(self.section.optimizer, OwnPart):
+            own.check_gaps(self.title, stepped.params, self.layout)
         metrics |= stepped.metrics
         params, half = stepped.params, state.correction
         if settle is not None:
             params, half = settle(state, sums, params, descent.fg)
         metrics["params_norm"] = math.sqrt(squared_norm(params))
-        opened, said = _entered(state.ledger, sums, label_population, metrics)
-        metrics |= said
+        book, figures = _entered(state.ledger, sums, self.label_population, metrics)
         counters = sums.counters if sums.clients else weights.counters
         after = replace(
             state,
             round=t + 1,
             weights=Weights(params, sums.buffers.div(sums.weight).to(weights.buffers.dtype), counters),
             optimizer=stepped.state,
-            levels=_levels(section, state.levels, sums, within),
-            glad=baselines,
-            ledger=opened,
+            levels=_levels(self.section, state.levels, sums, mean.within),
+            glad=mean.baselines,
+            ledger=book,
             correction=half,
         )
-        return after, metrics
+        return after, metrics | figures
 
-    return Server(init, limits, step)
+    def _mean(self, state: ServerState, sums: Sums, aggregate: Tensor | None) -> _Mean:
+        """Return the mean update of a round as its pseudo-gradient; `aggregate`: what a rule made in its place."""
+        params, layout, within = state.weights.params, self.layout, None
+        metrics: Metrics = {}
+        if self.releasing is not None:
+            sums, within, figures = self.releasing.release(state.round, self.limits(state).clip, sums)
+            metrics |= figures
+        # fednova's tau_eff; 1 elsewhere.
+        effective = sums.normaliser / sums.weight
+        agreed = agreement(layout, sums)
+        metrics["pseudo_gradient_norm"] = math.sqrt(sum(agreed.squared_norms_of_mean))
+        if sums.clients:
+            metrics |= _sizes(self.section, sums)
+            metrics |= similarity(layout, agreed)
+        factors, baselines, figures = _glad(self.section.glad, self.units, layout, agreed, state, sums.clients)
+        metrics |= figures
+        if aggregate is None and len(sums.shares):
+            # local_adaptivity, jointly corrected.
+            g = pseudo_gradient(sums.delta, sums.shares, params)
+            metrics["pseudo_gradient_norm"] = math.hypot(*group_norms(layout, g))
+        elif aggregate is None:
+            g = pseudo_gradient(sums.delta, sums.weight / effective, params)
+        else:
+            g = pseudo_gradient(aggregate, 1.0, params)
+            metrics["pseudo_gradient_norm"] = math.hypot(*group_norms(layout, aggregate))
+        return _Mean(sums, within, g, factors, baselines, metrics)
 
 
 def _sizes(section: ServerSection, sums: Sums) -> Metrics:
