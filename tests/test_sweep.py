@@ -288,3 +288,13 @@ def test_the_picture_of_words_and_of_nothing() -> None:
     assert picture is not None
     assert [tick.get_text() for tick in picture.axes[1].get_xticklabels()] == ["sgd", "adam"]
     assert sweep_picture.figure([({"m": 1}, pa.table({"round": [0]}))], "title", ReportSection()) is None
+
+
+def test_runs_share_workers_only_where_all_of_the_placement_is_the_same(experiment: Make, tmp_path: Path) -> None:
+    one = experiment(engine={"workers": 2})
+    for key, value in {"workers": 1, "cpus_per_worker": 2.0, "gpus_per_worker": 0, "wait_s": 7.0}.items():
+        other = one.model_copy(update={"engine": one.engine.model_copy(update={key: value})})
+        assert key in one.engine.PLACEMENT
+        assert not series._same_workers([series.Member(tmp_path, one), series.Member(tmp_path, other)])
+    faster = one.model_copy(update={"engine": one.engine.model_copy(update={"threads": 3})})
+    assert series._same_workers([series.Member(tmp_path, one), series.Member(tmp_path, faster)])

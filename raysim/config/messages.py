@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Union, get_args, get_origin
 
@@ -219,9 +219,14 @@ def _described(key: str, section: type[BaseModel] | None) -> str:
 def nearest(given: object, known: list[str], meant: Mapping[str, str] | None = None) -> str:
     """Return a hint with the nearest known name, if one is near; `meant`: other words for some of them."""
     names = dict(zip(known, known, strict=True)) | dict(meant or {})
+    name = near(given, names)
+    return "" if name is None else f" (did you mean {names[name]!r}?)"
+
+
+def near(given: object, known: Iterable[str]) -> str | None:
+    """Return the nearest known name; None if none is near."""
     # Its cost is quadratic.
-    match = difflib.get_close_matches(str(given)[:LONGEST_KEY], names, n=1)
-    return f" (did you mean {names[match[0]]!r}?)" if match else ""
+    return next(iter(difflib.get_close_matches(str(given)[:LONGEST_KEY], list(known), n=1)), None)
 
 
 def _meant(section: type[BaseModel] | None) -> Mapping[str, str]:

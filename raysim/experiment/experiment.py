@@ -103,6 +103,12 @@ class EngineSection(Section):
     MEANT: ClassVar[Mapping[str, str]] = {"device": "gpus_per_worker", "gpus": "gpus_per_worker"}
     """Words that other frameworks have for a key."""
 
+    PLACEMENT: ClassVar[tuple[str, ...]] = ("workers", "cpus_per_worker", "gpus_per_worker", "wait_s")
+    """Keys of which workers there are: runs that are equal in them can share theirs."""
+
+    WITHOUT_BITS: ClassVar[tuple[str, ...]] = (*PLACEMENT, "examples", "cuda_graphs")
+    """Keys that affect time alone, and no number."""
+
     @model_validator(mode="before")
     @classmethod
     def _former_key(cls, given: Any) -> Any:
@@ -345,8 +351,8 @@ class Experiment(Section):
         record = self.model_dump(
             mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint", "stop", "report", "tuning"}
         )
-        for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "wait_s", "examples", "cuda_graphs"):
-            del record["engine"][placement]
+        for key in EngineSection.WITHOUT_BITS:
+            del record["engine"][key]
         if record["model"] is not None:
             # The values that it names are in the plan's fingerprint.
             record["model"].pop("init")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from raysim.config import kinds
+from raysim.config.messages import near
 from raysim.config.section import Section
 from raysim.errors import ExperimentError
 from raysim.experiment.experiment import Experiment
@@ -80,10 +80,9 @@ def find(path: str, elsewhere: Elsewhere) -> list[tuple[type[Section], Key]]:
         found = [(section, key) for section, key in every if key.name == part]
         if not found:
             names = sorted({key.name for _, key in every})
-            near = get_close_matches(part, names, 1)
-            hint = (
-                f" (did you mean {before}{near[0]!s}?)" if near else f": there are {', '.join(names)}" if names else ""
-            )
+            hint = f": there are {', '.join(names)}" if names else ""
+            if (meant := near(part, names)) is not None:
+                hint = f" (did you mean {before}{meant}?)"
             where = f"{before.removesuffix('.')} has" if before else "an experiment has"
             raise ExperimentError(f"{where} no key {part!r}{hint}.")
         sections = tuple(dict.fromkeys(inner for _, key in found for inner in key.inside))

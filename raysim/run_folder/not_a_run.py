@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 from pathlib import Path
 
+from raysim.config.messages import near
 from raysim.errors import RunFolderError
 from raysim.run_folder.files import RECORD, STUDY
 from raysim.storage.reading import json_object
@@ -29,17 +29,18 @@ def why(path: Path) -> str:
         return f"it is a file{command}."
     if not path.exists():
         found = nearby(path)
-        return f"there is no such folder{_or(found)}"
+        return f"there is no such folder{or_meant(found)}"
     if os.path.lexists(path / STUDY):
         return _of_study(path)
     if (path.absolute().parent / RECORD).exists():
         return f"it belongs to the run of {path.parent}."
     found = next((each for each in _entries(path) if (each / RECORD).exists()), None)
-    return f"it has no {RECORD}{_or(found)}"
+    return f"it has no {RECORD}{or_meant(found)}"
 
 
-def _or(found: Path | None) -> str:
-    return "." if found is None else f"; did you mean {found}?"
+def or_meant(meant: Path | None) -> str:
+    """Return how a sentence about a folder ends: with the one that was meant, if it is known."""
+    return "." if meant is None else f"; did you mean {meant}?"
 
 
 def nearby(path: Path) -> Path | None:
@@ -51,7 +52,8 @@ def nearby(path: Path) -> Path | None:
             return below
         around = [path.parent, RUNS / path.parent]
     known = {each.name: each for place in around for each in _entries(place) if _is_known(each)}
-    return next((known[name] for name in difflib.get_close_matches(path.name, known, n=1)), None)
+    name = near(path.name, known)
+    return None if name is None else known[name]
 
 
 def _is_known(path: Path) -> bool:
