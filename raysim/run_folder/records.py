@@ -78,9 +78,12 @@ def tells_cost(column: str) -> bool:
 class PlannedFacts:
     """What experiment.json says beside the experiment; None where no plan was made.
 
-    data: the dataset's fingerprint. clients: its number of training clients. trained_by: the trainer that the run
-    keeps. privacy: what is private, if anything is to be. tensors: names and shapes in its checkpoints. passed: what
-    a script passed beside the experiment.
+    data: the dataset's fingerprint.
+    clients: the number of its training clients.
+    trained_by: the trainer, which stays the same when the run is resumed.
+    privacy: what `[server.privacy]` promises; None without it.
+    tensors: names and shapes of the tensors in checkpoints.
+    passed: what a script passed beside the experiment.
     """
 
     data: str | None = None

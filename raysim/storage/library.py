@@ -31,8 +31,8 @@ log = logging.getLogger("raysim")
 
 FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-shared", "-fPIC")
 CONTRACTED = {"gcc": "-ffp-contract=fast", "clang": "-ffp-contract=on"}
-"""Products are added in one rounding, but where the source says otherwise: with clang, "fast" would not hear that."""
-# One that does not know it compiles for any processor of its kind.
+"""A product and its sum are one rounding. A source may forbid it by a pragma, which clang ignores with "fast"."""
+# A compiler that does not know the flag is called again without it.
 FOR_THIS_PROCESSOR: tuple[tuple[str, ...], ...] = (("-march=native",), ())
 REALS = {torch.float32: "float", torch.float64: "double"}
 _PRIVATE = 0o700

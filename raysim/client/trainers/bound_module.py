@@ -46,6 +46,7 @@ class BoundModule:
         like: Weights,
         task: Task,
         precision: torch.dtype,
+        *,
         plain: bool,
         objective: LocalObjective | None = None,
         recorded_batches: Collection[int] = (),
