@@ -86,14 +86,14 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
     check_one(records.stored_experiment(path), path)
     _check_passed(plan.passed, path)
     if plan.fingerprint != records.stored_fingerprint(path):
-        found = differences.settings(records.stored_experiment(path), plan.experiment)
-        found += frozen.differing(path, plan.model.constants)
-        found = found or [
+        differing = differences.settings(records.stored_experiment(path), plan.experiment)
+        differing += frozen.differing(path, plan.model.constants)
+        differing = differing or [
             "its data are not the same, or the values of model.init, or the kind of device, or whether there is a C "
             "compiler, or a module, a loss or a part that a script passes: they decide what 'auto' means"
         ]
         raise RunFolderError(
-            f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(found)}. "
+            f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(differing)}. "
             f"{advice}{records.other_version(path)}"
         )
 
@@ -143,14 +143,16 @@ def check_alike(passed: Passed, folders: Sequence[Path]) -> None:
         if had is None:
             continue
         other = had.other_names(passed)
-        said = [f"it was passed {name}= by its script, which is not passed now" for name in other if name in had.names]
-        said += [f"{name}= is passed now, and was not" for name in other if name in passed.names]
-        if not said and not had.begins_as(passed):
-            said = ["it began at other values than those of params= now"]
-        if said:
+        reasons = [
+            f"it was passed {name}= by its script, which is not passed now" for name in other if name in had.names
+        ]
+        reasons += [f"{name}= is passed now, and was not" for name in other if name in passed.names]
+        if not reasons and not had.begins_as(passed):
+            reasons = ["it began at other values than those of params= now"]
+        if reasons:
             raise RunFolderError(
-                f"{new} would begin otherwise than {path}, so they are not runs of one series: {'; '.join(said)}. Pass "
-                f"the same parts, from a script, or give the new runs another folder (--path, path=)."
+                f"{new} would begin otherwise than {path}, so they are not runs of one series: {'; '.join(reasons)}. "
+                f"Pass the same parts, from a script, or give the new runs another folder (--path, path=)."
             )
 
 

@@ -56,14 +56,14 @@ def tables(elsewhere: Elsewhere) -> Iterator[KeyTable]:
 
 def keys(section: type[Section], elsewhere: Elsewhere) -> list[Key]:
     """Return the keys of a section as a file has them, without the name that makes the choice."""
-    found = []
+    listed = []
     for name, field in section.model_fields.items():
         key = field.alias or name
         if name == "name" and name_of(section):
             continue
         foreign = section is Experiment and key in elsewhere
-        found.append(Key(key, field, (elsewhere[key],) if foreign else kinds.sections(field.annotation)))
-    return found
+        listed.append(Key(key, field, (elsewhere[key],) if foreign else kinds.sections(field.annotation)))
+    return listed
 
 
 def find(path: str, elsewhere: Elsewhere) -> list[tuple[type[Section], Key]]:
@@ -73,21 +73,21 @@ def find(path: str, elsewhere: Elsewhere) -> list[tuple[type[Section], Key]]:
         ExperimentError: there is none; names the nearest.
     """
     sections: tuple[type[Section], ...] = (Experiment,)
-    found: list[tuple[type[Section], Key]] = []
+    owners: list[tuple[type[Section], Key]] = []
     before = ""
     for part in path.split("."):
         every = [(section, key) for section in sections for key in keys(section, elsewhere)]
-        found = [(section, key) for section, key in every if key.name == part]
-        if not found:
+        owners = [(section, key) for section, key in every if key.name == part]
+        if not owners:
             names = sorted({key.name for _, key in every})
             hint = f": there are {', '.join(names)}" if names else ""
             if (meant := near(part, names)) is not None:
                 hint = f" (did you mean {before}{meant}?)"
             where = f"{before.removesuffix('.')} has" if before else "an experiment has"
             raise ExperimentError(f"{where} no key {part!r}{hint}.")
-        sections = tuple(dict.fromkeys(inner for _, key in found for inner in key.inside))
+        sections = tuple(dict.fromkeys(inner for _, key in owners for inner in key.inside))
         before += f"{part}."
-    return found
+    return owners
 
 
 def name_of(section: type[Section]) -> str | None:

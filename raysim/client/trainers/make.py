@@ -189,9 +189,9 @@ def _point_with_layout(point: Callable[[LocalPoint], Tensor], layout: Layout) ->
 
 def _with_layout(bend: Callable[[LocalGradient], Tensor], layout: Layout) -> Bend:
     def bent(gradient: Tensor, params: Tensor, x: Tensor, sent: Mapping[str, Tensor]) -> Tensor:
-        made = bend(LocalGradient(gradient, params, x, sent, layout))
-        if made.shape != gradient.shape:
-            raise ValueError(f"bend must return {tuple(gradient.shape)}, but returned {tuple(made.shape)}.")
-        return made
+        shaped = bend(LocalGradient(gradient, params, x, sent, layout))
+        if shaped.shape != gradient.shape:
+            raise ValueError(f"bend must return {tuple(gradient.shape)}, but returned {tuple(shaped.shape)}.")
+        return shaped
 
     return bent
