@@ -32,6 +32,7 @@ from raysim.experiment.stop import BestModel, StopSection
 from raysim.models.section import ModelSection
 from raysim.server.fedex import FedEx
 from raysim.server.section import ServerSection
+from raysim.storage import nearby
 from raysim.storage.reading import MOST_BYTES
 from raysim.systems.section import SystemsSection
 
@@ -406,7 +407,7 @@ def text_of(path: str | Path) -> str:
         return toml.decoded(written)
     except FileNotFoundError:
         raise ExperimentError(
-            f"There is no experiment file {path}; `raysim configs` has those of the papers."
+            f"There is no experiment file {path}{nearby.nearest(Path(path))}; `raysim configs` has those of the papers."
         ) from None
     except toml.TomlError as error:
         raise ExperimentError(f"{path} is not valid TOML: {error}") from None
@@ -431,7 +432,8 @@ def of_source(name: str, root: str | None, set: Iterable[str] = ()) -> Experimen
     if name not in known:
         form = f" {name!r} is {FORMS[name]}." if name in FORMS else ""
         raise ExperimentError(
-            f"{name!r} is neither a file nor a source of data: the sources are {', '.join(known)}.{form}"
+            f"{name!r} is neither a file nor a source of data: the sources are {', '.join(known)}"
+            f"{messages.nearest(name, list(known))}.{form}"
         )
     data: dict[str, Any] = {"name": name, **({"root": root} if root else {})}
     if known[name].model_fields["clients"].is_required():

@@ -9,14 +9,12 @@ from pathlib import Path
 
 from raysim.errors import RunFolderError
 from raysim.run_folder.files import RECORD, STUDY
+from raysim.storage.nearby import entries
 from raysim.storage.reading import json_object
 from raysim.storage.remote.folder import resume_command
 
 RUNS = Path("runs")
 """The default place of runs' folders."""
-
-_LOOKED_AT = 10_000
-"""Entries of a folder that are looked at: one may hold millions of other files."""
 
 
 def why(path: Path) -> str:
@@ -35,7 +33,7 @@ def why(path: Path) -> str:
         return _of_study(path)
     if (path.absolute().parent / RECORD).exists():
         return f"it belongs to the run of {path.parent}."
-    found = next((each for each in _entries(path) if (each / RECORD).exists()), None)
+    found = next((each for each in entries(path) if (each / RECORD).exists()), None)
     return f"it has no {RECORD}{_or(found)}"
 
 
@@ -45,7 +43,7 @@ def in_place_of_a_file(path: Path) -> str:
         return f"it is the folder of a run, trials or a sweep, with which {resume_command(str(path))} goes on."
     if os.path.lexists(path / STUDY):
         return _of_study(path)
-    files = sorted(each.name for each in _entries(path) if each.suffix == ".toml")
+    files = sorted(each.name for each in entries(path) if each.suffix == ".toml")
     return f"it is a folder{f': {shlex.quote(str(path / files[0]))} is a file in it' if files else ''}."
 
 
@@ -61,20 +59,12 @@ def nearby(path: Path) -> Path | None:
         if _is_known(below := RUNS / path):
             return below
         around = [path.parent, RUNS / path.parent]
-    known = {each.name: each for place in around for each in _entries(place) if _is_known(each)}
+    known = {each.name: each for place in around for each in entries(place) if _is_known(each)}
     return next((known[name] for name in difflib.get_close_matches(path.name, known, n=1)), None)
 
 
 def _is_known(path: Path) -> bool:
     return (path / RECORD).exists() or (path / STUDY).exists()
-
-
-def _entries(path: Path) -> list[Path]:
-    try:
-        with os.scandir(path) as entries:
-            return sorted(path / entry.name for _, entry in zip(range(_LOOKED_AT), entries, strict=False))
-    except OSError:
-        return []
 
 
 def _of_study(path: Path) -> str:
