@@ -18,6 +18,9 @@ from raysim.config.values import IN_WORDS, written
 WORDS = MappingProxyType({"learning_rate": "lr"})
 """Words that other frameworks have for keys of many sections."""
 
+_NONE = ("none", "None", "null", "off", "no", "nothing", "")
+"""Words by which people ask for nothing."""
+
 SAID = "said"
 """The kind of errors whose `text` is a complete sentence that names the key."""
 
@@ -45,11 +48,11 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         elif kind == "union_tag_invalid":
             tag, tags = details["ctx"]["tag"], details["ctx"]["expected_tags"]
             allowed = [known.strip(" '") for known in tags.split(",")]
-            sentences[
-                f"{key}.name must be one of {', '.join(allowed)}, but got {shown(tag)}{nearest(tag, allowed)}"
-            ] = None
+            hint = _without(tag, path, section) or nearest(tag, allowed)
+            sentences[f"{key}.name must be one of {', '.join(allowed)}, but got {shown(tag)}{hint}"] = None
         elif kind == SAID:
-            sentences[details["ctx"]["text"]] = None
+            word = given.get("name") if isinstance(given, Mapping) else given
+            sentences[f"{details['ctx']['text']}{_without(word, path, section)}"] = None
         elif kind == "value_error":
             sentences[f"{key}: {details['ctx']['error']}" if key else str(details["ctx"]["error"])] = None
         else:
@@ -142,6 +145,8 @@ def _remedy(given: object, path: list[str], section: type[BaseModel] | None) -> 
     if section is None or field is None:
         return ""
     key, tables, names = ".".join(path), _records(field.annotation), _tags(field)
+    if names and (without := _without(given, path, section)):
+        return without
     if isinstance(given, Mapping):
         inner = list(given.values())
         fits = not tables and len(inner) == 1 and _takes(section, path[-1], inner[0])
@@ -208,6 +213,15 @@ def _unnamed(given: object, path: list[str], section: type[BaseModel] | None) ->
     meant = next((name for name, value in inner if isinstance(value, str) and value in names), None)
     hint = "" if meant is None else f" (did you mean {key}.name in place of {key}.{meant}?)"
     return f"{key}.name must be given{': one of ' if names else ''}{', '.join(names)}{hint}"
+
+
+def _without(given: object, path: list[str], section: type[BaseModel] | None) -> str:
+    """Return how to have none of an optional table, where a word such as "none" was to choose that."""
+    key = ".".join(path).partition("[")[0]
+    field = _keys(section).get(key.rpartition(".")[2]) if section else None
+    if field is None or field.get_default() not in (None, ()) or not isinstance(given, str) or given not in _NONE:
+        return ""
+    return f"; there is none where {key} is left out (--unset {key})"
 
 
 def _described(key: str, section: type[BaseModel] | None) -> str:
