@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,27 @@ def test_values_that_are_no_words_go_by_their_place() -> None:
         ({"cohort.size": "5"}, "but 'cohort.size' has '5'"),
         ({"cohort.size": {"grid": [5]}}, "but 'cohort.size' has {'grid'"),
         (["cohort.size"], r"a list of values for each key, .*, but got \['cohort.size'\]"),
+        (
+            {"client.optimizer.lr": [0.1, math.nan]},
+            r"^client\.optimizer\.lr\[1\] must be .* nan$",
+        ),
+        (
+            {"client.optimizer.lr": np.array([-np.inf])},
+            r"^client\.optimizer\.lr\[0\] must be .* -inf$",
+        ),
+        (
+            {"client.optimizer": [{"name": "sgd", "lr": math.inf}]},
+            r"^client\.optimizer\[0\]\.lr must be a finite number",
+        ),
+        (
+            sweep.parse(["client.optimizer.lr=nan,nan"]),
+            r"^client\.optimizer\.lr\[0\] must .*; .*lr\[1\] must",
+        ),
+        (sweep.parse(["cohort.size=3,-inf"]), r"^cohort\.size\[1\] must be a finite number, but got -inf$"),
+        (
+            sweep.parse(["client.optimizer.lr=1e999"]),
+            r"^client\.optimizer\.lr\[0\] must be .* inf$",
+        ),
     ],
 )
 def test_a_sweep_that_means_nothing(experiment: Make, values: Any, said: str) -> None:
