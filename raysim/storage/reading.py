@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,7 +115,26 @@ def json_object(path: Path, error: type[RaysimError]) -> dict[str, Any]:
     """
     written = text(path, error)
     with parsing(path, "a JSON object", error):
-        return checked_object(json.loads(written))
+        return checked_object(json_value(written))
+
+
+def json_value(written: str) -> Any:
+    """Return the value of a JSON text; ValueError if it is none, or if an object has a key twice.
+
+    Python's parser would take the last of two values in silence, and other parsers the first.
+
+    >>> json_value('{"a": 1, "b": 2}')
+    {'a': 1, 'b': 2}
+    """
+    return json.loads(written, object_pairs_hook=_once)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"it has the key {twice!r:.60} twice")
+    return found
 
 
 def checked_object(found: Any) -> dict[str, Any]:

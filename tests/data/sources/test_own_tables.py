@@ -135,11 +135,21 @@ def test_leafs_numbers(tmp_path: Path) -> None:
         ([[1.0], [1.0, 2.0]], "equally many"),
         ([["a", 1.0]], "equally many numbers"),
         ([[None, 1.0]], "expected finite numbers as x, found null"),
+        ([[1e308, 1.0]], "expected finite numbers as x, found .* infinity"),
     ],
 )
 def test_rows_that_do_not_fit_are_named(tmp_path: Path, x: Any, problem: str) -> None:
     with pytest.raises(DataError, match=rf"my\.json, user 'v': .*{problem}"):
         prepare(leaf(tmp_path, x), seed=0)
+
+
+def test_a_user_who_is_twice_in_a_file_of_leaf_is_named(tmp_path: Path) -> None:
+    """The last of two would be taken in silence."""
+    section = leaf(tmp_path, [[2.0, 3.0]])
+    file = tmp_path / "train" / "my.json"
+    file.write_text(file.read_text().replace('"user_data": {', '"user_data": {"u": {"x": [[9.0, 9.0]], "y": [1]}, '))
+    with pytest.raises(DataError, match=r"train/my\.json: expected a whole json file: it has the key 'u' twice"):
+        prepare(section, seed=0)
 
 
 @pytest.mark.parametrize("label", ["a", "1", 1.5, None, True, float("nan"), float("inf"), -1, 10, [1]])
