@@ -22,7 +22,7 @@ from raysim.loggers.logger import store_id, stored_id
 from raysim.report import runs
 from raysim.run_folder import files, records
 from raysim.run_folder.timeline import read as read_timeline
-from raysim.storage import lock, reading, sealed, sealed_parquet
+from raysim.storage import lock, sealed, sealed_parquet
 from raysim.storage.reading import MOST_BYTES, MOST_DEPTH, json_object
 from raysim.storage.remote.remote import Remote
 from tests.support import sealed_json
@@ -318,4 +318,4 @@ def test_a_record_with_a_key_twice_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "record.json"
     file.write_text('{"a": {"b": 1, "c": 2, "b": 3}}')
     with pytest.raises(raysim.RunFolderError, match=r"record\.json is damaged: .*it has the key 'b' twice"):
-        reading.json_object(file, raysim.RunFolderError)
+        json_object(file, raysim.RunFolderError)
