@@ -239,7 +239,7 @@ def test_what_is_no_toml_is_shown_with_a_remedy(line: str, remedy: str, mark: st
     said, shown, below = str(raised.value).split("\n")
     assert "(at line 2, column " in said
     assert re.search(remedy, said)
-    assert f"  {line}".startswith(shown)
+    assert shown == f"  {line}"
     at = below.index("^")
     assert shown[at:].startswith(mark)
     assert mark or at >= len(shown.rstrip())

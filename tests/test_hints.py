@@ -35,6 +35,34 @@ def test_a_key_in_another_place_or_by_another_word_is_found(keys: dict[str, Any]
         experiment(**keys)
 
 
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ("client.correction.name=none", "client.correction"),
+        ("client.correction=off", "client.correction"),
+        ("client.transform=none", "client.transform"),
+        ("server.privacy.name=none", "server.privacy"),
+        ("server.privacy=none", "server.privacy"),
+    ],
+)
+def test_a_word_for_nothing_is_answered_by_leaving_the_table_out(change: str, key: str) -> None:
+    with pytest.raises(ExperimentError, match=rf"; there is none where {key} is left out \(--unset {key}\)$"):
+        experiment().changed([change])
+
+
+@pytest.mark.parametrize("change", ["cohort.sampler=none", "client.optimizer.name=none", "client.correction.name=nova"])
+def test_a_word_for_nothing_is_no_way_to_leave_out_what_must_be_there(change: str) -> None:
+    with pytest.raises(ExperimentError, match="but got") as refused:
+        experiment().changed([change])
+    assert "left out" not in str(refused.value)
+
+
+def test_a_name_chooses_a_transform_as_it_does_other_parts() -> None:
+    assert experiment().changed(["client.transform=own"]) == experiment().changed(["client.transform.name=own"])
+    with pytest.raises(ExperimentError, match=r"^client.transform.name must be 'own', .* but got 'clip'"):
+        experiment().changed(["client.transform=clip"])
+
+
 def trained(module: type[nn.Module] | Any, **client: Any) -> None:
     exp = experiment(
         data=None, model=None, cohort={"size": 2}, client={"optimizer": {"name": "sgd", "lr": 0.1}, **client}

@@ -311,3 +311,11 @@ def test_a_sweep_of_other_keys_is_named(tmp_path: Path) -> None:
     sealed_json.write(tmp_path / "sweep.json", {"experiment": {"rounds": "many"}, "values": {}})
     with pytest.raises(raysim.ExperimentError, match=r"sweep\.json cannot be read: .*rounds"):
         stored_sweep(tmp_path)
+
+
+def test_a_record_with_a_key_twice_is_refused(tmp_path: Path) -> None:
+    """Other programs read the first of two values, and Python the last."""
+    file = tmp_path / "record.json"
+    file.write_text('{"a": {"b": 1, "c": 2, "b": 3}}')
+    with pytest.raises(raysim.RunFolderError, match=r"record\.json is damaged: .*it has the key 'b' twice"):
+        json_object(file, raysim.RunFolderError)

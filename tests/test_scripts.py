@@ -138,9 +138,24 @@ def test_the_benchmark_of_cards_writes_a_page_without_one(tmp_path: Path) -> Non
     assert "Anything on a card" in missing
 
 
+def test_the_benchmark_says_what_a_chunk_costs_beside_training(tmp_path: Path) -> None:
+    (tmp_path / "common.py").write_text(COMMON.replace('("own", "broken")', '("W4",)'))
+    command = [sys.executable, str(SCRIPTS / "bench"), "--overhead", "--workloads", "W4", "--rounds", "2"]
+    done = subprocess.run(
+        [*command, "--peer-scripts", str(tmp_path)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    *_, row = done.stdout.splitlines()
+    workload, trained, local_ms, rest_ms, share = (cell.strip() for cell in row.split("|")[1:-1])
+    assert (workload, trained.rpartition(", ")[2]) == ("W4", "3")
+    assert float(share.rstrip("%")) / 100 == pytest.approx(
+        float(rest_ms) / (float(local_ms) + float(rest_ms)), abs=0.02
+    )
+
+
 @pytest.mark.parametrize("script", IN_PYTHON, ids=lambda script: script.name)
 def test_a_script_imports_names_that_there_are(script: Path) -> None:
-    """mypy does not read files without an ending; imports inside functions would fail only when they are called."""
+    """Imports inside functions would fail only when they are called."""
     for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in ("raysim", "tuning"):
             module = importlib.import_module(node.module)

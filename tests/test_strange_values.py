@@ -198,7 +198,7 @@ def test_a_model_beyond_memory_is_refused_before_any_is_taken(monkeypatch: pytes
     def taken(*_: Any) -> None:
         pytest.fail("the module was made")
 
-    monkeypatch.setattr("raysim.engine.plan.resolve.create", taken)
+    monkeypatch.setattr("raysim.engine.plan.prepared_model.create", taken)
     huge = experiment_of({"model": {"name": "mlp", "hidden": [10**6, 10**6, 100]}})
     with pytest.raises(raysim.ModelError, match=r"'mlp' would have 1,000,\d{3},\d{3},\d{3} parameters .* 12,\d{3} GB"):
         resolve(huge, dataset=carried.dataset("mlp"))

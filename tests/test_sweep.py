@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,27 @@ def test_values_that_are_no_words_go_by_their_place() -> None:
         ({"cohort.size": "5"}, "but 'cohort.size' has '5'"),
         ({"cohort.size": {"grid": [5]}}, "but 'cohort.size' has {'grid'"),
         (["cohort.size"], r"a list of values for each key, .*, but got \['cohort.size'\]"),
+        (
+            {"client.optimizer.lr": [0.1, math.nan]},
+            r"^client\.optimizer\.lr\[1\] must be .* nan$",
+        ),
+        (
+            {"client.optimizer.lr": np.array([-np.inf])},
+            r"^client\.optimizer\.lr\[0\] must be .* -inf$",
+        ),
+        (
+            {"client.optimizer": [{"name": "sgd", "lr": math.inf}]},
+            r"^client\.optimizer\[0\]\.lr must be a finite number",
+        ),
+        (
+            sweep.parse(["client.optimizer.lr=nan,nan"]),
+            r"^client\.optimizer\.lr\[0\] must .*; .*lr\[1\] must",
+        ),
+        (sweep.parse(["cohort.size=3,-inf"]), r"^cohort\.size\[1\] must be a finite number, but got -inf$"),
+        (
+            sweep.parse(["client.optimizer.lr=1e999"]),
+            r"^client\.optimizer\.lr\[0\] must be .* inf$",
+        ),
     ],
 )
 def test_a_sweep_that_means_nothing(experiment: Make, values: Any, said: str) -> None:
@@ -288,3 +310,13 @@ def test_the_picture_of_words_and_of_nothing() -> None:
     assert picture is not None
     assert [tick.get_text() for tick in picture.axes[1].get_xticklabels()] == ["sgd", "adam"]
     assert sweep_picture.figure([({"m": 1}, pa.table({"round": [0]}))], "title", ReportSection()) is None
+
+
+def test_runs_share_workers_only_where_all_of_the_placement_is_the_same(experiment: Make, tmp_path: Path) -> None:
+    one = experiment(engine={"workers": 2})
+    for key, value in {"workers": 1, "cpus_per_worker": 2.0, "gpus_per_worker": 0, "wait_s": 7.0}.items():
+        other = one.model_copy(update={"engine": one.engine.model_copy(update={key: value})})
+        assert key in one.engine.PLACEMENT
+        assert not series._same_workers([series.Member(tmp_path, one), series.Member(tmp_path, other)])
+    faster = one.model_copy(update={"engine": one.engine.model_copy(update={"threads": 3})})
+    assert series._same_workers([series.Member(tmp_path, one), series.Member(tmp_path, faster)])

@@ -1,4 +1,7 @@
-"""Tunes federated experiments on held-out clients. Uses the public names of raysim only."""
+"""Tunes federated experiments on held-out clients.
+
+Uses raysim's public names, and those modules of raysim that the import contract in pyproject.toml lists.
+"""
 
 import warnings
 

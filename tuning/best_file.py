@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
 import tomlkit
 
 from raysim import Experiment, ExperimentError, rewritten
+from raysim.config import toml
 from raysim.config.overrides import leaves
 
 
@@ -32,15 +32,15 @@ def text(experiment: Experiment, source: str | None, heading: str) -> str:
 def _from(source: str, wanted: Mapping[str, Any]) -> str | None:
     """Return the source with other values; None if no such rewriting loads as `wanted`."""
     try:
-        table = tomllib.loads(source)
+        table = toml.loads(source)
         table.pop("tuning", None)
         before = json.loads(Experiment.model_validate(table).to_json())
         old, new = dict(leaves(before)), dict(leaves(wanted))
         changed = {key: value for key, value in new.items() if old.get(key) != value}
         gone = [key for key in old if key not in new]
         text = rewritten(source, changed, ["tuning", *gone])
-        read_back = json.loads(Experiment.model_validate(tomllib.loads(text)).to_json())
-    except (ExperimentError, tomllib.TOMLDecodeError):
+        read_back = json.loads(Experiment.model_validate(toml.loads(text)).to_json())
+    except (ExperimentError, toml.TomlError):
         # Keys that are valid only together need the complete record. A script may pass any text.
         return None
     return text if read_back == wanted else None

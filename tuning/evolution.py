@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -48,18 +48,29 @@ class Evolution:
     table: a row for each generation and member: its parent, its values, after which round it was compared, and the
     objective there; null if it has diverged. best: the member that is the best after the last generation. value: its
     objective. lineage: from which member of each generation it comes, itself last. model: the folder of its run.
-    spent: what all members have used up, by the units of a budget.
+    spent: what all members have used up, by the units of a budget. path: the folder of all. `print` and a notebook show
+    the closing table of `raysim evolve`, a notebook also the picture.
     """
 
     name: str
-    objective: Objective
-    table: pa.Table
+    objective: Objective = field(repr=False)
+    table: pa.Table = field(repr=False)
     best: int
     value: float
-    lineage: tuple[int, ...]
-    model: Path
-    spent: Mapping[str, float]
+    lineage: tuple[int, ...] = field(repr=False)
+    model: Path = field(repr=False)
+    spent: Mapping[str, float] = field(repr=False)
     path: Path
+
+    def __str__(self) -> str:
+        from raysim.report.closing import text
+
+        return text(lines(self))
+
+    def _repr_html_(self) -> str:
+        from raysim.report import notebook
+
+        return notebook.html_of_folder(lines(self), self.path)
 
 
 def evolve(

@@ -34,17 +34,21 @@ class Configuration:
     number: its place in the study. values: the experiment's, by dotted key. value: the objective, the mean over the
     seeds. by_seed: the objective of each seed. seeds_error, clients_error: standard errors over seeds, and over
     validation clients, if they are defined. test: column -> mean and standard error over the seeds, of the final runs.
-    missed: that the target was not reached, for people; None if it was.
+    missed: that the target was not reached, for people; None if it was. `print` shows settings and objective.
     """
 
     number: int
     values: Mapping[str, Any]
     value: float
-    by_seed: tuple[float | None, ...]
-    seeds_error: float | None
-    clients_error: float | None
-    test: Mapping[str, Mapping[str, float | None]]
-    missed: str | None = None
+    by_seed: tuple[float | None, ...] = field(repr=False)
+    seeds_error: float | None = field(repr=False)
+    clients_error: float | None = field(repr=False)
+    test: Mapping[str, Mapping[str, float | None]] = field(repr=False)
+    missed: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        error = "" if self.error is None else f" +- {number(self.error)}"
+        return f"{settings(self.values)}: {self.missed or f'{number(self.value)}{error}'} (trial {self.number})"
 
     @property
     def error(self) -> float | None:
@@ -93,19 +97,19 @@ class Study:
     """
 
     name: str
-    objective: Objective
+    objective: Objective = field(repr=False)
     best: Configuration
-    second: Configuration | None
+    second: Configuration | None = field(repr=False)
     trials: pa.Table = field(repr=False)
-    counts: Mapping[str, int]
-    edges: tuple[str, ...]
-    spent: Mapping[str, float]
+    counts: Mapping[str, int] = field(repr=False)
+    edges: tuple[str, ...] = field(repr=False)
+    spent: Mapping[str, float] = field(repr=False)
     path: Path
-    regret: tuple[Regret, ...] = ()
-    smaller: tuple[SmallerBudget, ...] = ()
-    front: tuple[int, ...] = ()
-    cost: str | None = None
-    table: TableBest | None = None
+    regret: tuple[Regret, ...] = field(default=(), repr=False)
+    smaller: tuple[SmallerBudget, ...] = field(default=(), repr=False)
+    front: tuple[int, ...] = field(default=(), repr=False)
+    cost: str | None = field(default=None, repr=False)
+    table: TableBest | None = field(default=None, repr=False)
 
     def described(self, one: Configuration) -> str:
         """Return the settings and the objective of a configuration, for people."""

@@ -24,7 +24,7 @@ from optuna.distributions import (
 
 from raysim import Experiment, ExperimentError
 from raysim.config.messages import nearest
-from raysim.config.plain import shown
+from raysim.config.plain import plain, shown
 from tuning.dimension import KINDS, MEANT, Dimension, Listed, distribution, param, read, samples, value
 
 COHORT_SIZE = "cohort.size"
@@ -122,7 +122,8 @@ def parse(table: Mapping[str, Any]) -> Space:
     Raises:
         ExperimentError: a key has no kind of values, or invalid values.
     """
-    dimensions = dict(_dimensions(table, ""))
+    # Before any value is compared with another: NaN equals nothing, and Python has integers that are no float.
+    dimensions = dict(_dimensions(plain(table, "tuning.space"), ""))
     if not dimensions:
         raise ExperimentError("tuning.space must name at least one key of the experiment, but it is empty.")
     return Space(dimensions)

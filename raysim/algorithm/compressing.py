@@ -23,7 +23,6 @@ from raysim.client.local_training import Trained
 from raysim.client.trainer import Client
 from raysim.cohort.sampler import State
 from raysim.compression import choice as compressors
-from raysim.compression.compressor import CompressionKeys
 from raysim.compression.passes import Groups
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
@@ -55,7 +54,7 @@ def sending(section: ClientCompression, layout: Layout, sent_groups: Layout, see
         sent_groups: the layout of the groups that are sent.
         seed: addresses the draws.
     """
-    compression, groups = compressors.over(section, sent_groups), Groups(layout)
+    compression, groups = compressors.over(section, sent_groups, section.error_feedback), Groups(layout)
 
     def compress(
         broadcast: Broadcast,
@@ -112,7 +111,7 @@ def measured(one: Algorithm, section: ClientCompression) -> Algorithm:
     return one._replace(step=step)
 
 
-def num_bytes(section: CompressionKeys | None, sent_groups: Layout) -> int | None:
+def num_bytes(section: compressors.Keys | None, sent_groups: Layout) -> int | None:
     """Return the bytes of a compressed vector; None without compression."""
     return None if section is None else compressors.over(section, sent_groups).num_bytes
 

@@ -253,8 +253,7 @@ class Runs:
 
     def _engine_of(self, experiment: Experiment) -> Any:
         """Return the run's engine section, with the placement of the workers."""
-        placement = ("workers", "cpus_per_worker", "gpus_per_worker", "wait_s")
-        return experiment.engine.model_copy(update={name: getattr(self._engine, name) for name in placement})
+        return experiment.engine.model_copy(update={key: getattr(self._engine, key) for key in self._engine.PLACEMENT})
 
     def _data(self, experiment: Experiment) -> FederatedDataset | None:
         """Return the same object for runs with the same data, so the data are sent once."""

@@ -13,7 +13,7 @@ from raysim.engine.rounds.opening import Opening
 from raysim.errors import ExperimentError, ResourceError, RunFolderError
 from raysim.experiment import differences, stopping
 from raysim.experiment.experiment import EngineSection, Experiment
-from raysim.run_folder import begun, frozen, records
+from raysim.run_folder import begun, frozen, other_data, records
 from raysim.run_folder.passed import Passed
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
@@ -56,7 +56,11 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
         if plan.passed.has_params and not plan.passed.begins_as(records.stored_passed(path) or plan.passed):
             log.warning("params= is not used: the run of %s goes on from its checkpoint", path)
     if done > rounds:
-        raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
+        raise RunFolderError(
+            f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only: ask for more (--rounds "
+            f"{2 * done}, rounds={2 * done}). Its rounds.parquet has the figures of the first {rounds}, and "
+            f"raysim.replay({str(path)!r}, {rounds - 1}) the model after them."
+        )
     stopped = stopping.after_all(plan.experiment, rows).stopped
     return Opening(path, done, profile=profile, stopped=stopped)
 
@@ -86,16 +90,27 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
     check_one(records.stored_experiment(path), path)
     _check_passed(plan.passed, path)
     if plan.fingerprint != records.stored_fingerprint(path):
-        found = differences.settings(records.stored_experiment(path), plan.experiment)
-        found += frozen.differing(path, plan.model.constants)
-        found = found or [
-            "its data are not the same, or the values of model.init, or the kind of device, or whether there is a C "
-            "compiler, or a module, a loss or a part that a script passes: they decide what 'auto' means"
-        ]
+        differing = differences.settings(records.stored_experiment(path), plan.experiment)
+        differing += frozen.differing(path, plan.model.constants)
+        differing = differing or [other_data.differing(path, plan.dataset, plan.passed) or _other_course(plan, path)]
         raise RunFolderError(
-            f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(found)}. "
+            f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(differing)}. "
             f"{advice}{records.other_version(path)}"
         )
+
+
+def _other_course(plan: Plan, path: Path) -> str:
+    """Return the likely cause of another fingerprint where settings, data and frozen parameters are the same."""
+    before, now = records.stored_trained_by(path) or {}, plan.choice.record
+    for key in now:
+        if key in before and before[key] != now[key]:
+            return (
+                f"engine.{key} = 'auto' meant {before[key]!r} there, and means {now[key]!r} here, because of another "
+                f"kind of device, of module or of loss, or for want of a C compiler"
+            )
+    if plan.experiment.model is not None and plan.experiment.model.init is not None:
+        return "the values of model.init were others"
+    return "the size of chunks, which engine.chunk_size = 'auto' leaves to module, loss and device, was another"
 
 
 def _check_passed(passed: Passed, path: Path) -> None:
@@ -143,14 +158,16 @@ def check_alike(passed: Passed, folders: Sequence[Path]) -> None:
         if had is None:
             continue
         other = had.other_names(passed)
-        said = [f"it was passed {name}= by its script, which is not passed now" for name in other if name in had.names]
-        said += [f"{name}= is passed now, and was not" for name in other if name in passed.names]
-        if not said and not had.begins_as(passed):
-            said = ["it began at other values than those of params= now"]
-        if said:
+        reasons = [
+            f"it was passed {name}= by its script, which is not passed now" for name in other if name in had.names
+        ]
+        reasons += [f"{name}= is passed now, and was not" for name in other if name in passed.names]
+        if not reasons and not had.begins_as(passed):
+            reasons = ["it began at other values than those of params= now"]
+        if reasons:
             raise RunFolderError(
-                f"{new} would begin otherwise than {path}, so they are not runs of one series: {'; '.join(said)}. Pass "
-                f"the same parts, from a script, or give the new runs another folder (--path, path=)."
+                f"{new} would begin otherwise than {path}, so they are not runs of one series: {'; '.join(reasons)}. "
+                f"Pass the same parts, from a script, or give the new runs another folder (--path, path=)."
             )
 
 

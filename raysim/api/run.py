@@ -57,6 +57,7 @@ class Round:
     update; those that begin with "eval" only in rounds that are evaluated. cohort: client ids in
     sampling order. rejected: ids of clients whose update was not finite. clients: one row per evaluated client, None
     where nothing was evaluated. stopped: why the run ends with this round, if `[stop]` ends it before its last one.
+    `print` shows index and newest figures in a line.
     """
 
     index: int
@@ -64,9 +65,16 @@ class Round:
     cohort: tuple[str, ...]
     rejected: tuple[str, ...]
     clients: pa.Table | None
-    weights: Weights = field(repr=False)
-    model: Model = field(repr=False)
+    weights: Weights
+    model: Model
     stopped: StopReason | None = None
+
+    def __repr__(self) -> str:
+        from raysim.report.standing import Standing
+
+        row = {**self.metrics, "round": self.index, "rejected": len(self.rejected)}
+        standing = Standing.at_start(0, 0.0).after(row, 0.0)
+        return f"Round({', '.join([f'index={self.index}', *standing.quality(), *standing.trouble()])})"
 
     @property
     def params(self) -> dict[str, Tensor]:

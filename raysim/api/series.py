@@ -152,7 +152,7 @@ def _is_recorded(member: Member) -> bool:
 def _same_workers(members: Sequence[Member]) -> bool:
     """Whether all members have the same workers; a sweep over engine.workers has not."""
     engines = [member.experiment.engine for member in members]
-    return len({(e.workers, e.cpus_per_worker, e.gpus_per_worker) for e in engines}) == 1
+    return len({tuple(getattr(engine, key) for key in engine.PLACEMENT) for engine in engines}) == 1
 
 
 def busy_workers(plan: Plan) -> int:

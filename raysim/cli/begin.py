@@ -88,8 +88,7 @@ def configs(
     as_json: Json = False,
 ) -> None:
     """List the experiments of the papers, or copy one of them into this folder."""
-    from difflib import get_close_matches
-
+    from raysim.config.messages import near
     from raysim.errors import ExperimentError
 
     found = dict(_configs())
@@ -107,8 +106,8 @@ def configs(
     if path is None:
         word = name.removesuffix(".toml")
         hint = ""
-        if near := get_close_matches(word, found, 1):
-            hint = f" (did you mean {near[0]}?)"
+        if (meant := near(word, found)) is not None:
+            hint = f" (did you mean {meant}?)"
         elif within := [one for one in found if word in one]:
             hint = f"; names with it are {', '.join(within)}"
         raise ExperimentError(f"there is no experiment {name!r}{hint}; `raysim configs` lists them.")

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 def inspect(
     source: Annotated[
         Path,
-        typer.Argument(metavar="FILE_OR_FOLDER", help="An experiment, a run's folder, a prepared dataset or its URI."),
+        typer.Argument(
+            metavar="FILE_OR_FOLDER",
+            help="An experiment, a run's folder, a prepared dataset or its URI, or a source such as mnist.",
+        ),
     ],
     changes: Set = None,
     picture: Annotated[
@@ -88,11 +91,14 @@ def prepare(
 
 
 def dataset_at(source: Path, changes: list[str] | None) -> FederatedDataset:
-    """Return the data of an experiment's file, of a run's folder, or of a prepared dataset's folder or URI."""
+    """Return the data of an experiment's file, a run's folder, a prepared dataset's folder or URI, or a source's."""
+    from raysim.experiment import experiment as experiments
     from raysim.run_folder import files
     from raysim.storage.remote.uri import uri_of
 
     uri = uri_of(source)
+    if uri is None and not source.exists() and not source.suffix and len(source.parts) == 1:
+        return _prepared(experiments.of_source(str(source), None, changes or ()), source)
     if uri is None and not source.is_dir():
         return _prepared(load(source, changes, None), source)
     if changes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -27,6 +27,10 @@ Cluster = Annotated[str, typer.Option("--address", metavar="ADDRESS", help="The 
 Folder = Annotated[
     Path | None, typer.Option("--path", metavar="DIR", help="The run's folder, or its URI. [default: runs/NAME]")
 ]
+StudyFolder = Annotated[
+    Path | None, typer.Option("--path", metavar="DIR", help="The study's folder. [default: runs/NAME-tuning]")
+]
+GridTable = Annotated[Path, typer.Option("--table", metavar="FILE", help="A table of `raysim table`.")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders with runs, or URIs.")]
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show the run's progress on stderr.")]
 Loggers = Annotated[
@@ -57,6 +61,11 @@ def loggers_of(names: list[str] | None) -> Sequence[LoggerName]:
 def executor_of(local: bool) -> ExecutorName | None:
     """Return the `executor=` of --local."""
     return "local" if local else None
+
+
+def training(local: bool, address: str | None, progress: bool) -> dict[str, Any]:
+    """Return the keywords of --local, --address and --progress."""
+    return {"executor": executor_of(local), "address": address, "progress": progress}
 
 
 def load(file: Path, changes: list[str] | None, removals: list[str] | None) -> Experiment:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
+
+from raysim.cli.as_json import print_json
 
 FAILED = 1
 """An error during the work."""
@@ -40,6 +43,24 @@ def print_table(lines: Sequence[tuple[str, str]]) -> None:
     with console.capture() as captured:
         console.print(table)
     typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def show(result: Any, lines: Callable[[], Sequence[tuple[str, str]]], as_json: bool) -> None:
+    """Print a result as one JSON document, or else the lines as a table."""
+    if as_json:
+        print_json(result)
+    else:
+        print_table(lines())
+
+
+@contextmanager
+def continuing(what: str = "") -> Iterator[None]:
+    """End the command at Ctrl-C inside the block; `what`: with what the same command goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on" + (f" with {what}" if what else ""))
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from raysim.cli.as_json import Json, print_json
-from raysim.cli.options import Address, File, Local, Progress, Set, Unset, executor_of, load, text_of
-from raysim.cli.output import INTERRUPTED, print_table, say
-
-if TYPE_CHECKING:
-    from tuning import Study
+from raysim.cli.as_json import Json
+from raysim.cli.options import (
+    Address,
+    File,
+    GridTable,
+    Local,
+    Progress,
+    Set,
+    StudyFolder,
+    Unset,
+    load,
+    text_of,
+    training,
+)
+from raysim.cli.output import continuing, show
 
 
 def tune(
@@ -26,9 +35,7 @@ def tune(
     ] = None,
     local: Local = False,
     address: Address = None,
-    path: Annotated[
-        Path | None, typer.Option("--path", metavar="DIR", help="The study's folder. [default: runs/NAME-tuning]")
-    ] = None,
+    path: StudyFolder = None,
     table: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Read the trials from a table of `raysim table`, in place of training."),
@@ -52,31 +59,12 @@ def tune(
         if refused := [name for name, is_given in unused.items() if is_given]:
             raise typer.BadParameter(f"With --table nothing is trained or stored: leave out {' and '.join(refused)}.")
         text = text_of(file)
-        _print(tuning.tune_on(experiment, tuning.read_table(table), path=where, source=text, **settings), as_json)
-        return
-    try:
-        study = tuning.tune(
-            experiment,
-            executor=executor_of(local),
-            address=address,
-            path=where,
-            progress=progress,
-            source=text_of(file),
-            **settings,
-        )
-    except KeyboardInterrupt:
-        say(f"stopped; the same command goes on with the study in {where}")
-        raise typer.Exit(INTERRUPTED) from None
-    _print(study, as_json)
-
-
-def _print(study: Study, as_json: bool) -> None:
-    import tuning
-
-    if as_json:
-        print_json(study)
+        study = tuning.tune_on(experiment, tuning.read_table(table), path=where, source=text, **settings)
     else:
-        print_table(tuning.lines(study))
+        text, how = text_of(file), training(local, address, progress)
+        with continuing(f"the study in {where}"):
+            study = tuning.tune(experiment, path=where, source=text, **how, **settings)
+    show(study, lambda: tuning.lines(study), as_json)
 
 
 def table(
@@ -88,9 +76,7 @@ def table(
     ] = None,
     local: Local = False,
     address: Address = None,
-    path: Annotated[
-        Path | None, typer.Option("--path", metavar="DIR", help="The study's folder. [default: runs/NAME-tuning]")
-    ] = None,
+    path: StudyFolder = None,
     progress: Progress = True,
     as_json: Json = False,
 ) -> None:
@@ -103,29 +89,23 @@ def table(
     experiment = load(file, changes, removals)
     to = out or Path(f"{experiment.name}.parquet")
     where = path or tuning.default_folder(experiment)
-    how: dict[str, Any] = {"executor": executor_of(local), "address": address, "progress": progress}
-    try:
-        made = tuning.make_table(experiment, to, folder=where, **how)
-    except KeyboardInterrupt:
-        say(f"stopped; the same command goes on with the study in {where}")
-        raise typer.Exit(INTERRUPTED) from None
+    with continuing(f"the study in {where}"):
+        grid = tuning.make_table(experiment, to, folder=where, **training(local, address, progress))
     facts = {
         "table": to,
         "card": to.with_suffix(".md"),
-        "configurations": len(made.configurations),
-        "seeds": len(made.seeds),
-        "rounds": made.experiment.rounds,
-        "clients": len(made.clients.names),
+        "configurations": len(grid.configurations),
+        "seeds": len(grid.seeds),
+        "rounds": grid.experiment.rounds,
+        "clients": len(grid.clients.names),
     }
-    if as_json:
-        print_json(facts)
-    else:
-        print_table([(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in facts.items()])
+    lines = [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in facts.items()]
+    show(facts, lambda: lines, as_json)
 
 
 def tuners(
     file: File,
-    table: Annotated[Path, typer.Option(metavar="FILE", help="A table of `raysim table`.")],
+    table: GridTable,
     tuner: Annotated[
         list[str],
         typer.Option(metavar="NAME", help="A sampler, or sampler+pruner, such as tpe or random+hyperband; repeatable."),
@@ -140,19 +120,18 @@ def tuners(
     import tuning
 
     experiment = load(file, changes, removals)
-    found = tuning.compare(experiment, tuning.read_table(table), tuner, studies)
-    files = tuning.write_comparison(found, out, experiment.report)
-    if as_json:
-        print_json({"budget": found.budget, "studies": found.studies, "tuners": found.table, "files": files})
-        return
+    comparison = tuning.compare(experiment, tuning.read_table(table), tuner, studies)
+    files = tuning.write_comparison(comparison, out, experiment.report)
     lines = [
         (
             f"{row['tuner']}",
             f"mean rank {row['rank']:.2f}{_error(row['rank/standard_error'])}, regret {row['regret']:.4g}",
         )
-        for row in found.last()
+        for row in comparison.last()
     ]
-    print_table([*lines, *(("written", str(each)) for each in files)])
+    lines += [("written", str(each)) for each in files]
+    facts = {"budget": comparison.budget, "studies": comparison.studies, "tuners": comparison.table, "files": files}
+    show(facts, lambda: lines, as_json)
 
 
 def proxy(
@@ -182,18 +161,11 @@ def proxy(
 
     experiment = load(file, changes, removals)
     read = None if table is None else tuning.read_table(table)
-    trained: dict[str, Any] = {"executor": executor_of(local), "address": address, "progress": progress}
-    how = {} if read is not None else trained
-    try:
-        found = tuning.proxy(study, experiment, top=top, path=path, table=read, **how)
-    except KeyboardInterrupt:
-        say("stopped; the same command goes on")
-        raise typer.Exit(INTERRUPTED) from None
-    tuning.write_proxy(found, experiment.report)
-    if as_json:
-        print_json(found)
-    else:
-        print_table(tuning.proxy_lines(found))
+    how = training(local, address, progress) if read is None else {}
+    with continuing():
+        evaluated = tuning.proxy(study, experiment, top=top, path=path, table=read, **how)
+    tuning.write_proxy(evaluated, experiment.report)
+    show(evaluated, lambda: tuning.proxy_lines(evaluated), as_json)
 
 
 def evolve(
@@ -214,17 +186,10 @@ def evolve(
     """
     import tuning
 
-    try:
-        found = tuning.evolve(
-            load(file, changes, removals), executor=executor_of(local), address=address, path=path, progress=progress
-        )
-    except KeyboardInterrupt:
-        say("stopped; the same command goes on")
-        raise typer.Exit(INTERRUPTED) from None
-    if as_json:
-        print_json(found)
-    else:
-        print_table(tuning.evolution_lines(found))
+    with continuing():
+        experiment = load(file, changes, removals)
+        evolution = tuning.evolve(experiment, path=path, **training(local, address, progress))
+    show(evolution, lambda: tuning.evolution_lines(evolution), as_json)
 
 
 def _error(value: Any) -> str:

@@ -62,6 +62,8 @@ TransformSection = Annotated[OwnTransform, Packaged("transform", "client.transfo
 
 
 def _listed(given: object) -> object:
+    # A name chooses a transform without keys, as it chooses any other part.
+    given = {"name": given} if isinstance(given, str) else given
     return (given,) if isinstance(given, Mapping | Section) else given
 
 

@@ -12,14 +12,20 @@ from torch import Tensor
 
 from raysim import seeds
 from raysim.compression import eden, passes, quantise, random_k, sign, top_k
-from raysim.compression.compressor import CompressionKeys, Compressor, Scale
+from raysim.compression.compressor import Compressor, Scale
 from raysim.compression.passes import Groups, Loss
 from raysim.models.layout import Layout
 
+Keys = quantise.QuantiseKeys | sign.SignKeys | top_k.TopKKeys | random_k.RandomKKeys | eden.EdenKeys
+"""The section of a compressor."""
 
-def make(section: CompressionKeys) -> Compressor:
-    """Return the record of pure functions."""
-    usual: Scale = "least" if section.keeps_rest else "unbiased"
+
+def make(section: Keys, keeps_rest: bool = False) -> Compressor:
+    """Return the record of pure functions.
+
+    `keeps_rest`: what is not sent is added to the next vector.
+    """
+    usual: Scale = "least" if keeps_rest else "unbiased"
     match section:
         case quantise.QuantiseKeys():
             return quantise.make(section)
@@ -31,7 +37,6 @@ def make(section: CompressionKeys) -> Compressor:
             return random_k.make(section, section.scale or usual)
         case eden.EdenKeys():
             return eden.make(section, section.scale or usual)
-    raise AssertionError(section)
 
 
 class Compression(NamedTuple):
@@ -46,9 +51,9 @@ class Compression(NamedTuple):
     num_bytes: int
 
 
-def over(section: CompressionKeys, layout: Layout) -> Compression:
-    """Return the compression of vectors of this layout."""
-    compressor = make(section)
+def over(section: Keys, layout: Layout, keeps_rest: bool = False) -> Compression:
+    """Return the compression of vectors of this layout; see `make`."""
+    compressor = make(section, keeps_rest)
     lengths = [math.prod(shape) for shape in layout.shapes]
     num_bytes = -(-sum(compressor.bits(length) for length in lengths if length) // 8)
     if section.scope == "model":

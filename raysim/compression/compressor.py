@@ -8,15 +8,18 @@ Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 7.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 from torch import Tensor
 
 from raysim.compression.passes import Groups, Loss
-from raysim.config.section import Section
 
 Scale = Literal["unbiased", "least"]
+
+Scope = Literal["model", "group"]
+
+Scoped: Any = Field("model", description="What is compressed at a time: the whole vector, or each tensor by itself.")
 
 Share = Field(gt=0, le=1, description="Share of the numbers that is sent, k / d.")
 
@@ -27,17 +30,15 @@ Scaling = Field(
 )
 
 
-class CompressionKeys(Section):
-    """Keys of every compressor."""
+Compressed = Literal["model", "change"]
 
-    scope: Literal["model", "group"] = Field(
-        "model", description="What is compressed at a time: the whole vector, or each tensor by itself."
-    )
+ErrorFeedback = Field(
+    False, description="Whether a client adds what it did not send to its next update; it keeps that vector."
+)
+"""Of a compressor of updates."""
 
-    @property
-    def keeps_rest(self) -> bool:
-        """Whether what is not sent is added to the next vector."""
-        return False
+Of: Any = Field("model", description="What is compressed: the model, or its change since the last step.")
+"""Of a compressor of models."""
 
 
 class Compressor(NamedTuple):

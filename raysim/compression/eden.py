@@ -10,20 +10,44 @@ Source: Vargaftik et al. (2021), DRIVE; Vargaftik et al. (2022), EDEN; docs/algo
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from raysim.compression.compressor import CompressionKeys, Compressor, Scale, Scaling
+from raysim.compression.compressor import Compressed, Compressor, ErrorFeedback, Of, Scale, Scaling, Scope, Scoped
 from raysim.compression.lloyd_max import centroids
 from raysim.compression.rotation import rotated, rotated_back, rotated_length
+from raysim.config.section import Section
 
 
-class EdenKeys(CompressionKeys):
+class EdenKeys(Section):
     """Keys of EDEN."""
 
+    scope: Scope = Scoped
     bits: int = Field(ge=1, le=8, description="Bits of each number; 1 is DRIVE.")
     scale: Scale | None = Scaling
+
+
+class SentEden(EdenKeys):
+    """EDEN, and DRIVE with one bit: the nearest centroids after a random rotation.
+
+    Source: Vargaftik et al. (2021), DRIVE; Vargaftik et al. (2022), EDEN.
+    """
+
+    error_feedback: bool = ErrorFeedback
+    name: Literal["eden"] = "eden"
+
+
+class ReceivedEden(EdenKeys):
+    """EDEN, and DRIVE with one bit: the nearest centroids after a random rotation.
+
+    Source: Vargaftik et al. (2021), DRIVE; Vargaftik et al. (2022), EDEN.
+    """
+
+    of: Compressed = Of
+    name: Literal["eden"] = "eden"
 
 
 def make(section: EdenKeys, scale: Scale) -> Compressor:

@@ -19,17 +19,39 @@ from pydantic import Field
 from torch import Tensor
 
 from raysim.compression import passes
-from raysim.compression.compressor import CompressionKeys, Compressor
+from raysim.compression.compressor import Compressed, Compressor, ErrorFeedback, Of, Scope, Scoped
 from raysim.compression.passes import Groups, Loss
 from raysim.compression.rotation import rotated, rotated_back, rotated_length
+from raysim.config.section import Section
 
 
-class QuantiseKeys(CompressionKeys):
+class QuantiseKeys(Section):
     """Keys of stochastic rounding."""
 
+    scope: Scope = Scoped
     levels: int = Field(ge=1, le=2**16, description="s, the number of levels above 0 to which numbers are rounded.")
     norm: Literal["l2", "max"] = Field("l2", description="n, what the highest level stands for: |v|, or max |v|.")
     rotate: bool = Field(False, description="Whether the vector is rotated at random before it is rounded.")
+
+
+class SentQuantise(QuantiseKeys):
+    """Numbers rounded to a few levels at random.
+
+    Source: Alistarh et al. (2017), QSGD; Wen et al. (2017), TernGrad.
+    """
+
+    error_feedback: bool = ErrorFeedback
+    name: Literal["quantise"] = "quantise"
+
+
+class ReceivedQuantise(QuantiseKeys):
+    """Numbers rounded to a few levels at random.
+
+    Source: Alistarh et al. (2017), QSGD; Wen et al. (2017), TernGrad.
+    """
+
+    of: Compressed = Of
+    name: Literal["quantise"] = "quantise"
 
 
 def make(section: QuantiseKeys) -> Compressor:

@@ -7,18 +7,47 @@ Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 7.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from raysim import seeds
-from raysim.compression.compressor import CompressionKeys, Compressor, Scale, Scaling, Share, num_kept
+from raysim.compression.compressor import (
+    Compressed,
+    Compressor,
+    ErrorFeedback,
+    Of,
+    Scale,
+    Scaling,
+    Scope,
+    Scoped,
+    Share,
+    num_kept,
+)
+from raysim.config.section import Section
 
 
-class RandomKKeys(CompressionKeys):
+class RandomKKeys(Section):
     """Keys of random places."""
 
+    scope: Scope = Scoped
     fraction: float = Share
     scale: Scale | None = Scaling
+
+
+class SentRandomK(RandomKKeys):
+    """The numbers at k random places."""
+
+    error_feedback: bool = ErrorFeedback
+    name: Literal["random_k"] = "random_k"
+
+
+class ReceivedRandomK(RandomKKeys):
+    """The numbers at k random places."""
+
+    of: Compressed = Of
+    name: Literal["random_k"] = "random_k"
 
 
 def make(section: RandomKKeys, scale: Scale) -> Compressor:

@@ -9,14 +9,39 @@ Source: Bernstein et al. (2018), signSGD; Karimireddy et al. (2019), with the no
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
-from raysim.compression.compressor import CompressionKeys, Compressor
+from raysim.compression.compressor import Compressed, Compressor, ErrorFeedback, Of, Scope, Scoped
+from raysim.config.section import Section
 
 
-class SignKeys(CompressionKeys):
+class SignKeys(Section):
     """Keys of signs: the scope."""
+
+    scope: Scope = Scoped
+
+
+class SentSign(SignKeys):
+    """Signs of numbers, and their mean size.
+
+    Source: Bernstein et al. (2018), signSGD; Karimireddy et al. (2019), with the norm.
+    """
+
+    error_feedback: bool = ErrorFeedback
+    name: Literal["sign"] = "sign"
+
+
+class ReceivedSign(SignKeys):
+    """Signs of numbers, and their mean size.
+
+    Source: Bernstein et al. (2018), signSGD; Karimireddy et al. (2019), with the norm.
+    """
+
+    of: Compressed = Of
+    name: Literal["sign"] = "sign"
 
 
 def make(section: SignKeys) -> Compressor:

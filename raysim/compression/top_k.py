@@ -7,16 +7,34 @@ Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 7.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
-from raysim.compression.compressor import CompressionKeys, Compressor, Share, num_kept
+from raysim.compression.compressor import Compressed, Compressor, ErrorFeedback, Of, Scope, Scoped, Share, num_kept
+from raysim.config.section import Section
 
 
-class TopKKeys(CompressionKeys):
+class TopKKeys(Section):
     """Keys of the largest numbers."""
 
+    scope: Scope = Scoped
     fraction: float = Share
+
+
+class SentTopK(TopKKeys):
+    """The k largest numbers and their places."""
+
+    error_feedback: bool = ErrorFeedback
+    name: Literal["top_k"] = "top_k"
+
+
+class ReceivedTopK(TopKKeys):
+    """The k largest numbers and their places."""
+
+    of: Compressed = Of
+    name: Literal["top_k"] = "top_k"
 
 
 def make(section: TopKKeys) -> Compressor:

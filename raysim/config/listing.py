@@ -57,15 +57,15 @@ class ListedPart:
 
 def parts(version: str) -> list[ListedPart]:
     """List every part by kind, raysim's first, with this version; the parts of scripts, "own", are left out."""
-    found = [
+    listed = [
         ListedPart(kind, each.name, "raysim", version, each.source, each.summary)
         for kind, (section, key, _) in ALL.items()
         for each in reading.choices(section, key)
         if each.name != "own"
     ]
-    found += [_of_package(entry) for entry in sorted(entry_points(group=GROUP))]
+    listed += [_of_package(entry) for entry in sorted(entry_points(group=GROUP))]
     order = [*ALL, ""]
-    return sorted(_with_conflicts(found), key=lambda each: order.index(each.kind))
+    return sorted(_with_conflicts(listed), key=lambda each: order.index(each.kind))
 
 
 def _with_conflicts(found: list[ListedPart]) -> Iterator[ListedPart]:
@@ -90,10 +90,10 @@ def _of_package(entry: EntryPoint) -> ListedPart:
 def _read(entry: EntryPoint) -> tuple[str, reading.Described]:
     """Read the part's kind and its section's description from the source of the call of `raysim.Part`."""
     module, call = reading.call(Named(entry.module, entry.attr))
-    given = dict(zip(("kind", "name", "section", "make"), call.args, strict=False))
-    given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    described = reading.choice(module, given["section"])
-    match given.get("kind"), given.get("name"):
+    arguments = dict(zip(("kind", "name", "section", "make"), call.args, strict=False))
+    arguments |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    described = reading.choice(module, arguments["section"])
+    match arguments.get("kind"), arguments.get("name"):
         case ast.Constant(str(kind)), ast.Constant(described.name) if kind in KEYS:
             return kind, described
     raise LookupError(f"{entry.value} has no kind and name that can be read")
@@ -103,9 +103,9 @@ def _loaded(entry: EntryPoint, package: str, version: str) -> ListedPart:
     """Import a part whose source cannot be read."""
     from raysim.config import part
 
-    found = part.loaded(entry)
-    if isinstance(found, str):
-        return ListedPart("", entry.name, package, version, "", "", found)
-    home = sys.modules[found.section.__module__]
-    described = reading.described(found.name, found.section.__doc__, home.__doc__)
-    return ListedPart(found.kind, found.name, package, version, described.source, described.summary)
+    record = part.loaded(entry)
+    if isinstance(record, str):
+        return ListedPart("", entry.name, package, version, "", "", record)
+    home = sys.modules[record.section.__module__]
+    described = reading.described(record.name, record.section.__doc__, home.__doc__)
+    return ListedPart(record.kind, record.name, package, version, described.source, described.summary)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Union, get_args, get_origin
 
@@ -17,6 +17,9 @@ from raysim.config.values import IN_WORDS, written
 
 WORDS = MappingProxyType({"learning_rate": "lr"})
 """Words that other frameworks have for keys of many sections."""
+
+_NONE = ("none", "None", "null", "off", "no", "nothing", "")
+"""Words by which people ask for nothing."""
 
 SAID = "said"
 """The kind of errors whose `text` is a complete sentence that names the key."""
@@ -45,11 +48,11 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         elif kind == "union_tag_invalid":
             tag, tags = details["ctx"]["tag"], details["ctx"]["expected_tags"]
             allowed = [known.strip(" '") for known in tags.split(",")]
-            sentences[
-                f"{key}.name must be one of {', '.join(allowed)}, but got {shown(tag)}{nearest(tag, allowed)}"
-            ] = None
+            hint = _without(tag, path, section) or nearest(tag, allowed)
+            sentences[f"{key}.name must be one of {', '.join(allowed)}, but got {shown(tag)}{hint}"] = None
         elif kind == SAID:
-            sentences[details["ctx"]["text"]] = None
+            word = given.get("name") if isinstance(given, Mapping) else given
+            sentences[f"{details['ctx']['text']}{_without(word, path, section)}"] = None
         elif kind == "value_error":
             sentences[f"{key}: {details['ctx']['error']}" if key else str(details["ctx"]["error"])] = None
         else:
@@ -142,6 +145,8 @@ def _remedy(given: object, path: list[str], section: type[BaseModel] | None) -> 
     if section is None or field is None:
         return ""
     key, tables, names = ".".join(path), _records(field.annotation), _tags(field)
+    if names and (without := _without(given, path, section)):
+        return without
     if isinstance(given, Mapping):
         inner = list(given.values())
         fits = not tables and len(inner) == 1 and _takes(section, path[-1], inner[0])
@@ -210,6 +215,15 @@ def _unnamed(given: object, path: list[str], section: type[BaseModel] | None) ->
     return f"{key}.name must be given{': one of ' if names else ''}{', '.join(names)}{hint}"
 
 
+def _without(given: object, path: list[str], section: type[BaseModel] | None) -> str:
+    """Return how to have none of an optional table, where a word such as "none" was to choose that."""
+    key = ".".join(path).partition("[")[0]
+    field = _keys(section).get(key.rpartition(".")[2]) if section else None
+    if field is None or field.get_default() not in (None, ()) or not isinstance(given, str) or given not in _NONE:
+        return ""
+    return f"; there is none where {key} is left out (--unset {key})"
+
+
 def _described(key: str, section: type[BaseModel] | None) -> str:
     """Return the first sentence of a key's description."""
     field = _keys(section).get(key) if section else None
@@ -219,9 +233,14 @@ def _described(key: str, section: type[BaseModel] | None) -> str:
 def nearest(given: object, known: list[str], meant: Mapping[str, str] | None = None) -> str:
     """Return a hint with the nearest known name, if one is near; `meant`: other words for some of them."""
     names = dict(zip(known, known, strict=True)) | dict(meant or {})
+    name = near(given, names)
+    return "" if name is None else f" (did you mean {names[name]!r}?)"
+
+
+def near(given: object, known: Iterable[str]) -> str | None:
+    """Return the nearest known name; None if none is near."""
     # Its cost is quadratic.
-    match = difflib.get_close_matches(str(given)[:LONGEST_KEY], names, n=1)
-    return f" (did you mean {names[match[0]]!r}?)" if match else ""
+    return next(iter(difflib.get_close_matches(str(given)[:LONGEST_KEY], list(known), n=1)), None)
 
 
 def _meant(section: type[BaseModel] | None) -> Mapping[str, str]:

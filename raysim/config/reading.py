@@ -62,8 +62,8 @@ def choice(module: str, named: ast.expr) -> Described:
     Raises:
         LookupError: it cannot be found, or has no `name`.
     """
-    for found in _allowed(named, module, ""):
-        return found
+    for name in _allowed(named, module, ""):
+        return name
     raise LookupError(f"{ast.unparse(named)} of {module} is no section that can be read")
 
 
@@ -73,9 +73,9 @@ def call(place: Named) -> tuple[str, ast.Call]:
     Raises:
         LookupError: the name is not defined by a call.
     """
-    found = _found(place)
-    if found is not None and isinstance(found.node, ast.Call):
-        return found.module, found.node
+    definition = _found(place)
+    if definition is not None and isinstance(definition.node, ast.Call):
+        return definition.module, definition.node
     raise LookupError(f"{place.name} of {place.module} is no call that can be read")
 
 
@@ -94,11 +94,11 @@ def _allowed(annotation: ast.expr, module: str, description: str) -> Iterator[De
             for member in members[:1] if isinstance(kind, ast.Name) and kind.id == "Annotated" else members:
                 yield from _allowed(member, module, description)
         case ast.Name() | ast.Attribute():
-            found = _found(_place(annotation, module))
-            if found is not None and isinstance(found.node, ast.ClassDef):
-                yield from _section(found.node, found.module)
-            elif found is not None and isinstance(found.node, ast.expr):
-                yield from _allowed(found.node, found.module, description)
+            definition = _found(_place(annotation, module))
+            if definition is not None and isinstance(definition.node, ast.ClassDef):
+                yield from _section(definition.node, definition.module)
+            elif definition is not None and isinstance(definition.node, ast.expr):
+                yield from _allowed(definition.node, definition.module, description)
 
 
 def _section(record: ast.ClassDef, module: str) -> Iterator[Described]:

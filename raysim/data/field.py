@@ -29,6 +29,16 @@ TABLES = (".csv", ".parquet", ".arrow", ".feather")
 OF_CSV = "pyarrow.parquet.write_table(pyarrow.csv.read_csv(file), other) makes one of a CSV file"
 """How a table that raysim reads is made."""
 
+ARRAYS = (".npz", ".npy")
+"""How names of NumPy's files end."""
+
+OF_ARRAYS = (
+    "raysim.FederatedDataset.from_clients({client: (x, y), ...}), or from_arrays((x, y), clients=100), takes them from "
+    "a script, as dataset=; pyarrow.parquet.write_table(pyarrow.table({'client': ids, "
+    "'x': list(x.reshape(len(x), -1)), 'y': y}), file) makes a table of them"
+)
+"""What to do with arrays in a file."""
+
 OF_TABLES = (
     "the source arrow reads tables of your own: data.name = 'arrow' and data.train = 'train.parquet', a .parquet, "
     f".arrow or .feather file; {OF_CSV}"

@@ -66,12 +66,12 @@ def plan(name: str, split: Split, train: Split, positions: Sequence[int], key: s
         ExperimentError: there is no such client.
     """
     known = {train.id_of(position): position for position in range(len(train))}
-    found = [
+    clients_of_split = [
         (known[split.id_of(position)], position, len(split.client(position)[1]))
         for position in positions
         if split.id_of(position) in known
     ]
-    clients = [client for client in found if client[2]]
+    clients = [client for client in clients_of_split if client[2]]
     if not clients:
         raise ExperimentError(
             f"{key} scores clients on their own examples in the split {name!r}, but no training "
@@ -115,12 +115,12 @@ class Bench:
     def score(self, examples: Examples, weights: Weights, name: str, client: tuple[int, int, int]) -> ClientScores:
         """Score one client of a unit with a model."""
         trained, position, size = client
-        for own, given in (
+        for own, values in (
             (self.loaded.params, weights.params),
             (self.loaded.buffers, weights.buffers),
             (self.loaded.counters, weights.counters),
         ):
-            own.copy_(given)
+            own.copy_(values)
         unit: evaluate.Unit = (name, ((position, 0, size),))
         try:
             return evaluate.evaluate(
@@ -147,6 +147,6 @@ class FineTuner:
         positions, seed = [client[0] for client in unit[1]], seeds.key(self.seed, "fine-tuning")
         members = local_training.members(examples, positions, self.section, seed, round_index, broadcast.params)
         for group in local_training.train(self.trainer, broadcast, members, lr, self.layout):
-            made = group.updates
+            updates = group.updates
             for row in range(len(group.clients)):
-                yield Weights(broadcast.params + made.delta[row], made.buffers[row], made.counters[row])
+                yield Weights(broadcast.params + updates.delta[row], updates.buffers[row], updates.counters[row])

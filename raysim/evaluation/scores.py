@@ -68,9 +68,9 @@ class ClientScores:
 
     def accuracies(self) -> npt.NDArray[np.float64]:
         """Hits divided by counted examples, per row; NaN if there are none."""
-        made = np.full(len(self.counted), np.nan)
-        np.divide(self.correct, self.counted, out=made, where=self.counted > 0)
-        return made
+        shares = np.full(len(self.counted), np.nan)
+        np.divide(self.correct, self.counted, out=shares, where=self.counted > 0)
+        return shares
 
 
 _COLUMNS = ("positions", "examples", "loss", "correct", "counted", "weight")
@@ -243,8 +243,8 @@ def summarise(scores: ClientScores, name: str, percentiles: Sequence[float]) -> 
 def perplexity(losses: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return e^loss."""
     with np.errstate(over="ignore"):
-        found: npt.NDArray[np.float64] = np.exp(losses)
-    return found
+        perplexities: npt.NDArray[np.float64] = np.exp(losses)
+    return perplexities
 
 
 def over_clients(accuracies: npt.NDArray[np.float64], percentiles: Sequence[float]) -> dict[str, float]:

@@ -47,31 +47,31 @@ def refusals(
     yield from _client_states(correction, client, cohort)
     if client.correcting is None:
         return
-    said = named(client)
+    who = named(client)
     if client.personalisation is not None:
         yield (
             f"client.personalisation.name = {client.personalisation.name!r} is defined without corrections, but got "
-            f"{said}: remove one of them"
+            f"{who}: remove one of them"
         )
     if correction.sent.full_gradients and server.diagnostics.probe is not None:
-        yield (f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe")
-    yield from _server(correction, said, server)
-    yield from _clients(correction.client, said, client)
-    yield from _points(correction.client, said, client)
+        yield (f"server.diagnostics.probe measures one pass over all clients, and {who} takes two: remove the probe")
+    yield from _server(correction, who, server)
+    yield from _clients(correction.client, who, client)
+    yield from _points(correction.client, who, client)
     if correction.server.origin is not None and cohort.rule.needs_distances:
         yield (
-            f"cohort.sampler.name = {cohort.rule.name!r} compares clients' models with the next one, and {said} sends "
+            f"cohort.sampler.name = {cohort.rule.name!r} compares clients' models with the next one, and {who} sends "
             f"other vectors: take another sampler"
         )
     by_losses = server.fairness is not None or cohort.rule.choose is not None
     if by_losses and server.compression is not None and correction.server.origin is not None:
         yield (
-            f"server.compression and {said}: clients make their model of a compressed vector, but server.fairness and "
+            f"server.compression and {who}: clients make their model of a compressed vector, but server.fairness and "
             f"samplers that choose by losses take those of the whole one: remove one of them"
         )
     if correction.requires.every_client:
         for key, value in leaving(client, systems).items():
-            yield f"{said} is defined with every client in every round, but clients leave by {key} = {value}: remove it"
+            yield f"{who} is defined with every client in every round, but clients leave by {key} = {value}: remove it"
 
 
 def correction_of(client: ClientSection) -> Correction:
@@ -98,15 +98,15 @@ def _client_states(correction: Correction, client: ClientSection, cohort: Cohort
     if not keeping.num or not sampler.repeats:
         return
     if keeping.own and personal is not None:
-        said = f"client.personalisation.name = {personal.name!r}"
+        keeper = f"client.personalisation.name = {personal.name!r}"
     elif keeping.correction and client.correction is not None:
-        said = f"client.correction.name = {client.correction.name!r}"
+        keeper = f"client.correction.name = {client.correction.name!r}"
     elif keeping.rest:
-        said = "client.compression.error_feedback = true"
+        keeper = "client.compression.error_feedback = true"
     else:
-        said = f"client.transform.name = {known[keeping.transforms[0]].name!r}"
+        keeper = f"client.transform.name = {known[keeping.transforms[0]].name!r}"
     yield (
-        f"{said} changes a client's state once a round, but cohort.sampler.name = {sampler.name!r} may draw a "
+        f"{keeper} changes a client's state once a round, but cohort.sampler.name = {sampler.name!r} may draw a "
         f"client several times: take another sampler"
     )
 
@@ -159,34 +159,34 @@ def _fairness(
     fair, section = fair_objectives.make(server.fairness), server.fairness
     if fair is None or section is None:
         return
-    said = f"server.fairness.name = {section.name!r}"
+    whose = f"server.fairness.name = {section.name!r}"
     if server.aggregator.name != "mean":
-        yield f"{said} weighs a mean, so server.aggregator.name must be 'mean', but got {server.aggregator.name!r}"
+        yield f"{whose} weighs a mean, so server.aggregator.name must be 'mean', but got {server.aggregator.name!r}"
     if server.weighting_name not in ("examples", "uniform"):
         yield (
-            f"{said} needs clients' weights before they train, so server.weighting must be 'examples' or 'uniform', "
+            f"{whose} needs clients' weights before they train, so server.weighting must be 'examples' or 'uniform', "
             f"but got {server.weighting_name!r}"
         )
     if cohort.rule.repeats:
         yield (
-            f"{said} weighs each client once, but cohort.sampler.name = {cohort.rule.name!r} may draw a client several "
-            f"times: take another sampler"
+            f"{whose} weighs each client once, but cohort.sampler.name = {cohort.rule.name!r} may draw a client "
+            f"several times: take another sampler"
         )
     if server.diagnostics.probe is not None:
-        yield f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe"
+        yield f"server.diagnostics.probe measures one pass over all clients, and {whose} takes two: remove the probe"
     weightings = correction.requires.weightings
     if client.correction is not None and weightings is not None and "examples" not in weightings:
         yield (
-            f"client.correction.name = {client.correction.name!r} is defined with equal weights, and {said} changes "
+            f"client.correction.name = {client.correction.name!r} is defined with equal weights, and {whose} changes "
             f"them: remove one"
         )
     if fair.server_sgd and server.optimizer.name != "sgd":
         yield (
-            f"{said} defines the length of the server's step, so server.optimizer.name must be 'sgd', but got "
+            f"{whose} defines the length of the server's step, so server.optimizer.name must be 'sgd', but got "
             f"{server.optimizer.name!r}"
         )
     if fair.divides_by_lr and client.optimizer.lr == 0:
-        yield f"{said} divides by the clients' learning rate: client.optimizer.lr > 0 must hold, but got 0"
+        yield f"{whose} divides by the clients' learning rate: client.optimizer.lr > 0 must hold, but got 0"
 
 
 def _choice(server: ServerSection, cohort: CohortSection) -> Iterator[str]:
@@ -200,11 +200,11 @@ def _choice(server: ServerSection, cohort: CohortSection) -> Iterator[str]:
 def _clusters(client: ClientSection, server: ServerSection, cohort: CohortSection) -> Iterator[str]:
     if not isinstance(client.personalisation, Clusters):
         return
-    said = "client.personalisation.name = 'clusters' trains several models, each of them the mean of its clients"
+    fact = "client.personalisation.name = 'clusters' trains several models, each of them the mean of its clients"
     if server.aggregator.name != "mean":
-        yield f"{said}: server.aggregator.name must be 'mean', but got {server.aggregator.name!r}"
+        yield f"{fact}: server.aggregator.name must be 'mean', but got {server.aggregator.name!r}"
     if server.weighting_name == "ida":
-        yield f"{said}, and server.weighting = 'ida' compares the updates of all: take 'examples' or 'uniform'"
+        yield f"{fact}, and server.weighting = 'ida' compares the updates of all: take 'examples' or 'uniform'"
     for key, value in (
         ("server.glad", server.glad),
         ("server.fairness", server.fairness),
@@ -217,7 +217,7 @@ def _clusters(client: ClientSection, server: ServerSection, cohort: CohortSectio
     ):
         if value is not None:
             what = f"cohort.sampler.name = {cohort.rule.name!r}" if key == "cohort.sampler" else key
-            yield f"{said}, and {what} is defined for one model: remove it"
+            yield f"{fact}, and {what} is defined for one model: remove it"
 
 
 def _compression(client: ClientSection, server: ServerSection) -> Iterator[str]:
@@ -271,34 +271,34 @@ def _local_adaptivity(correction: Correction, client: ClientSection, server: Ser
     if not isinstance(server.aggregator, LocalAdaptivity):
         return
     optimizer = client.optimizer
-    said = (
+    fact = (
         "server.aggregator.name = 'local_adaptivity' divides by a_i, the sum of what a client's local steps multiply "
         "gradients with"
     )
     if correction.client.upload is not None:
-        yield f"{said}, but {named(client)} sends another vector than y - x: take another aggregator"
+        yield f"{fact}, but {named(client)} sends another vector than y - x: take another aggregator"
     elif correction.client.optimizer is not None and client.correction is not None:
         yield (
-            f"{said}, and client.correction.name = {client.correction.name!r} replaces the client's optimizer: take "
+            f"{fact}, and client.correction.name = {client.correction.name!r} replaces the client's optimizer: take "
             f"another aggregator"
         )
     elif not isinstance(optimizer, ClientSgd | ClientAdagrad):
-        yield f"{said}: client.optimizer.name must be 'adagrad', or 'sgd' without momentum, but got {optimizer.name!r}"
+        yield f"{fact}: client.optimizer.name must be 'adagrad', or 'sgd' without momentum, but got {optimizer.name!r}"
     else:
         for key in ("momentum", "weight_decay"):
             if value := getattr(optimizer, key, 0.0):
-                yield f"{said}, which is not defined with {key}: client.optimizer.{key} must be 0, but got {value}"
+                yield f"{fact}, which is not defined with {key}: client.optimizer.{key} must be 0, but got {value}"
 
 
 def _systems(systems: SystemsSection, cohort: CohortSection) -> Iterator[str]:
     sampler = cohort.rule
     if systems.over_selection > 1:
-        said = f"systems.over_selection = {systems.over_selection:g} asks more clients than cohort.size, but "
+        fact = f"systems.over_selection = {systems.over_selection:g} asks more clients than cohort.size, but "
         if sampler.sized_by is not None:
-            yield f"{said}the {sampler.name} sampler has no size, because {sampler.sized_by}: leave it out"
+            yield f"{fact}the {sampler.name} sampler has no size, because {sampler.sized_by}: leave it out"
         elif sampler.repeats:
             yield (
-                f"{said}the {sampler.name} sampler may draw a client several times, and it reports once: take another "
+                f"{fact}the {sampler.name} sampler may draw a client several times, and it reports once: take another "
                 f"sampler"
             )
     if cohort.size is not None and systems.min_reports > cohort.size:

@@ -32,6 +32,7 @@ from raysim.experiment.stop import BestModel, StopSection
 from raysim.models.section import ModelSection
 from raysim.server.fedex import FedEx
 from raysim.server.section import ServerSection
+from raysim.storage import nearby
 from raysim.storage.reading import MOST_BYTES
 from raysim.systems.section import SystemsSection
 
@@ -102,6 +103,12 @@ class EngineSection(Section):
 
     MEANT: ClassVar[Mapping[str, str]] = {"device": "gpus_per_worker", "gpus": "gpus_per_worker"}
     """Words that other frameworks have for a key."""
+
+    PLACEMENT: ClassVar[tuple[str, ...]] = ("workers", "cpus_per_worker", "gpus_per_worker", "wait_s")
+    """Keys of which workers there are: runs that are equal in them can share theirs."""
+
+    WITHOUT_BITS: ClassVar[tuple[str, ...]] = (*PLACEMENT, "examples", "cuda_graphs")
+    """Keys that affect time alone, and no number."""
 
     @model_validator(mode="before")
     @classmethod
@@ -345,8 +352,8 @@ class Experiment(Section):
         record = self.model_dump(
             mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint", "stop", "report", "tuning"}
         )
-        for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "wait_s", "examples", "cuda_graphs"):
-            del record["engine"][placement]
+        for key in EngineSection.WITHOUT_BITS:
+            del record["engine"][key]
         if record["model"] is not None:
             # The values that it names are in the plan's fingerprint.
             record["model"].pop("init")
@@ -406,7 +413,7 @@ def text_of(path: str | Path) -> str:
         return toml.decoded(written)
     except FileNotFoundError:
         raise ExperimentError(
-            f"There is no experiment file {path}; `raysim configs` has those of the papers."
+            f"There is no experiment file {path}{nearby.nearest(Path(path))}; `raysim configs` has those of the papers."
         ) from None
     except toml.TomlError as error:
         raise ExperimentError(f"{path} is not valid TOML: {error}") from None
@@ -431,7 +438,8 @@ def of_source(name: str, root: str | None, set: Iterable[str] = ()) -> Experimen
     if name not in known:
         form = f" {name!r} is {FORMS[name]}." if name in FORMS else ""
         raise ExperimentError(
-            f"{name!r} is neither a file nor a source of data: the sources are {', '.join(known)}.{form}"
+            f"{name!r} is neither a file nor a source of data: the sources are {', '.join(known)}"
+            f"{messages.nearest(name, list(known))}.{form}"
         )
     data: dict[str, Any] = {"name": name, **({"root": root} if root else {})}
     if known[name].model_fields["clients"].is_required():

@@ -55,14 +55,14 @@ def refusals(
 ) -> Iterator[str]:
     """Yield a sentence for each broken rule, with the given and the allowed values."""
     try:
-        made = configurations(section, client)
+        sections = configurations(section, client)
     except ExperimentError as error:
         yield str(error).removesuffix(".")
         return
     for key, why in _without(client, composite, server):
         yield f"fedex is defined without {key}, {why}: remove one of them"
     known = set(compatibility.refusals(client, server, cohort, systems))
-    for j, one in enumerate(made):
+    for j, one in enumerate(sections):
         broken = compatibility.refusals(one, server, cohort, systems)
         refused = [f"fedex.configs[{j}]: {why}" for why in broken if why not in known]
         if one.correction is not None and not compatibility.correction_of(one).only_pulls:
@@ -74,7 +74,7 @@ def refusals(
         if refused:
             # The others often break the same rules.
             break
-    if isinstance(server.aggregator, LocalAdaptivity) and len({one.optimizer.name for one in made}) > 1:
+    if isinstance(server.aggregator, LocalAdaptivity) and len({one.optimizer.name for one in sections}) > 1:
         yield (
             "server.aggregator.name = 'local_adaptivity' divides by what one optimizer sums, so all of fedex.configs "
             "must have the same client.optimizer.name"
@@ -84,7 +84,7 @@ def refusals(
 def _without(client: ClientSection, composite: Composite | None, server: ServerSection) -> Iterator[tuple[str, str]]:
     """Yield keys that FedEx is not defined with, with reasons."""
     fair = fair_objectives.make(server.fairness)
-    given = {
+    unused = {
         "composite": (composite is not None, "whose server takes one learning rate of all clients"),
         "client.posterior": (client.posterior is not None, "whose updates are not those of the model that is scored"),
         "client.personalisation": (client.personalisation is not None, "which trains models that are not scored"),
@@ -94,30 +94,30 @@ def _without(client: ClientSection, composite: Composite | None, server: ServerS
             "which divides by one learning rate of all clients",
         ),
     }
-    for key, (is_given, why) in given.items():
+    for key, (is_given, why) in unused.items():
         if is_given:
             yield key, why
 
 
 def _changed(client: ClientSection, change: Mapping[str, Any], where: str) -> ClientSection:
-    said = client.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    keys = client.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for key in MAY_DIFFER:
         if isinstance(own := getattr(client, key), OwnPart):
             # A part that a script passes may be none of the explicit keys.
-            said[key] = own.model_dump(mode="json")
+            keys[key] = own.model_dump(mode="json")
     try:
-        made = ClientSection.checked(overrides.apply(said, change, ()), "client")
-        same = ClientSection.checked(said, "client")
+        changed = ClientSection.checked(overrides.apply(keys, change, ()), "client")
+        same = ClientSection.checked(keys, "client")
     except ExperimentError as error:
         raise ExperimentError(f"{where}: {error}") from None
-    differing = [key for key in type(client).model_fields if getattr(made, key) != getattr(same, key)]
+    differing = [key for key in type(client).model_fields if getattr(changed, key) != getattr(same, key)]
     if shared := [key for key in differing if key not in MAY_DIFFER]:
         raise ExperimentError(
             f"{where} changes client.{shared[0]}, which all configurations share: they may differ in "
             f"{', '.join(MAY_DIFFER)}."
         )
     return client.model_copy(
-        update={key: _bound(key, getattr(made, key), getattr(client, key), where) for key in differing}
+        update={key: _bound(key, getattr(changed, key), getattr(client, key), where) for key in differing}
     )
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from raysim.config import kinds
+from raysim.config.messages import near
 from raysim.config.own import OwnPart
 from raysim.config.part import Kind, Packaged
 from raysim.config.section import Section
@@ -66,7 +66,7 @@ def tables(elsewhere: Elsewhere) -> Iterator[KeyTable]:
 
 def keys(section: type[Section], elsewhere: Elsewhere) -> list[Key]:
     """Return the keys of a section as a file has them, without the name that makes the choice."""
-    found = []
+    listed = []
     for name, field in section.model_fields.items():
         key = field.alias or name
         if name == "name" and name_of(section):
@@ -79,8 +79,8 @@ def keys(section: type[Section], elsewhere: Elsewhere) -> list[Key]:
                 *kinds.sections(field.annotation),
                 *(part for kind in packaged for part in elsewhere.parts.get(kind, ())),
             )
-        found.append(Key(key, field, inside))
-    return found
+        listed.append(Key(key, field, inside))
+    return listed
 
 
 def _packaged(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Kind]:
@@ -99,24 +99,23 @@ def find(path: str, elsewhere: Elsewhere) -> list[tuple[type[Section], Key]]:
         ExperimentError: there is none; names the nearest.
     """
     sections: tuple[type[Section], ...] = (Experiment,)
-    found: list[tuple[type[Section], Key]] = []
+    owners: list[tuple[type[Section], Key]] = []
     before = ""
     for part in path.split("."):
         every = [(section, key) for section in sections for key in keys(section, elsewhere)]
-        found = [(section, key) for section, key in every if key.name == part]
-        if not found:
+        owners = [(section, key) for section, key in every if key.name == part]
+        if not owners:
             names = sorted({key.name for _, key in every})
-            near = get_close_matches(part, names, 1)
-            hint = (
-                f" (did you mean {before}{near[0]!s}?)" if near else f": there are {', '.join(names)}" if names else ""
-            )
+            hint = f": there are {', '.join(names)}" if names else ""
+            if (meant := near(part, names)) is not None:
+                hint = f" (did you mean {before}{meant}?)"
             where = f"{before.removesuffix('.')} has" if before else "an experiment has"
             has_own = any(issubclass(section, OwnPart) for section in sections)
-            own = f"; a script's own part reads {before}constants.{part}" if has_own and not near else ""
+            own = f"; a script's own part reads {before}constants.{part}" if has_own and meant is None else ""
             raise ExperimentError(f"{where} no key {part!r}{hint}{own}.")
-        sections = tuple(dict.fromkeys(inner for _, key in found for inner in key.inside))
+        sections = tuple(dict.fromkeys(inner for _, key in owners for inner in key.inside))
         before += f"{part}."
-    return found
+    return owners
 
 
 def name_of(section: type[Section]) -> str | None:

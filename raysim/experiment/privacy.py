@@ -30,39 +30,39 @@ def refusals(
     section = server.privacy
     if section is None:
         return
-    said = f"server.privacy.name = {section.name!r}"
-    yield from _clip(section, said, server)
+    name = f"server.privacy.name = {section.name!r}"
+    yield from _clip(section, name, server)
     for key, why in _without(client, server, cohort, systems):
-        yield f"{said} is defined without {key}, {why}: remove one of them"
+        yield f"{name} is defined without {key}, {why}: remove one of them"
     if server.aggregator.name != "mean":
-        yield f"{said} noises a mean, so server.aggregator.name must be 'mean', but got {server.aggregator.name!r}"
+        yield f"{name} noises a mean, so server.aggregator.name must be 'mean', but got {server.aggregator.name!r}"
     if server.weighting_name != "uniform":
         yield (
-            f"{said} bounds what each client adds, so server.weighting must be 'uniform', but got "
+            f"{name} bounds what each client adds, so server.weighting must be 'uniform', but got "
             f"{server.weighting_name!r}"
         )
     if isinstance(section, Distributed):
         for key, value in leaving(client, systems).items():
-            yield f"{said} adds up the noise of all clients of a round, but they leave by {key} = {value}: remove it"
+            yield f"{name} adds up the noise of all clients of a round, but they leave by {key} = {value}: remove it"
     if section.noised:
-        yield from _sampler(section, said, cohort.rule)
+        yield from _sampler(section, name, cohort.rule)
 
 
 def _secure_sum(client: ClientSection, server: ServerSection) -> Iterator[str]:
     if server.secure_sum is None:
         return
-    said = "server.secure_sum adds w_i h_i, w_i = n_i or 1"
+    premise = "server.secure_sum adds w_i h_i, w_i = n_i or 1"
     if server.aggregator.name != "mean":
-        yield f"{said}: server.aggregator.name must be 'mean', but got {server.aggregator.name!r}"
+        yield f"{premise}: server.aggregator.name must be 'mean', but got {server.aggregator.name!r}"
     if server.weighting_name not in ("examples", "uniform"):
-        yield f"{said}: server.weighting must be 'examples' or 'uniform', but got {server.weighting_name!r}"
+        yield f"{premise}: server.weighting must be 'examples' or 'uniform', but got {server.weighting_name!r}"
     for key, value in (
         ("server.fairness", server.fairness),
         ("client.compression", client.compression),
         ("server.compression", server.compression),
     ):
         if value is not None:
-            yield f"{said}, and {key} sends or weighs other vectors: remove one of them"
+            yield f"{premise}, and {key} sends or weighs other vectors: remove one of them"
 
 
 def _clip(section: PrivacySection, said: str, server: ServerSection) -> Iterator[str]:
@@ -85,7 +85,7 @@ def _without(
 ) -> Iterator[tuple[str, str]]:
     """Yield keys that privacy is not defined with, with reasons."""
     correction = client.correction
-    given = {
+    values = {
         "server.zeroing": (server.zeroing, "whose level follows exact counts"),
         "server.glad": (server.glad, "whose factors follow the updates themselves"),
         "server.secure_sum": (server.secure_sum, "whose integers have other noise (take 'distributed')"),
@@ -112,7 +112,7 @@ def _without(
             "which lets the fastest of a cohort count",
         ),
     }
-    for key, (value, why) in given.items():
+    for key, (value, why) in values.items():
         if value is not None:
             yield key, why
 

@@ -51,16 +51,16 @@ def counted(dataset: FederatedDataset, split: str) -> list[Counted]:
     part = dataset.split(split)
     sizes, different, of_labels = _read(dataset, part)
     who = f"{split} clients" if len(sizes) == len(part) else f"{len(sizes):,} of {len(part):,} {split} clients"
-    found = [Counted(who, "examples of a client", sizes)]
+    histograms = [Counted(who, "examples of a client", sizes)]
     if dataset.num_classes is not None:
-        found += [
+        histograms += [
             Counted(who, "labels of a client", different),
             Counted("labels", f"examples of a label, {who}", of_labels),
         ]
         if split != "test" and "test" in dataset.splits:
             of_test = _read(dataset, dataset.split("test")).of_labels
-            found.append(Counted("labels", "examples of a label, test clients", of_test))
-    return [one._replace(numbers=one.numbers[one.numbers > 0]) for one in found]
+            histograms.append(Counted("labels", "examples of a label, test clients", of_test))
+    return [one._replace(numbers=one.numbers[one.numbers > 0]) for one in histograms]
 
 
 def _read(dataset: FederatedDataset, part: Split) -> _Read:
@@ -94,13 +94,13 @@ def draw(dataset: FederatedDataset, split: str, path: Path) -> None:
     """Write the histograms of a split as a picture."""
     from matplotlib.figure import Figure  # slow to import
 
-    found = [one for one in counted(dataset, split) if len(one.numbers)]
-    across = min(2, len(found))
-    figure = Figure(figsize=(4.5 * across, 3.0 * -(-len(found) // across)), dpi=150, layout="constrained")
-    every = figure.subplots(-(-len(found) // across), across, squeeze=False).ravel()
-    for axes, one in zip(every, found, strict=False):
+    histograms = [one for one in counted(dataset, split) if len(one.numbers)]
+    across = min(2, len(histograms))
+    figure = Figure(figsize=(4.5 * across, 3.0 * -(-len(histograms) // across)), dpi=150, layout="constrained")
+    every = figure.subplots(-(-len(histograms) // across), across, squeeze=False).ravel()
+    for axes, one in zip(every, histograms, strict=False):
         _bars(axes, one)
-    for axes in every[len(found) :]:
+    for axes in every[len(histograms) :]:
         axes.set_visible(False)
     path.parent.mkdir(parents=True, exist_ok=True)
     with disk.writing(path):

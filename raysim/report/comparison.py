@@ -85,10 +85,10 @@ def compare(groups: Sequence[Group], metric: str, test: Test = "t") -> Compariso
     }
     (first, reference), *others = values.items()
     differences = [_differences(reference, trials) for _, trials in others]
-    ps = holm([p_value(found, test) for found in differences])
+    ps = holm([p_value(paired, test) for paired in differences])
     methods = [_method(first, reference, None)]
-    for (label, trials), found, p in zip(others, differences, ps, strict=True):
-        methods.append(_method(label, trials, _difference(found, p) if found else None))
+    for (label, trials), paired, p in zip(others, differences, ps, strict=True):
+        methods.append(_method(label, trials, _difference(paired, p) if paired else None))
     return Comparison(metric, after, tuple(methods), test, (*notes, *_cautions(methods, test)))
 
 
@@ -103,8 +103,8 @@ def p_value(differences: Sequence[float], test: Test) -> float | None:
         return None
     from scipy import stats  # slow to import
 
-    found = stats.ttest_1samp(differences, 0.0) if test == "t" else stats.wilcoxon(differences)
-    return float(found.pvalue)
+    outcome = stats.ttest_1samp(differences, 0.0) if test == "t" else stats.wilcoxon(differences)
+    return float(outcome.pvalue)
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:

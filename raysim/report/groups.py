@@ -82,12 +82,12 @@ def renamed(groups: Sequence[Group], names: Iterable[str]) -> list[Group]:
     Raises:
         RunFolderError: nothing is so called; or two groups would be called the same.
     """
-    given = dict(_given(groups, each) for each in names)
-    made = [replace(group, label=called(group.label, given), names=given) for group in groups]
-    labels = [group.label for group in made]
-    if given and (twice := [label for label in labels if labels.count(label) > 1]):
+    names_by_text = dict(_given(groups, each) for each in names)
+    named_groups = [replace(group, label=called(group.label, names_by_text), names=names_by_text) for group in groups]
+    labels = [group.label for group in named_groups]
+    if names_by_text and (twice := [label for label in labels if labels.count(label) > 1]):
         raise RunFolderError(f"--label calls two methods {twice[0]!r}: give each one a name of its own.")
-    return made
+    return named_groups
 
 
 def _given(groups: Sequence[Group], pair: str) -> tuple[str, str]:
@@ -98,11 +98,11 @@ def _given(groups: Sequence[Group], pair: str) -> tuple[str, str]:
     parts = pair.split("=")
     for place in range(len(parts) - 1, 0, -1):
         old, new = ("=".join(part).strip() for part in (parts[:place], parts[place:]))
-        found = [text for text in texts if text.replace(" = ", "=") == old.replace(" = ", "=")]
-        found = found or [group.label for group in groups if any(_lies_in(run.path, Path(old)) for run in group.runs)]
+        labels = [text for text in texts if text.replace(" = ", "=") == old.replace(" = ", "=")]
+        labels = labels or [group.label for group in groups if any(_lies_in(run.path, Path(old)) for run in group.runs)]
         # A key is no setting that is not there: "cohort.size = 7=small" names nothing.
-        if new and len(found) == 1 and (found[0] not in keys or "=" not in new):
-            return found[0], new
+        if new and len(labels) == 1 and (labels[0] not in keys or "=" not in new):
+            return labels[0], new
     raise RunFolderError(
         f"--label {pair!r} must be TEXT=NAME, with a folder that holds the runs of one method, or a text of labels: "
         f"{', '.join(texts)}."
@@ -138,8 +138,8 @@ def headline(groups: Sequence[Group]) -> str:
     Else that of another evaluation, an accuracy rather than a loss; else that of training.
     """
     names = dict.fromkeys(name for group in groups for run in group.runs for name in run.rounds.column_names)
-    found = list(headlines(names).values())
-    ranked = sorted(found, key=lambda name: (not name.endswith("/accuracy"), not name.startswith("eval/test/")))
+    figures = list(headlines(names).values())
+    ranked = sorted(figures, key=lambda name: (not name.endswith("/accuracy"), not name.startswith("eval/test/")))
     return next(iter(ranked), "accuracy" if "accuracy" in names else "loss")
 
 

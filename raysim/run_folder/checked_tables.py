@@ -37,7 +37,7 @@ def checked_rounds(found: pa.Table, file: Path) -> pa.Table:
     """
     for field in found.schema:
         is_ids = pa.types.is_list(field.type) and pa.types.is_string(field.type.value_type)
-        if not (_is_figure(field.type) or (field.name in _IDS and is_ids)):
+        if not (_is_written_type(field.type) or (field.name in _IDS and is_ids)):
             raise RunFolderError(f"{file} is damaged: expected figures in column {field.name!r}, found {field.type}.")
     if "round" not in found.column_names or found.schema.field("round").type != pa.int64():
         raise RunFolderError(f"{file} is damaged: expected whole numbers in column 'round'.")
@@ -85,7 +85,7 @@ def checked_clients(found: pa.Table, file: Path, index: int) -> pa.Table:
         if found[name].null_count:
             raise RunFolderError(f"{file} is damaged: expected a value in every row of column {name!r}.")
     for field in found.schema:
-        if field.name not in CLIENT_SCHEMA.names and not _is_figure(field.type):
+        if field.name not in CLIENT_SCHEMA.names and not _is_written_type(field.type):
             raise RunFolderError(f"{file} is damaged: expected figures in column {field.name!r}, found {field.type}.")
     if other := set(found["round"].to_pylist()) - {index}:
         raise RunFolderError(
@@ -95,5 +95,6 @@ def checked_clients(found: pa.Table, file: Path, index: int) -> pa.Table:
     return found
 
 
-def _is_figure(kind: pa.DataType) -> bool:
+def _is_written_type(kind: pa.DataType) -> bool:
+    """Whether raysim writes figures in this type."""
     return kind in (pa.int64(), pa.float64(), pa.bool_(), pa.null())

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 from pathlib import Path
 
+from raysim.config.messages import near
 from raysim.errors import RunFolderError
 from raysim.run_folder.files import RECORD, STUDY
+from raysim.storage.nearby import entries
 from raysim.storage.reading import json_object
 from raysim.storage.remote.folder import resume_command
 
 RUNS = Path("runs")
 """The default place of runs' folders."""
-
-_LOOKED_AT = 10_000
-"""Entries of a folder that are looked at: one may hold millions of other files."""
 
 
 def why(path: Path) -> str:
@@ -30,13 +28,13 @@ def why(path: Path) -> str:
         return f"it is a file{command}."
     if not path.exists():
         found = nearby(path)
-        return f"there is no such folder{_or(found)}"
+        return f"there is no such folder{or_meant(found)}"
     if os.path.lexists(path / STUDY):
         return _of_study(path)
     if (path.absolute().parent / RECORD).exists():
         return f"it belongs to the run of {path.parent}."
-    found = next((each for each in _entries(path) if (each / RECORD).exists()), None)
-    return f"it has no {RECORD}{_or(found)}"
+    found = next((each for each in entries(path) if (each / RECORD).exists()), None)
+    return f"it has no {RECORD}{or_meant(found)}"
 
 
 def in_place_of_a_file(path: Path) -> str:
@@ -45,12 +43,13 @@ def in_place_of_a_file(path: Path) -> str:
         return f"it is the folder of a run, trials or a sweep, with which {resume_command(str(path))} goes on."
     if os.path.lexists(path / STUDY):
         return _of_study(path)
-    files = sorted(each.name for each in _entries(path) if each.suffix == ".toml")
+    files = sorted(each.name for each in entries(path) if each.suffix == ".toml")
     return f"it is a folder{f': {shlex.quote(str(path / files[0]))} is a file in it' if files else ''}."
 
 
-def _or(found: Path | None) -> str:
-    return "." if found is None else f"; did you mean {found}?"
+def or_meant(meant: Path | None) -> str:
+    """Return how a sentence about a folder ends: with the one that was meant, if it is known."""
+    return "." if meant is None else f"; did you mean {meant}?"
 
 
 def nearby(path: Path) -> Path | None:
@@ -61,20 +60,13 @@ def nearby(path: Path) -> Path | None:
         if _is_known(below := RUNS / path):
             return below
         around = [path.parent, RUNS / path.parent]
-    known = {each.name: each for place in around for each in _entries(place) if _is_known(each)}
-    return next((known[name] for name in difflib.get_close_matches(path.name, known, n=1)), None)
+    known = {each.name: each for place in around for each in entries(place) if _is_known(each)}
+    name = near(path.name, known)
+    return None if name is None else known[name]
 
 
 def _is_known(path: Path) -> bool:
     return (path / RECORD).exists() or (path / STUDY).exists()
-
-
-def _entries(path: Path) -> list[Path]:
-    try:
-        with os.scandir(path) as entries:
-            return sorted(path / entry.name for _, entry in zip(range(_LOOKED_AT), entries, strict=False))
-    except OSError:
-        return []
 
 
 def _of_study(path: Path) -> str:

@@ -78,9 +78,12 @@ def tells_cost(column: str) -> bool:
 class PlannedFacts:
     """What experiment.json says beside the experiment; None where no plan was made.
 
-    data: the dataset's fingerprint. clients: its number of training clients. trained_by: the trainer that the run
-    keeps. privacy: what is private, if anything is to be. tensors: names and shapes in its checkpoints. passed: what
-    a script passed beside the experiment.
+    data: the dataset's fingerprint.
+    clients: the number of its training clients.
+    trained_by: the trainer, which stays the same when the run is resumed.
+    privacy: what `[server.privacy]` promises; None without it.
+    tensors: names and shapes of the tensors in checkpoints.
+    passed: what a script passed beside the experiment.
     """
 
     data: str | None = None
@@ -152,8 +155,8 @@ def stored_fingerprint(path: Path) -> str:
 
 def stored_data_fingerprint(path: Path) -> str | None:
     """Read the fingerprint of the dataset of a folder's run; None if the folder does not have it."""
-    found = _stored(path).get("data_fingerprint")
-    return None if found is None else str(found)
+    fingerprint = _stored(path).get("data_fingerprint")
+    return None if fingerprint is None else str(fingerprint)
 
 
 def stored_trained_by(path: Path) -> Mapping[str, Any] | None:
@@ -163,25 +166,25 @@ def stored_trained_by(path: Path) -> Mapping[str, Any] | None:
 
 def stored_privacy(path: Path) -> Mapping[str, Any] | None:
     """Read what is private of a folder's run; None if nothing is to be."""
-    found = _stored(path).get("privacy")
-    return found if isinstance(found, dict) else None
+    privacy = _stored(path).get("privacy")
+    return privacy if isinstance(privacy, dict) else None
 
 
 def stored_tensors(path: Path) -> Mapping[str, Any] | None:
     """Read the names and shapes in a folder's checkpoints; None if there is no folder, or it does not say."""
-    found = _stored(path).get("tensors") if (path / RECORD).exists() else None
-    return found if isinstance(found, dict) else None
+    tensors = _stored(path).get("tensors") if (path / RECORD).exists() else None
+    return tensors if isinstance(tensors, dict) else None
 
 
 def stored_passed(path: Path) -> Passed | None:
     """Read what a script passed to a folder's run; None if it does not say."""
     if not (path / RECORD).exists():
         return None
-    found = Passed.read(_stored(path))
+    passed = Passed.read(_stored(path))
     # Messages and the closing table show them.
-    if found is not None and not all(name.isidentifier() for name in found.names):
+    if passed is not None and not all(name.isidentifier() for name in passed.names):
         raise RunFolderError(f"{path / RECORD} is damaged: expected keywords as its 'passed'.")
-    return found
+    return passed
 
 
 def check_start(path: Path, passed: Passed) -> None:
@@ -213,8 +216,8 @@ def version() -> str:
 
 def stored_training_clients(path: Path) -> int | None:
     """Read the number of training clients of a folder's run; None if the folder does not have it."""
-    found = _stored(path).get("training_clients")
-    return None if found is None or found < 1 else int(found)
+    clients = _stored(path).get("training_clients")
+    return None if clients is None or clients < 1 else int(clients)
 
 
 def other_version(path: Path) -> str:
@@ -275,9 +278,9 @@ def rows_before(path: Path, done: int) -> list[Row]:
     Raises:
         RunFolderError: as `read_rounds`; or rows are lost at the end.
     """
-    found = read_rounds(path)
-    check_reaches(found.num_rows, done, path / ROUNDS)
-    rows: list[Row] = found.slice(0, done).to_pylist()
+    rounds = read_rounds(path)
+    check_reaches(rounds.num_rows, done, path / ROUNDS)
+    rows: list[Row] = rounds.slice(0, done).to_pylist()
     return rows
 
 
@@ -375,8 +378,8 @@ def _stored(path: Path) -> Mapping[str, Any]:
     stored.setdefault("versions", {})
     for key, kinds in _RECORDED.items():
         if not isinstance(stored.get(key), kinds):
-            found = f"a {type(stored[key]).__name__}" if key in stored else "none"
-            raise RunFolderError(f"{file} is damaged: expected {kinds[0].__name__} as its {key!r}, found {found}.")
+            kind_there = f"a {type(stored[key]).__name__}" if key in stored else "none"
+            raise RunFolderError(f"{file} is damaged: expected {kinds[0].__name__} as its {key!r}, found {kind_there}.")
     return stored
 
 

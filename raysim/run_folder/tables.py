@@ -55,7 +55,7 @@ def summarise(trials: Sequence[pa.Table]) -> pa.Table:
         trials: each one's rounds, a row per round, as `Result.rounds`.
     """
     names = dict.fromkeys(
-        field.name for rounds in trials for field in rounds.schema if _is_figure(field) and field.name != "round"
+        field.name for rounds in trials for field in rounds.schema if _holds_numbers(field) and field.name != "round"
     )
     values: dict[int, dict[str, list[float]]] = {}
     finished: Counter[int] = Counter()
@@ -95,5 +95,5 @@ def part(summary: pa.Table, which: str) -> pa.Table:
     return pa.table({"round": summary["round"], **chosen})
 
 
-def _is_figure(field: pa.Field) -> bool:
+def _holds_numbers(field: pa.Field) -> bool:
     return bool(pa.types.is_floating(field.type) or pa.types.is_integer(field.type))

@@ -12,8 +12,9 @@ from pydantic import BeforeValidator
 from raysim.config.own import OwnPart, OwnWeighting
 from raysim.config.part import Choice, Packaged
 from raysim.config.plain import shown
+from raysim.config.user_call import is_misfit
 from raysim.config.values import Constant
-from raysim.errors import ExperimentError
+from raysim.errors import ExperimentError, within
 
 LEAST, MOST = 1e-100, 1e100
 """Of a sum of weights that is not 0: its products with updates, and their squares, are no numbers beyond."""
@@ -79,12 +80,19 @@ def weight(weighting: Weighting, facts: ClientFacts) -> float:
     """Return the client's weight.
 
     Raises:
-        ExperimentError: the function returned something else.
+        ExperimentError: the function takes other arguments, or returned something else.
 
     >>> weight(lambda facts: facts.examples * facts.loss**0.5, ClientFacts("a", 3, 1.0, 4.0, 1))
     6.0
     """
-    returned: Any = weighting(facts)
+    try:
+        returned: Any = weighting(facts)
+    except TypeError as error:
+        if is_misfit(error):
+            raise ExperimentError(
+                f"weighting= is called with one argument, a client's facts, which does not fit: {within(error)}."
+            ) from error
+        raise
     number = float(returned) if isinstance(returned, Real) else math.nan
     if not 0 <= number < math.inf:
         raise ExperimentError(

@@ -31,8 +31,8 @@ log = logging.getLogger("raysim")
 
 FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-shared", "-fPIC")
 CONTRACTED = {"gcc": "-ffp-contract=fast", "clang": "-ffp-contract=on"}
-"""Products are added in one rounding, but where the source says otherwise: with clang, "fast" would not hear that."""
-# One that does not know it compiles for any processor of its kind.
+"""A product and its sum are one rounding. A source may forbid it by a pragma, which clang ignores with "fast"."""
+# A compiler that does not know the flag is called again without it.
 FOR_THIS_PROCESSOR: tuple[tuple[str, ...], ...] = (("-march=native",), ())
 REALS = {torch.float32: "float", torch.float64: "double"}
 _PRIVATE = 0o700
@@ -129,14 +129,14 @@ def _compiler() -> list[str]:
             raise NoLibraryError(f"the environment's CC names {named[0]}, which is not there")
         return named
     for name in COMPILERS:
-        if found := shutil.which(name):
-            return [found]
+        if path := shutil.which(name):
+            return [path]
     raise NoLibraryError(f"there is no C compiler: none of {', '.join(COMPILERS)} is on the PATH, and CC is not set")
 
 
 def _compile(source: CSource, compiler: list[str], dtype: torch.dtype, folder: Path, name: str) -> Path:
     """Return the library, whose name ends with its checksum. Others may do it at the same time: each file is whole."""
-    said = ""
+    complaint = ""
     told = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     contraction = CONTRACTED["clang" if "clang" in told else "gcc"] if source.contracted else "-ffp-contract=off"
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -158,8 +158,8 @@ def _compile(source: CSource, compiler: list[str], dtype: torch.dtype, folder: P
                 path = folder / f"{name}-{checksum(made)}.so"
                 os.replace(made, path)
                 return path
-            said = done.stderr.strip() or f"it ended with {done.returncode}"
-    raise NoLibraryError(f"{compiler[0]} does not compile it: {said.splitlines()[-1]}")
+            complaint = done.stderr.strip() or f"it ended with {done.returncode}"
+    raise NoLibraryError(f"{compiler[0]} does not compile it: {complaint.splitlines()[-1]}")
 
 
 def _digest(source: CSource, dtype: torch.dtype, compiler: list[str]) -> str:

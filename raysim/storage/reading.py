@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,9 +62,9 @@ def why(error: BaseException) -> str:
     >>> why(KeyError("users")), why(ValueError("no\nnumber")), why(MemoryError())
     ("'users' is missing", 'no number', 'MemoryError')
     """
-    said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-    line = "".join(letter if letter.isprintable() else " " for letter in said[: 2 * _MOST_LETTERS]).strip()
-    return f"{line[:_MOST_LETTERS]} ..." if len(said) > _MOST_LETTERS else line or type(error).__name__
+    reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    line = "".join(letter if letter.isprintable() else " " for letter in reason[: 2 * _MOST_LETTERS]).strip()
+    return f"{line[:_MOST_LETTERS]} ..." if len(reason) > _MOST_LETTERS else line or type(error).__name__
 
 
 def regular(path: Path, error: type[RaysimError]) -> Path:
@@ -91,19 +92,19 @@ def content(path: Path, error: type[RaysimError], most_bytes: int = MOST_BYTES) 
     regular(path, error)
     try:
         with open(path, "rb", opener=_without_waiting) as file:
-            found = file.read(most_bytes + 1)
+            raw = file.read(most_bytes + 1)
     except (OSError, ValueError) as reason:
         raise _unreadable(path, reason, error) from None
-    if len(found) > most_bytes:
+    if len(raw) > most_bytes:
         raise error(f"{path} is damaged: expected at most {most_bytes:,} bytes, found more.")
-    return found
+    return raw
 
 
 def text(path: Path, error: type[RaysimError], most_bytes: int = MOST_BYTES) -> str:
     """Return the content of a small text file in UTF-8; see `content` for the errors."""
-    found = content(path, error, most_bytes)
+    raw = content(path, error, most_bytes)
     with parsing(path, "text in UTF-8", error):
-        return found.decode("utf-8")
+        return raw.decode("utf-8")
 
 
 def json_object(path: Path, error: type[RaysimError]) -> dict[str, Any]:
@@ -114,7 +115,26 @@ def json_object(path: Path, error: type[RaysimError]) -> dict[str, Any]:
     """
     written = text(path, error)
     with parsing(path, "a JSON object", error):
-        return checked_object(json.loads(written))
+        return checked_object(json_value(written))
+
+
+def json_value(written: str) -> Any:
+    """Return the value of a JSON text; ValueError if it is none, or if an object has a key twice.
+
+    Python's parser would take the last of two values in silence, and other parsers the first.
+
+    >>> json_value('{"a": 1, "b": 2}')
+    {'a': 1, 'b': 2}
+    """
+    return json.loads(written, object_pairs_hook=_once)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"it has the key {twice!r:.60} twice")
+    return found
 
 
 def checked_object(found: Any) -> dict[str, Any]:
@@ -145,5 +165,5 @@ def _without_waiting(name: str, flags: int) -> int:
 def _unreadable(path: Path, reason: Exception, error: type[RaysimError]) -> RaysimError:
     if isinstance(reason, FileNotFoundError | NotADirectoryError):
         return error(f"{path} is missing.")
-    said = reason.strerror if isinstance(reason, OSError) else within(reason)
-    return error(f"{path} cannot be read: {said}.")
+    why_not = reason.strerror if isinstance(reason, OSError) else within(reason)
+    return error(f"{path} cannot be read: {why_not}.")

@@ -62,10 +62,21 @@ def test_a_source_is_prepared_by_its_name(raysim: Raysim) -> None:
         "'mnits' is neither a file nor a source of data: the sources are digits, synthetic, quadratic, mnist"
         in raysim.err
     )
+    assert "gld, instructions, arrow (did you mean 'mnist'?)." in raysim.err
     assert raysim("data", "prepare", "tinyshakespeare") == 2
     assert "'tinyshakespeare' is shakespeare with data.form = 'tiny'" in raysim.err
     assert raysim("data", "prepare", "ag_news", "--root", "nowhere") == 2
     assert "there is no folder nowhere" in raysim.err
+
+
+def test_inspect_takes_a_sources_name_too_and_names_the_nearest(raysim: Raysim) -> None:
+    assert raysim("data", "inspect", "digits", "--set", "data.clients=7") == 0
+    assert "clients   7" in raysim.out
+    assert raysim("data", "inspect", "digist") == 2
+    assert "'digist' is neither a file nor a source of data" in raysim.err
+    assert "(did you mean 'digits'?)" in raysim.err
+    assert raysim("data", "inspect", "tinny.toml") == 2
+    assert "There is no experiment file tinny.toml (did you mean 'tiny.toml'?);" in raysim.err
 
 
 def test_a_download_is_refused_where_nobody_offers_the_files(raysim: Raysim) -> None:

@@ -102,6 +102,14 @@ def test_calibration_writes_an_experiment_that_runs(raysim: Raysim) -> None:
     assert raysim("check", "tiny.toml", "--out", "measured.toml") == 2
 
 
+def test_calibration_rewrites_a_file_with_a_byte_order_mark(raysim: Raysim) -> None:
+    text = "# mine\n" + Path("tiny.toml").read_text()
+    Path("tiny.toml").write_text(text, encoding="utf-8-sig")
+    assert raysim("check", "tiny.toml", "--calibrate", "--out", "measured.toml") == 0
+    assert Path("measured.toml").read_text(encoding="utf-8").startswith("# mine\n")
+    assert raysim("check", "measured.toml") == 0
+
+
 def test_calibration_prints_what_to_write_into_the_file(raysim: Raysim) -> None:
     assert raysim("check", "tiny.toml", "--calibrate") == 0
     printed = tomllib.loads(raysim.out[raysim.out.index("[engine]") :])

@@ -33,7 +33,8 @@ def section(**keys: Any) -> Any:
 
 
 def compressed(v: Tensor, key: int = 0, **keys: Any) -> Tensor:
-    return choice.make(section(**keys)).apply(v, key, torch.full_like(v, torch.nan))
+    keeps_rest = section(**keys).error_feedback
+    return choice.make(section(**keys), keeps_rest).apply(v, key, torch.full_like(v, torch.nan))
 
 
 def rounding_error(levels: int, norm: float) -> Callable[[Tensor], float]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import kept_updates, training
 from raysim.evaluation import personalised, scores
 from raysim.server.state import ServerState
+from raysim.server.sums import Sums
 from tests.support.fake_card import FakeCard, fake_card
 
 Make = Callable[..., raysim.Experiment]
@@ -44,23 +45,43 @@ def planned(experiment: raysim.Experiment, data: raysim.FederatedDataset, monkey
         return resolve(experiment, dataset=data)
 
 
-def one_round(plan: Plan, on_card: FakeCard) -> tuple[ServerState, Counter[str]]:
+class Round(NamedTuple):
+    """A round's sums, the state behind it and the names of its metrics."""
+
+    sums: list[Sums]
+    after: ServerState
+    metrics: set[str]
+
+
+def outline(value: Any) -> Any:
+    """Shapes, dtypes and devices of all tensors in a record: fake tensors have no numbers."""
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), value.dtype, value.device.type
+    if is_dataclass(value):
+        return {field.name: outline(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: outline(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [outline(one) for one in value]
+    return type(value)
+
+
+def one_round(plan: Plan, on_card: FakeCard | None = None) -> tuple[Round, Counter[str]]:
     """A round as the loop carries it out; also what made the host wait while clients trained."""
     executor, algorithm = InProcess(plan), plan.algorithm()
     state, cohorts = plan.initial_state(), plan.cohorts()
-    on_card.waits.clear()
+    seen = Counter[str]() if on_card is None else on_card.waits
+    seen.clear()
     begun = training.begin(plan, algorithm, cohorts, executor, state, plan.keeps_updates)
     begun, outcomes = training.wait(plan, algorithm, cohorts, executor, state, begun)
-    waits = on_card.waits.copy()
+    waits = seen.copy()
     sums, aggregate = [outcome.value for outcome in outcomes], None
     if (rule := plan.experiment.server.rule) is not None:
         sums[-1], aggregate = kept_updates.aggregate(
             plan, executor, rule, sums[-1], outcomes[-1].kept, 0, begun.selected.positions
         )
-    after, _ = algorithm.step(state, sums, aggregate)
-    assert after.round == 1
-    assert all(one.device.type == "cpu" for one in (sums[-1].delta, after.weights.params, after.weights.buffers))
-    return after, waits
+    after, metrics = algorithm.step(state, sums, aggregate)
+    return Round(sums, after, set(metrics)), waits
 
 
 def doubled(at: raysim.TransformAt) -> torch.Tensor:
@@ -72,9 +93,14 @@ def doubled(at: raysim.TransformAt) -> torch.Tensor:
 def carried_out(
     made: raysim.Experiment, data: raysim.FederatedDataset, patch: pytest.MonkeyPatch, states: Path | None = None
 ) -> Counter[str]:
+    """A round on the card, whose sums and state must be laid out as those of a round without one."""
     plan = replace(planned(made, data, patch), states=states)
     with fake_card() as on_card:
-        _, waits = one_round(plan, on_card)
+        there, waits = one_round(plan, on_card)
+    here, _ = one_round(replace(resolve(made, dataset=data), states=states and states / "here"))
+    assert outline(there.sums) == outline(here.sums)
+    assert outline(there.after) == outline(here.after)
+    assert there.metrics == here.metrics
     return waits
 
 

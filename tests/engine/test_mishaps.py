@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,15 @@ def test_a_node_that_is_out_of_reach_is_done_without_though_it_comes_back(
     assert finished[0].metrics["retries"]
 
 
+def spilled_bytes(session: Path) -> int:
+    """What lies in the folders of objects for which Ray's stores have no room."""
+    total = 0
+    for file in session.rglob("ray_spilled_objects*/*"):
+        with suppress(FileNotFoundError):
+            total += file.stat().st_size
+    return total
+
+
 def test_what_the_object_store_has_no_room_for_goes_to_the_disk(
     ray_cluster: Any, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
@@ -93,10 +103,22 @@ def test_what_the_object_store_has_no_room_for_goes_to_the_disk(
     small = ray_cluster.add_node(num_cpus=8, object_store_memory=80 * 1024 * 1024)
     sections: dict[str, Any] = {"model": {"name": "mlp", "hidden": [262144]}, "cohort": {"size": 16}, "rounds": 1}
     plan = plan_of(experiment, dataset, server={"aggregator": {"name": "median"}}, **sections)
+    ended, on_disk = threading.Event(), [0]
+
+    def watch() -> None:
+        while not ended.wait(0.02):
+            on_disk.append(spilled_bytes(Path(small.get_session_dir_path())))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
     on_ray = OnRay(plan, Placement(workers=1, cpus=8, gpus=0))
     try:
         finished = list(loop.rounds(plan, on_ray, plan.initial_state()))
     finally:
+        ended.set()
+        watching.join()
         on_ray.close()
         ray_cluster.remove_node(small)
+    # An update at least.
+    assert max(on_disk) > 9e6
     assert_same(params(finished), alone(plan))

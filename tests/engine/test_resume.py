@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -269,9 +270,60 @@ def test_a_state_survives_its_checkpoint_bit_for_bit(
 
 def test_other_data_are_not_resumed_with(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:
     raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
-    other = raysim.FederatedDataset.from_clients(train={str(i): dataset.train.client(i) for i in range(10)})
-    with pytest.raises(raysim.RunFolderError, match="its data are not the same"):
-        raysim.resume(tmp_path / "run", dataset=other)
+    assert dataset.test is not None
+    train, test = ([split.client(i) for i in range(len(split))] for split in (dataset.train, dataset.test))
+    ids = [dataset.train.id_of(i) for i in range(20)]
+
+    def said(train: dict[str, Any], test: dict[str, Any] | None) -> str:
+        other = raysim.FederatedDataset.from_clients(train=train, test=test)
+        with pytest.raises(raysim.RunFolderError, match="its data were others: ") as refused:
+            raysim.resume(tmp_path / "run", dataset=other)
+        assert "dataset= is probably made from other files or with another seed now." in str(refused.value)
+        return str(refused.value).split("others: ")[1].split(". ")[0]
+
+    of_train, of_test = dict(zip(ids, train, strict=True)), {f"t{i}": rows for i, rows in enumerate(test)}
+    assert said(dict(zip(ids[:10], train, strict=False)), of_test) == "train had 20 clients, and has 10"
+    shorter = {**of_test, "t1": (test[1][0][:20], test[1][1][:20])}
+    assert said(of_train, shorter) == "test had 25 examples of client 't1', which has 20"
+    renamed = {f"u{i}": rows for i, rows in enumerate(test)}
+    assert said(of_train, renamed) == "test had 25 examples of client 't0', which is not there"
+    turned = {**of_train, ids[0]: (train[0][0][::-1], train[0][1])}
+    assert said(turned, of_test) == "clients and sizes are those that it knows of, so the examples differ"
+
+
+def test_data_of_a_script_are_not_resumed_with_those_of_the_experiment(tmp_path: Path, experiment: Make) -> None:
+    exp = experiment(rounds=1).changed({"data": {"name": "digits", "clients": 10}, "model": {"name": "linear"}})
+    other = raysim.dataset_of(exp.changed(["data.clients=11"]))
+    raysim.run(exp, dataset=other, path=tmp_path / "script")
+    with pytest.raises(
+        raysim.RunFolderError, match=r"had 11 .* has 10.* It took dataset= of its script, and now \[data\]"
+    ):
+        raysim.resume(tmp_path / "script")
+    raysim.run(exp, path=tmp_path / "file")
+    with pytest.raises(
+        raysim.RunFolderError, match=r"It took \[data\] of the experiment, and now dataset= of its script"
+    ):
+        raysim.resume(tmp_path / "file", dataset=other)
+
+
+def test_another_course_of_training_is_said(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same settings and data, where a module, a device or a compiler makes "auto" something else."""
+    from raysim.api import preflight
+    from raysim.engine.plan.resolve import resolve
+
+    result = raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
+    plan = resolve(experiment(rounds=1), dataset=dataset)
+    preflight.check_same(plan, result.path)
+    other = replace(plan, choice=replace(plan.choice, trainer="vmap"))
+    with pytest.raises(
+        raysim.RunFolderError, match=r"engine.trainer = 'auto' meant '\w+' there, and means 'vmap' here"
+    ):
+        preflight.check_same(other, result.path)
+    other = replace(plan, choice=replace(plan.choice, usual=plan.choice.usual + 1))
+    with pytest.raises(raysim.RunFolderError, match=r"the size of chunks, which engine.chunk_size = 'auto' leaves"):
+        preflight.check_same(other, result.path)
 
 
 def rewritten(folder: Path, version: str | None, **keys: Any) -> None:
@@ -347,8 +399,9 @@ def test_tables_hold_a_row_a_round_and_a_row_a_client(
 
 def test_a_finished_run_is_not_cut_short(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:
     done = raysim.run(experiment(rounds=4), dataset=dataset, path=tmp_path / "run")
-    with pytest.raises(raysim.RunFolderError, match="has 4 rounds behind it, so it cannot go on to round 2 only"):
+    with pytest.raises(raysim.RunFolderError, match=r"cannot go on to round 2 only: .*--rounds 8.*") as refused:
         raysim.resume(tmp_path / "run", dataset=dataset, rounds=2)
+    assert f"raysim.replay('{tmp_path / 'run'}', 1) the model after them" in str(refused.value)
     same_records(raysim.resume(tmp_path / "run", dataset=dataset), done)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import raysim
@@ -74,6 +75,14 @@ def test_tables_open_in_pandas_and_polars(experiment: Make, dataset: raysim.Fede
     assert isinstance(result.rounds.to_pandas(), pandas.DataFrame)
     polars = pytest.importorskip("polars", reason="polars is not installed")
     assert polars.from_arrow(result.rounds)["loss"].to_list() == result.rounds["loss"].to_pylist()
+
+
+def test_a_printed_round_is_a_line_with_its_figures(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    first, second, *_ = raysim.rounds(experiment(evaluation={"every": 2}), dataset=dataset, executor="local")
+    assert re.fullmatch(r"Round\(index=0, loss \d\.\d+, accuracy \d+\.\d %\)", repr(first))
+    assert re.fullmatch(r"Round\(index=1, loss \d\.\d+, accuracy \d+\.\d %, test \d+\.\d %\)", str(second))
+    spoilt = replace(second, metrics={"loss": None, "accuracy": None}, rejected=("a", "b"))
+    assert repr(spoilt) == "Round(index=1, no update accepted, 2 updates rejected)"
 
 
 def test_a_printed_result_is_the_closing_table_and_an_experiment_its_keys(tmp_path: Path) -> None:

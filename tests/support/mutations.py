@@ -192,9 +192,60 @@ ODD_TOML = [
 ODD_KEYS = ['""', '"../x"', "a.b.c.d", r'"\u0000"', "__class__", "name", '"é"', "1", "x" * 3000, "a." * 400 + "b"]
 
 
+def odd_lines(content: bytes, chance: random.Random) -> bytes:
+    """JSON, or lines of it, as no JSON writer makes it: keys twice, huge numbers, other encodings and ends of lines."""
+    lines = content.splitlines(keepends=True)
+    if not lines:
+        return other(content, chance)
+    place = chance.randrange(len(lines))
+    line, end = lines[place].rstrip(b"\r\n"), b"\n"
+    match chance.randrange(8):
+        case 0:
+            line = cut(line, chance)
+        case 1:
+            line = odd_json(line, chance)
+        case 2 | 3:
+            # In the place of a value, or of a piece of a text.
+            begins = [at + 1 for at, letter in enumerate(line) if letter in b':,[" '] or [0]
+            begin = chance.choice(begins)
+            line = line[:begin] + chance.choice(ODD_JSON) + line[begin + chance.choice([0, 1, 1, 2, 8]) :]
+        case 4:
+            line = _key_again(line, chance)
+        case 5:
+            encoding = chance.choice(["utf-16", "utf-32", "utf-16-le", "utf-8-sig", "utf-7"])
+            line = line.decode("latin-1").encode(encoding)
+        case 6:
+            end = chance.choice([b"", b"\r", b"\r\n", b"\x0b", b"\0", "\u2028".encode(), b"\n\n  \n", b" \n{}\n"])
+        case _:
+            lines = (
+                [each.decode("latin-1").encode("utf-16") for each in lines] if chance.random() < 0.5 else lines[::-1]
+            )
+            return b"".join(lines)
+    return b"".join([*lines[:place], line + end, *lines[place + 1 :]])
+
+
+def _key_again(line: bytes, chance: random.Random) -> bytes:
+    """An object with one of its keys a second time, with another value."""
+    try:
+        table = json.loads(line)
+    except (ValueError, RecursionError):
+        return flip(line, chance)
+    if not (isinstance(table, dict) and table):
+        return odd_json(line, chance)
+    key = json.dumps(chance.choice(list(table))).encode()
+    return line.rstrip()[:-1] + b", " + key + b": " + chance.choice(ODD_JSON) + b"}"
+
+
+ODD_JSON = [
+    *(b"1e400", b"-0", b"1" * 5000, b"NaN", b"-Infinity", b"9223372036854775808", b"4294967295", b"1e9", b"2147483648"),
+    *(b'""', b'"\\ud800"', b'"\\u0000"', b'"\xff"', b"null", b"{}", b"[]", b"true", nested()),
+    b'"' + b"x " * 9000 + b'"',
+]
+
+
 CHANGES: dict[str, Change] = {
     each.__name__: each
-    for each in (cut, flip, overwrite, splice, duplicate, drop, other, odd_json, odd_table, odd_toml)
+    for each in (cut, flip, overwrite, splice, duplicate, drop, other, odd_json, odd_lines, odd_table, odd_toml)
 }
 
 

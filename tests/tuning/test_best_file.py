@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import raysim
 from tuning import best_file
 
@@ -50,3 +52,23 @@ def test_another_choice_takes_its_keys_along(tmp_path: Path) -> None:
 def test_without_a_file_the_record_is_complete(tmp_path: Path) -> None:
     wanted = best({"client.optimizer.lr": 0.25}, tmp_path)
     assert loaded(best_file.text(wanted, None, "found"), tmp_path) == wanted
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "no toml",
+        "seed = ",
+        "\ufeffseed = 1",
+        f"seed = {'9' * 5000}",
+        f"a = {'[' * 3000}",
+        "name = 3",
+        "rounds = nan",
+        "",
+    ],
+    ids=["words", "no value", "mark", "digits", "nested", "type", "nan", "empty"],
+)
+def test_a_script_may_pass_any_text(source: str, tmp_path: Path) -> None:
+    """Behind a study of hours its best values are still written."""
+    wanted = best({"client.optimizer.lr": 0.25}, tmp_path)
+    assert loaded(best_file.text(wanted, source, "found"), tmp_path) == wanted

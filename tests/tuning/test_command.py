@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import raysim
 import tuning
 from raysim.cli import app
 from tests.support.tiny_study import EXPERIMENT
@@ -39,6 +40,14 @@ def test_tune_closes_with_a_table_and_a_file_that_runs() -> None:
     assert "lr = 0.1 } # untuned" in Path("runs/tiny-tuning/best.toml").read_text()
     assert call("run", "runs/tiny-tuning/best.toml", "--no-progress")[0] == 0
     assert Path("runs/tiny-best/rounds.parquet").exists()
+
+
+def test_a_file_with_a_byte_order_mark_is_tuned_and_its_words_are_kept() -> None:
+    Path("tiny.toml").write_text(EXPERIMENT, encoding="utf-8-sig")
+    code, _, err = call("tune", "tiny.toml", "--set", "tuning.final=0", "--no-progress")
+    assert code == 0, err
+    assert "lr = 0.1 } # untuned" in Path("runs/tiny-tuning/best.toml").read_text()
+    assert raysim.load("runs/tiny-tuning/best.toml").client.optimizer.lr == 0.1
 
 
 def test_options_stand_in_for_keys() -> None:

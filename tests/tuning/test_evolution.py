@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,11 @@ def test_the_worst_go_on_from_the_best_with_other_numbers(
     assert found.value == min(row["value"] for row in told if row["generation"] == 2)
     assert (found.lineage[-1], found.spent["rounds"]) == (found.best, 12)
     assert {path.name for path in (tmp_path / "own").glob("*.*")} >= {"rates.png", "evolution.parquet"}
+    shown, labels = found._repr_html_(), [label for label, _ in tuning.evolution_lines(found)]
+    assert re.findall(r"<th [^>]*>(.*?)</th>", shown) == [label for label in labels if label != "picture"]
+    assert shown.count('src="data:image/png;base64,') == 1
+    assert re.search(rf"^best +member {found.best}: validation loss", str(found), re.MULTILINE)
+    assert repr(found) == f"Evolution(name='test', best={found.best}, value={found.value}, path={found.path!r})"
     # One that never copies is a run by itself.
     (alone, *_) = (m for m in range(4) if by[1, m]["parent"] == m == by[2, m]["parent"])
     changes = {**{key: by[2, alone][key] for key in keys}, "evaluation.split": "validation", "tuning": None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,15 @@ def test_the_same_configurations_on_other_data(
     expected = spearmanr([-one.value for one in found.tried], values).statistic
     assert found.correlation == pytest.approx(expected)
     assert dict(tuning.proxy_lines(found))["rank correlation"] == f"{expected:.2f} (Spearman)"
+    assert "written" not in dict(tuning.proxy_lines(found))
     written = tuning.write_proxy(found)
+    assert dict(tuning.proxy_lines(found))["written"] == str(tmp_path / "here" / "proxy.png")
+    shown = found._repr_html_()
+    assert re.findall(r"<th [^>]*>(.*?)</th>", shown) == [label for label, _ in tuning.proxy_lines(found)]
+    assert shown.count('src="data:image/png;base64,') == len(list((tmp_path / "here").glob("*.png"))) > 0
+    assert str(found).splitlines()[0].split(maxsplit=1) == ["proxy", f"{studied.path}, by validation loss"]
+    assert "pyarrow" not in repr(found)
+    assert repr(found).startswith(f"ProxyStudy(proxy={studied.path!r}, correlation=")
     assert [path.name for path in written] == [f"proxy.{kind}" for kind in ("csv", "png", "svg", "pdf")]
     assert all(path.stat().st_size for path in written)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import raysim
 from tuning import space
+from tuning.dimension import KINDS
 
 RATES = {"client": {"optimizer": {"lr": {"grid": [0.01, 0.1, 1]}}}}
 
@@ -72,6 +74,20 @@ def test_what_is_proposed_lies_between_the_ends(low: float, factor: float, kind:
         ({"a": {"uniform": [1, 2, 3]}}, r"\[low, high\]"),
         ({"a": {"uniform": [True, 2]}}, r"\[low, high\]"),
         ({"a": {"int": [1, 2.5]}}, "both whole numbers"),
+        *(
+            (
+                {"client": {"lr": {kind: [1, value]}}},
+                rf"^tuning\.space\.client\.lr\.{kind}\[1\] .* finite number",
+            )
+            for kind in KINDS
+            for value in (math.nan, math.inf)
+        ),
+        (
+            {"a": {"choices": [{"lr": -math.inf}]}},
+            r"tuning\.space\.a\.choices\[0\]\.lr .* finite number, .* -inf",
+        ),
+        ({"a": {"grid": [10**400, 1.0]}}, r"tuning\.space\.a\.grid\[0\] must be a number of 64 bits"),
+        ({"a": {"log": [1, 10**400]}}, r"tuning\.space\.a\.log\[1\] must be a number of 64 bits"),
     ],
 )
 def test_what_is_no_space(table: dict[str, Any], said: str) -> None:

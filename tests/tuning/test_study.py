@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,13 @@ def test_a_notebook_and_print_show_what_the_command_closes_with(
     assert shown.count('src="data:image/png;base64,cG5n"') == 1
     printed = [re.split(r"  +", line, maxsplit=1) for line in str(found).splitlines()]
     assert printed == [list(line) for line in tuning.lines(found)]
-    assert "pyarrow" not in repr(found)
+    chosen = f"Configuration(number={found.best.number}, values={found.best.values}, value={found.best.value})"
+    assert repr(found) == f"Study(name='test', best={chosen}, path={found.path!r})"
+    assert re.fullmatch(
+        rf"client\.optimizer\.lr = [\d.]+: 0\.\d+ \+- 0\.\d+ \(trial {found.best.number}\)", str(found.best)
+    )
+    missed = replace(found.best, missed="not reached")
+    assert str(missed).endswith(f": not reached (trial {found.best.number})")
 
 
 @pytest.mark.parametrize(("maximise", "choose"), [(True, max), (False, min)])

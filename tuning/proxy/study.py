@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,28 @@ class ProxyStudy:
     proxy: the study's folder. objective: its. study: of the same configurations on the other data. tried: as the proxy
     has them, the best first. here: what each is worth on the other data; None if it has no value there. correlation: of
     the ranks, after Spearman; those without a value are last; None if all are alike. best: the place in `tried` of the
-    best on the other data. regret: how much worse the proxy's best is there; None if it has no value.
+    best on the other data. regret: how much worse the proxy's best is there; None if it has no value. `print` and a
+    notebook show the table of `raysim proxy`, a notebook also the pictures that were written.
     """
 
     proxy: Path
-    objective: Objective
-    study: Study
-    tried: tuple[Tried, ...]
-    here: tuple[float | None, ...]
+    objective: Objective = field(repr=False)
+    study: Study = field(repr=False)
+    tried: tuple[Tried, ...] = field(repr=False)
+    here: tuple[float | None, ...] = field(repr=False)
     correlation: float | None
     best: int
     regret: float | None
+
+    def __str__(self) -> str:
+        from raysim.report.closing import text
+
+        return text(lines(self))
+
+    def _repr_html_(self) -> str:
+        from raysim.report import notebook
+
+        return notebook.html_of_folder(lines(self), self.study.path)
 
 
 def proxy(
@@ -127,7 +138,7 @@ def lines(found: ProxyStudy) -> list[Line]:
         ("chosen by proxy", _written(found, 0)),
         ("best here", _written(found, found.best)),
         ("regret", "unknown: the choice has no value here" if found.regret is None else figure(here, found.regret)),
-        *(("written", str(found.study.path / name)) for name in ("proxy.csv", "proxy.png")),
+        *(("written", str(file)) for name in ("proxy.csv", "proxy.png") if (file := found.study.path / name).exists()),
     ]
 
 

@@ -60,7 +60,7 @@ def check_columns(found: pa.Table, space: Space, size: int, seeds: Sequence[int]
     for field in found.schema:
         if field.name in (LOSSES, ACCURACIES, *space.dimensions):
             continue
-        if not _is_figure(field.type):
+        if not _holds_numbers_or_truths(field.type):
             raise ValueError(f"column {field.name!r} holds {field.type}, and no figures")
         if any(LARGEST < abs(value) < math.inf for value in _known(found, field.name)):
             raise ValueError(f"column {field.name!r} has numbers beyond {LARGEST:g}")
@@ -76,7 +76,8 @@ def _known(found: pa.Table, name: str) -> list[float]:
     return known
 
 
-def _is_figure(kind: pa.DataType) -> bool:
+def _holds_numbers_or_truths(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds numbers or truth values of any width, or nothing."""
     of = pa.types
     return bool(of.is_integer(kind) or of.is_floating(kind) or of.is_boolean(kind) or of.is_null(kind))
 

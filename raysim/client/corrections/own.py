@@ -68,13 +68,13 @@ def _check_client(
     several = like if half.vectors == 1 else like.expand(half.vectors, -1)
     state = several * 0.5 if half.after is not None else like.new_zeros(0)
     if half.init is not None:
-        made = called(f"{said}: ClientHalf.init", half.init, like.clone())
-        check_vector(f"{said}: ClientHalf.init", "the state", made, several, layout)
+        vector = called(f"{said}: ClientHalf.init", half.init, like.clone())
+        check_vector(f"{said}: ClientHalf.init", "the state", vector, several, layout)
     begins = ClientStart(down, state, own, layout, like)
     for name, function in (("offset", half.offset), ("begin", half.begin)):
         if function is not None:
-            made = called(f"{said}: ClientHalf.{name}", function, begins)
-            check_vector(f"{said}: ClientHalf.{name}", "a vector", made, like, layout)
+            vector = called(f"{said}: ClientHalf.{name}", function, begins)
+            check_vector(f"{said}: ClientHalf.{name}", "a vector", vector, like, layout)
     gradient = like * 0.3 if half.sums(plain_sgd) else None
     samples = None
     if half.windows is not None:
@@ -82,16 +82,16 @@ def _check_client(
         samples = probe(layout, like, rows=2)
     ended = ClientEnd(down, state, like * 0.7, 1, LR, 1, gradient, layout, like, samples)
     if half.upload is not None:
-        made = called(f"{said}: ClientHalf.upload", half.upload, ended)
-        check_vector(f"{said}: ClientHalf.upload", "a vector", made, like, layout)
+        vector = called(f"{said}: ClientHalf.upload", half.upload, ended)
+        check_vector(f"{said}: ClientHalf.upload", "a vector", vector, like, layout)
     if half.after is not None:
-        made = called(f"{said}: ClientHalf.after", half.after, ended)
-        check_vector(f"{said}: ClientHalf.after", "the state", made, several, layout)
+        vector = called(f"{said}: ClientHalf.after", half.after, ended)
+        check_vector(f"{said}: ClientHalf.after", "the state", vector, several, layout)
     for stack in [like, probe(layout, like, rows=2)] if rows else [like]:
         _check_bend(half, said, down, stack, like, layout)
         if half.point is not None:
-            made = called(f"{said}: ClientHalf.point", half.point, LocalPoint(stack, 1, LR, down, layout))
-            check_vector(f"{said}: ClientHalf.point", "a model", made, stack, layout)
+            vector = called(f"{said}: ClientHalf.point", half.point, LocalPoint(stack, 1, LR, down, layout))
+            check_vector(f"{said}: ClientHalf.point", "a model", vector, stack, layout)
     start = None
     if half.start is not None:
         start = called(f"{said}: ClientHalf.start", half.start, down)
@@ -104,8 +104,8 @@ def _check_client(
 def _check_bend(half: ClientHalf, said: str, down: Vectors, stack: Tensor, x: Tensor, layout: Layout) -> None:
     if half.bend is None:
         return
-    made = called(f"{said}: ClientHalf.bend", half.bend, LocalGradient(stack, stack * 0.5, x, down, layout))
-    check_vector(f"{said}: ClientHalf.bend", "a gradient", made, stack, layout)
+    bent = called(f"{said}: ClientHalf.bend", half.bend, LocalGradient(stack, stack * 0.5, x, down, layout))
+    check_vector(f"{said}: ClientHalf.bend", "a gradient", bent, stack, layout)
 
 
 def _check_server(
@@ -126,13 +126,13 @@ def _check_server(
         return
     changes = like * 0.3 if correction.sent.sums_changes else like.new_zeros(0)
     stepped = ServerStepped(state, like * 0.7, like * 0.5, 1, 2, LR, 1.0, changes, mean, layout, 1.0, LR)
-    made = called(f"{said}: ServerHalf.settle", server.settle, stepped)
-    if not isinstance(made, ServerResult):
+    settled = called(f"{said}: ServerHalf.settle", server.settle, stepped)
+    if not isinstance(settled, ServerResult):
         raise ExperimentError(
-            f"{said}: ServerHalf.settle must return a raysim.ServerResult, but returned {shown(made)}."
+            f"{said}: ServerHalf.settle must return a raysim.ServerResult, but returned {shown(settled)}."
         )
-    check_vector(f"{said}: ServerHalf.settle", "params", made.params, like, layout)
-    check_vectors(f"{said}: ServerHalf.settle", "state", made.state, state, layout)
+    check_vector(f"{said}: ServerHalf.settle", "params", settled.params, like, layout)
+    check_vectors(f"{said}: ServerHalf.settle", "state", settled.state, state, layout)
 
 
 def _check_names(said: str, made: Any) -> None:

@@ -46,6 +46,7 @@ class BoundModule:
         like: Weights,
         task: Task,
         precision: torch.dtype,
+        *,
         plain: bool,
         objective: LocalObjective | None = None,
         recorded_batches: Collection[int] = (),
@@ -136,8 +137,8 @@ class BoundModule:
         for number, (piece, wanted) in enumerate(zip(x.chunk(self._pieces), y.chunk(self._pieces), strict=True)):
             if number:
                 self._keys.add_(dropout.PIECE)
-            outputs, losses, found = self._gradients(piece, wanted, None, among=y)
-            self._write(found, 1.0, adds=number > 0)
+            outputs, losses, gradients = self._gradients(piece, wanted, None, among=y)
+            self._write(gradients, 1.0, adds=number > 0)
             yield None if outputs is None else outputs.detach(), losses.detach()
 
     def differentiate_twice(
@@ -147,19 +148,21 @@ class BoundModule:
         mean loss's Hessian with a vector (P,)."""
         if keys is not None:
             self._keys.copy_(keys)
-        outputs, losses, found = self._gradients(x, y, at, twice=True)
-        self._write([None if one is None else one.detach() for one in found], 1.0)
+        outputs, losses, gradients = self._gradients(x, y, at, twice=True)
+        self._write([None if one is None else one.detach() for one in gradients], 1.0)
 
         def curved(vector: Tensor) -> Tensor:
             pieces = self._layout.views(vector)
             product = torch.zeros_like(vector)
             # A gradient that no parameter enters is constant: its product is 0.
-            curves = [(g, v) for g, v in zip(found, pieces.values(), strict=True) if g is not None and g.requires_grad]
+            curves = [
+                (g, v) for g, v in zip(gradients, pieces.values(), strict=True) if g is not None and g.requires_grad
+            ]
             if curves:
                 with torch.enable_grad():
                     along = torch.stack([(g * v).sum() for g, v in curves]).sum()
-                made = torch.autograd.grad(along, self._parameters, allow_unused=True)
-                for into, one in zip(self._layout.views(product).values(), made, strict=True):
+                products = torch.autograd.grad(along, self._parameters, allow_unused=True)
+                for into, one in zip(self._layout.views(product).values(), products, strict=True):
                     if one is not None:
                         into.copy_(one)
             return product
@@ -220,8 +223,8 @@ class BoundModule:
     def _by_autograd(
         self, x: Tensor, y: Tensor, alpha: float, at: ObjectiveAt | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        outputs, losses, found = self._gradients(x, y, at)
-        self._write(found, alpha)
+        outputs, losses, gradients = self._gradients(x, y, at)
+        self._write(gradients, alpha)
         return None if outputs is None else outputs.detach(), losses.detach()
 
     def _gradients(
@@ -241,16 +244,18 @@ class BoundModule:
             else:
                 losses, outputs = self.watched.losses(x, y, at)
                 mean = losses.mean()
-            found = torch.autograd.grad(mean, self._parameters, create_graph=twice, allow_unused=True)
-        return outputs, losses, found
+            gradients = torch.autograd.grad(mean, self._parameters, create_graph=twice, allow_unused=True)
+        return outputs, losses, gradients
 
-    def _write(self, found: Sequence[Tensor | None], alpha: float, adds: bool = False) -> None:
+    def _write(self, gradients: Sequence[Tensor | None], alpha: float, adds: bool = False) -> None:
         # torch's own zeros (materialize_grads) ask for gradients in torch 2.5.
-        made = [torch.zeros_like(value) if one is None else one for one, value in zip(found, self._values, strict=True)]
+        filled = [
+            torch.zeros_like(value) if one is None else one for one, value in zip(gradients, self._values, strict=True)
+        ]
         if self._plain or adds:
-            torch._foreach_add_(self._written, made, alpha=alpha)
+            torch._foreach_add_(self._written, filled, alpha=alpha)
         else:
-            torch._foreach_copy_(self._written, made)
+            torch._foreach_copy_(self._written, filled)
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self._precision is None:

@@ -39,16 +39,23 @@ Bend = Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor]], Tensor]
 
 @dataclass(frozen=True)
 class StepRule:
-    """What does not change in a run.
+    """What a local step does to a gradient; the same in every round of a run.
 
-    pull: of the correction. anchored: the gradient at x is subtracted. sums_gradients: the mean of the raw gradients is
-    asked for. linear: a step is the shortcut's, but that its gradient may be taken elsewhere than at y, and that at x
-    may be taken off. plain: the shortcut above; a trainer's products then write into the weights. bend: what else the
-    correction does, (gradient, y, x, what came beside the model) -> gradient. sums_inverses: the sums of 1 / the
-    optimizer's `divisor` are asked for. samples: clients have windows of local steps over which y is averaged. point:
-    (what the optimizer steps, local step, rate, what came beside the model) -> where the gradient is taken. proximal:
-    the point as a record, if it is one; None: it is none, or another function. held: the place of the groups that do
-    not move; such a rule is not linear.
+    optimizer: steps by the gradient that the rule has made.
+    max_grad_norm: the longest that a gradient may be; None: it is not clipped.
+    decay: weight decay that is added to the gradient.
+    pull: the correction's; the gradient gains pull (y - x).
+    anchored: the gradient at x, of the same batch, is subtracted.
+    sums_gradients: the mean of the raw gradients is asked for.
+    plain: a step is y <- keep y + scale grad + constant, and a trainer's products write it into the weights.
+    linear: a step has that form, but the gradient may be taken elsewhere than at y, and that at x may be subtracted.
+    bend: what else the correction does: (gradient, y, x, what came beside the model) -> gradient.
+    sums_inverses: the sums of 1 over the optimizer's `divisor` are asked for.
+    held: the place of the groups that do not move; such a rule is not linear.
+    samples: clients have windows of local steps over which y is averaged.
+    point: where the gradient is taken: (what is stepped, local step, rate, what came beside the model) -> a point.
+    proximal: that point as a record; None: there is none, or it is another function.
+    by_kernel: the compiled kernel computes all local steps of a client in one call.
     """
 
     optimizer: ClientOptimizer
@@ -66,7 +73,6 @@ class StepRule:
     point: Point | None = None
     proximal: ProximalPoint | None = None
     by_kernel: bool = False
-    """Whether the compiled kernel computes all local steps of a client in one call."""
 
 
 class LinearSteps(NamedTuple):

@@ -46,6 +46,7 @@ def make(
     task: Task,
     section: ClientSection,
     precision: Precision,
+    *,
     sums_gradients: bool = False,
     cuda_graphs: bool = False,
     objective: LocalObjective | None = None,
@@ -64,14 +65,27 @@ def make(
         ResourceError: this machine lacks what the trainer needs.
     """
     makes_step = choice.trainer != "vmap" and several is None
-    rule = rule_for(section, sums_gradients, makes_step, layout=model.params, held=held)
+    rule = rule_for(
+        section, sums_gradients=sums_gradients, product_makes_step=makes_step, layout=model.params, held=held
+    )
     rule = replace(rule, sums_inverses=sums_inverses)
     products = _products(precision, like)
     if choice.trainer in ("one_by_one", "recorded"):
         full = section.batch_sizes if choice.trainer == "recorded" else frozenset()
         if several is not None:
-            return SeveralPoints(model, like, task, rule, products, several, objective, full)
-        return OneByOne(model, like, task, rule, products, objective, full, section.accumulate)
+            return SeveralPoints(
+                model, like, task, rule, products, step=several, objective=objective, recorded_batches=full
+            )
+        return OneByOne(
+            model,
+            like,
+            task,
+            rule,
+            products,
+            objective=objective,
+            recorded_batches=full,
+            pieces=section.accumulate,
+        )
     assert several is None, choice.trainer
     if choice.trainer == "vmap":
         return Vmap(model, like, task, rule, products)
@@ -89,7 +103,7 @@ def make(
         by_gradient = replace(rule, plain=False)
         return Fused(layers, task, by_gradient, products, lambda plain: CompiledNetwork(kernel, like))
     record = on_card if cuda_graphs and like.params.is_cuda else None
-    return Stacked(layers, model, task, rule, products, record)
+    return Stacked(layers, model, task, rule, products, record=record)
 
 
 def recording_obstacle(
@@ -97,7 +111,7 @@ def recording_obstacle(
 ) -> str | None:
     """Why the model's local step on this batch cannot be recorded; None where it can."""
     plain = rule_for(section, sums_gradients=False, product_makes_step=True).plain
-    bound = BoundModule(model, like, task, _products(precision, like), plain)
+    bound = BoundModule(model, like, task, _products(precision, like), plain=plain)
     bound.load(like)
     return bound.recording_obstacle(x, y)
 
@@ -120,6 +134,7 @@ def _kernel(layers: Recognised, model: Model, like: Weights, task: Task) -> Kern
 
 def rule_for(
     section: ClientSection,
+    *,
     sums_gradients: bool,
     product_makes_step: bool,
     layout: Layout | None = None,
@@ -174,9 +189,9 @@ def _point_with_layout(point: Callable[[LocalPoint], Tensor], layout: Layout) ->
 
 def _with_layout(bend: Callable[[LocalGradient], Tensor], layout: Layout) -> Bend:
     def bent(gradient: Tensor, params: Tensor, x: Tensor, sent: Mapping[str, Tensor]) -> Tensor:
-        made = bend(LocalGradient(gradient, params, x, sent, layout))
-        if made.shape != gradient.shape:
-            raise ValueError(f"bend must return {tuple(gradient.shape)}, but returned {tuple(made.shape)}.")
-        return made
+        shaped = bend(LocalGradient(gradient, params, x, sent, layout))
+        if shaped.shape != gradient.shape:
+            raise ValueError(f"bend must return {tuple(gradient.shape)}, but returned {tuple(shaped.shape)}.")
+        return shaped
 
     return bent

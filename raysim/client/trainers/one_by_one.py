@@ -43,6 +43,7 @@ class OneByOne(ClientByClient):
         task: Task,
         rule: StepRule,
         precision: torch.dtype,
+        *,
         objective: LocalObjective | None = None,
         recorded_batches: Collection[int] = (),
         pieces: int = 1,
@@ -51,7 +52,16 @@ class OneByOne(ClientByClient):
         self._rule = rule
 
         def bound(plain: bool) -> BoundModule:
-            return BoundModule(model, like, task, precision, plain, objective, recorded_batches, pieces)
+            return BoundModule(
+                model,
+                like,
+                task,
+                precision,
+                plain=plain,
+                objective=objective,
+                recorded_batches=recorded_batches,
+                pieces=pieces,
+            )
 
         self._own = bound(rule.plain)
         self._anchor = bound(plain=False) if rule.anchored else None

@@ -42,30 +42,30 @@ def repeats(loss: Loss, built_in: Loss, outputs: Tensor, targets: Tensor) -> boo
     """
     if loss == built_in:
         return True
-    given = outputs.detach().clone().requires_grad_(), targets.clone()
+    arguments = outputs.detach().clone().requires_grad_(), targets.clone()
     with warnings.catch_warnings():
         # Shapes that do not fit are warned of when the loss is checked.
         warnings.simplefilter("ignore")
         try:
             with _straight_line() as is_straight:
-                found = _trace(loss, *given)
-            if found is None or not is_straight():
+                calls = _trace(loss, *arguments)
+            if calls is None or not is_straight():
                 return False
             spellings = (built_in, *_SPELLINGS.get(built_in, ()))
-            return any(_is(found, spelling, built_in, *given) for spelling in spellings)
+            return any(_is(calls, spelling, built_in, *arguments) for spelling in spellings)
         except Exception:
             # Whatever is wrong with the loss, the check on the first examples says so.
             return False
 
 
-def _is(found: Trace, spelling: Loss, built_in: Loss, outputs: Tensor, targets: Tensor) -> bool:
+def _is(calls: Trace, spelling: Loss, built_in: Loss, outputs: Tensor, targets: Tensor) -> bool:
     """Whether this is the spelling's trace, and the spelling says what the task's own does."""
     try:
-        known, made = _trace(spelling, outputs, targets), spelling(outputs, targets)
+        known, losses = _trace(spelling, outputs, targets), spelling(outputs, targets)
     except Exception:
         return False  # It is for other shapes.
     wanted = built_in(outputs, targets)
-    return known == found and made.shape == wanted.shape and torch.allclose(made, wanted)
+    return known == calls and losses.shape == wanted.shape and torch.allclose(losses, wanted)
 
 
 _SPELLINGS: dict[Any, Sequence[Loss]] = {
@@ -96,10 +96,10 @@ _SPELLINGS: dict[Any, Sequence[Loss]] = {
 def _trace(loss: Loss, outputs: Tensor, targets: Tensor) -> Trace | None:
     """The loss's calls of torch, and which of them made what it returns; None where that is not one of them."""
     with _Tracing(outputs, targets) as tracing:
-        made = loss(outputs, targets)
-    if not isinstance(made, Tensor) or not made.requires_grad:
+        losses = loss(outputs, targets)
+    if not isinstance(losses, Tensor) or not losses.requires_grad:
         return None
-    number = tracing.numbers.get(id(made))
+    number = tracing.numbers.get(id(losses))
     return None if number is None or tracing.is_lost else (tracing.calls, number)
 
 
@@ -116,13 +116,13 @@ class _Tracing(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        made = function(*args, **kwargs)
-        if made is not None and args and made is args[0] and getattr(function, "__name__", "") in _MAY_DO_NOTHING:
-            return made
+        result = function(*args, **kwargs)
+        if result is not None and args and result is args[0] and getattr(function, "__name__", "") in _MAY_DO_NOTHING:
+            return result
         self.calls.append((function, self._numbered(_bound(function, args, kwargs))))
-        self.numbers[id(made)] = len(self.calls) - 1
-        self._made.append(made)
-        return made
+        self.numbers[id(result)] = len(self.calls) - 1
+        self._made.append(result)
+        return result
 
     def _numbered(self, value: Any) -> Any:
         if isinstance(value, Tensor):

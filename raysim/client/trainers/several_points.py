@@ -41,6 +41,7 @@ class SeveralPoints(ClientByClient):
         task: Task,
         rule: StepRule,
         precision: torch.dtype,
+        *,
         step: StepGradients,
         objective: LocalObjective | None = None,
         recorded_batches: Collection[int] = (),
@@ -48,7 +49,15 @@ class SeveralPoints(ClientByClient):
         assert not rule.plain
         self._task, self._rule, self._step = task, rule, step
         self._y, self._other = (
-            BoundModule(model, like, task, precision, False, objective, () if step.curved else recorded_batches)
+            BoundModule(
+                model,
+                like,
+                task,
+                precision,
+                plain=False,
+                objective=objective,
+                recorded_batches=() if step.curved else recorded_batches,
+            )
             for _ in range(2)
         )
         super().__init__((self._y, self._other), model, objective)

@@ -58,6 +58,7 @@ class Stacked:
         task: Task,
         rule: StepRule,
         precision: torch.dtype,
+        *,
         record: Recorder | None = None,
     ) -> None:
         self._record = record

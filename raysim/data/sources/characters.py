@@ -23,7 +23,7 @@ _NUMBERS[[ord(character) for character in CHARACTERS]] = np.arange(1, len(CHARAC
 
 def numbers(text: str) -> npt.NDArray[np.uint8]:
     """Return the number of each character; UNKNOWN for characters outside the 86."""
-    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     return np.where(codes < len(_NUMBERS), _NUMBERS[np.minimum(codes, len(_NUMBERS) - 1)], UNKNOWN).astype(np.uint8)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Iterator
 from functools import cache
 from itertools import count
@@ -21,7 +20,7 @@ from raysim.data.sources.root import locate
 from raysim.data.tokens import answers
 from raysim.data.tokens.answers import Line
 from raysim.errors import DataError
-from raysim.storage.reading import checked_object, parsing
+from raysim.storage.reading import checked_object, json_value, parsing
 
 MOST_LINE_BYTES = 16 << 20
 
@@ -124,7 +123,7 @@ def lines_by_user(section: Instructions, file: SourceFile) -> dict[str, list[Lin
 def _parsed(section: Instructions, where: str, written: bytes) -> tuple[str, Line]:
     """Return whose a line is, and its texts."""
     with parsing(where, "an object of json", DataError, verdict=""):
-        found = checked_object(json.loads(written.decode("utf-8-sig")))
+        found = checked_object(json_value(written.decode("utf-8-sig")))
     user, prompt, answer = (found.get(key) for key in (section.user, section.prompt, section.answer))
     if type(user) is int:
         user = str(user)

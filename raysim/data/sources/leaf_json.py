@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from raysim.data.sources.editions import instead
 from raysim.data.sources.published import Published, SourceFile
 from raysim.errors import DataError, MissingFileError
 from raysim.seeds import Int64s
+from raysim.storage.reading import json_value
 
 
 class LeafUser(NamedTuple):
@@ -51,7 +51,7 @@ def users(file: SourceFile) -> Iterator[LeafUser]:
         DataError: the file is truncated, or users, counts and data do not agree; names the user.
     """
     with file.reading("a whole json file"), file.path.open(encoding="utf-8") as stream:
-        content = json.load(stream)
+        content = json_value(stream.read())
     try:
         names, counts, data = (content[key] for key in ("users", "num_samples", "user_data"))
     except (KeyError, TypeError):
@@ -94,7 +94,9 @@ def names(files: list[SourceFile]) -> list[str]:
 def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
     """Return rows of numbers as float32; DataError if they are ragged or not finite numbers."""
     try:
-        array = np.array(rows, np.float32)
+        # What is too large becomes an infinity, which is refused below.
+        with np.errstate(over="ignore"):
+            array = np.array(rows, np.float32)
     except (ValueError, TypeError) as error:
         raise DataError(f"{where}: expected rows of equally many numbers: {error}") from error
     if not np.isfinite(array).all():

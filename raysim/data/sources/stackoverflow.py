@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.data.sources.sentences import FIRST, Sentences
 from raysim.errors import DataError
+from raysim.storage.reading import json_value
 
 _TFF = "https://storage.googleapis.com/tff-datasets-public"
 _FILE_SPLITS = {"train": "train", "validation": "heldout", "test": "test"}
@@ -77,7 +77,7 @@ def vocabulary(file: SourceFile, size: int) -> dict[str, int]:
         DataError: the file holds no such object, or fewer than `size` words.
     """
     with file.reading("a json object of words and counts"):
-        counts = json.loads(file.path.read_text(encoding="utf-8"))
+        counts = json_value(file.path.read_text(encoding="utf-8"))
     if not isinstance(counts, dict) or len(counts) < size:
         found = f"{len(counts)} words" if isinstance(counts, dict) else type(counts).__name__
         raise DataError(

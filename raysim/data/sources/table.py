@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field as Key
 
+from raysim.config import messages
 from raysim.config.values import FilePath, Name, Real, Width
 from raysim.data.checksums import of_file
-from raysim.data.field import OF_CSV, OF_TEXTS, OF_TEXTS_IN_X, Field
+from raysim.data.field import ARRAYS, OF_ARRAYS, OF_CSV, OF_TEXTS, OF_TEXTS_IN_X, Field
 from raysim.data.populated import Populated
 from raysim.data.source import ClientRows, Population
 from raysim.data.sources.published import SourceFile
@@ -23,11 +24,15 @@ from raysim.errors import DataError
 from raysim.storage import atomic, parquet
 from raysim.storage.cache import cache_root, hasher
 from raysim.storage.inside import inside
+from raysim.storage.nearby import nearest
 from raysim.storage.reading import regular
 from raysim.storage.remote.remote import Remote
 from raysim.storage.remote.uri import uri_of
 
 WHOLE = f"a whole .parquet, .arrow or .feather file ({OF_CSV})"
+
+_SHOWN = 50
+"""Columns that a message lists at most."""
 
 SPLITS = ("train", "validation", "test")
 
@@ -95,13 +100,22 @@ def open_source(section: Table) -> Population:
     return Population({"name": "arrow", "files": digests}, x, y, num_classes, train.ids, stream)
 
 
+def _check_there(path: Path, table: pa.Table, column: str) -> None:
+    names = table.column_names
+    if column not in names:
+        shown = f"{', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}"
+        raise DataError(
+            f"{path}: expected the column {column!r}, found {shown}{messages.nearest(column, names)}; data.client, x "
+            f"and y name the columns"
+        )
+
+
 class _Column:
     """Numbers of one dtype, (rows, *field.shape)."""
 
     def __init__(self, path: Path, table: pa.Table, name: str, of_texts: str) -> None:
         self._where = f"{path}, column {name!r}"
-        if name not in table.column_names:
-            raise DataError(f"{path}: expected the column {name!r}, found {', '.join(table.column_names)}")
+        _check_there(path, table, name)
         column = table.column(name).combine_chunks()
         if isinstance(column, pa.ChunkedArray):  # a table without rows has no chunk to combine
             column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
@@ -141,8 +155,7 @@ class _ClientTable:
     def __init__(self, section: Table, path: Path) -> None:
         self.path = path
         table = _read(path)
-        if section.client not in table.column_names:
-            raise DataError(f"{path}: expected the column {section.client!r}, found {', '.join(table.column_names)}")
+        _check_there(path, table, section.client)
         clients = table.column(section.client)
         if clients.null_count:
             row = pc.index(pc.is_null(clients), pa.scalar(True)).as_py()
@@ -204,7 +217,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _read(path: Path) -> pa.Table:
     if not os.path.lexists(path):
-        raise DataError(f"{path} is missing: data.train, validation and test name the tables' files")
+        raise DataError(f"{path} is missing{nearest(path)}: data.train, validation and test name the tables' files")
+    if path.suffix in ARRAYS:
+        raise DataError(f"{path} holds arrays, but data.train, validation and test are tables: {OF_ARRAYS}")
     if path.suffix == ".parquet":
         return parquet.read(path, DataError)
     regular(path, DataError)

@@ -82,7 +82,7 @@ class Answers:
 
     def _numbers(self, texts: Sequence[str]) -> list[list[int]]:
         # Tokens that a template would put around a text are left out.
-        return [found.ids for found in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+        return [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
 
 def read(folder: Path, end: str | None, length: int) -> Answers:
@@ -120,18 +120,18 @@ def tokeniser(folder: Path) -> Any:
     path = folder / NUMBERS
     written = content(path, DataError)
     with parsing(path, "a tokeniser, as the package tokenizers saves it", DataError, verdict=""):
-        found: Any = Tokenizer.from_str(written.decode())
-        found.no_padding()
-        found.no_truncation()
-        if not found.get_vocab():
+        tokenizer: Any = Tokenizer.from_str(written.decode())
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        if not tokenizer.get_vocab():
             raise ValueError("it has no token")
-    return found
+    return tokenizer
 
 
 def _end(folder: Path) -> str | None:
     """Return the text of a tokeniser's end; None if it has none."""
     if not (folder / SETTINGS).exists():
         return None
-    found = json_object(folder / SETTINGS, DataError).get("eos_token")
-    found = found.get("content") if isinstance(found, dict) else found
-    return found if isinstance(found, str) else None
+    token = json_object(folder / SETTINGS, DataError).get("eos_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else None

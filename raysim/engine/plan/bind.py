@@ -73,20 +73,20 @@ def bound(experiment: Experiment, **parts: Unpack[Parts]) -> Experiment:
 
 def _bound(place: Place, section: Section, passed: Any) -> Any:
     """The value of the key, with what was passed."""
-    said = getattr(section, place.key)
-    if isinstance(said, tuple):
-        return _each_bound(place, said, passed)
-    if isinstance(said, OwnPart):
+    chosen = getattr(section, place.key)
+    if isinstance(chosen, tuple):
+        return _each_bound(place, chosen, passed)
+    if isinstance(chosen, OwnPart):
         if passed is None:
             raise ExperimentError(
                 f"{place.table}.{place.key}.name = 'own' is a part that a script passes as {place.own.KEYWORD}=, but "
                 f"none was passed. Call raysim.run, raysim.resume and so on from the script that has it."
             )
-        return said.bound(passed)
+        return chosen.bound(passed)
     if passed is None:
-        return said
-    if place.key in section.model_fields_set and said is not None:
-        name = said if isinstance(said, str) else getattr(said, "name", said)
+        return chosen
+    if place.key in section.model_fields_set and chosen is not None:
+        name = chosen if isinstance(chosen, str) else getattr(chosen, "name", chosen)
         raise ExperimentError(
             f"{place.own.KEYWORD}= was passed, so {place.table}.{place.key}.name must be 'own' or be left out, but got "
             f"{name!r}."
@@ -94,22 +94,22 @@ def _bound(place: Place, section: Section, passed: Any) -> Any:
     return place.own().bound(passed)
 
 
-def _each_bound(place: Place, said: tuple[Any, ...], passed: Any) -> tuple[Any, ...]:
+def _each_bound(place: Place, sections: tuple[Any, ...], passed: Any) -> tuple[Any, ...]:
     """The list of sections, those of the script's own with what was passed, in order."""
     # A record of functions is a tuple, but one part.
     several = isinstance(passed, Sequence) and not hasattr(passed, "_fields")
-    given = list(passed) if several else [] if passed is None else [passed]
-    said = said or tuple(place.own() for _ in given)
-    wanted = [each for each in said if isinstance(each, OwnPart)]
-    if len(wanted) != len(given):
+    parts = list(passed) if several else [] if passed is None else [passed]
+    sections = sections or tuple(place.own() for _ in parts)
+    wanted = [each for each in sections if isinstance(each, OwnPart)]
+    if len(wanted) != len(parts):
         raise ExperimentError(
             f"{place.table}.{place.key} has {len(wanted)} of name = 'own', which a script passes as "
-            f"{place.own.KEYWORD}=, but {len(given)} were passed."
+            f"{place.own.KEYWORD}=, but {len(parts)} were passed."
         )
-    if None in given:
+    if None in parts:
         raise ExperimentError(f"{place.own.KEYWORD}= must be functions, but the list has None.")
-    left = iter(given)
-    return tuple(each.bound(next(left)) if isinstance(each, OwnPart) else each for each in said)
+    left = iter(parts)
+    return tuple(each.bound(next(left)) if isinstance(each, OwnPart) else each for each in sections)
 
 
 def _metrics(said: tuple[Section, ...], passed: Any) -> tuple[Section, ...]:

@@ -109,9 +109,9 @@ class _Trial(NamedTuple):
         """
         for held, value in zip(self.own.vectors, values.vectors, strict=True):
             held.copy_(value)
-        given = values if second is None else second
-        named = self.model.params.views(given.params) | self.model.buffers.views(given.buffers)
-        named |= self.model.counters.views(given.counters)
+        weights = values if second is None else second
+        named = self.model.params.views(weights.params) | self.model.buffers.views(weights.buffers)
+        named |= self.model.counters.views(weights.counters)
         with torch.no_grad():
             for name, tensor in _tensors(self.second):
                 if name in named:
@@ -293,12 +293,14 @@ def _gradient(module: nn.Module, outputs: Tensor) -> Tensor | None:
         return None
     by = torch.arange(1, outputs.numel() + 1, device=outputs.device, dtype=torch.float64).sin_()
     try:
-        found = torch.autograd.grad((outputs.reshape(-1) * by.to(outputs.dtype)).sum(), parameters, allow_unused=True)
+        gradients = torch.autograd.grad(
+            (outputs.reshape(-1) * by.to(outputs.dtype)).sum(), parameters, allow_unused=True
+        )
     except Exception:
         # A client's training says why.
         return None
-    given = [each.reshape(-1) for each in found if each is not None]
-    return torch.cat(given) if given else None
+    flat = [each.reshape(-1) for each in gradients if each is not None]
+    return torch.cat(flat) if flat else None
 
 
 def _check_kept(trial: _Trial) -> None:

@@ -36,10 +36,10 @@ def read(section: ModelChoice | None, model: Model, drawn: Weights) -> tuple[Mod
     except ModelError as error:
         raise ModelError(f"model.init: {error}") from None
     with parsing(f"model.init: {file}", "a safetensors file", ModelError, ""), safe_open(file, "pt") as opened:
-        found: dict[str, Tensor] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    if "weights.params" in found:
-        found = _of_checkpoint(file)
-    named = drawn.to_named(model) | _checked(file, found, model, section.lora is not None)
+        tensors: dict[str, Tensor] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    if "weights.params" in tensors:
+        tensors = _of_checkpoint(file)
+    named = drawn.to_named(model) | _checked(file, tensors, model, section.lora is not None)
     model, others = replace_frozen(model, named)
     weights = replace_params(model, drawn, others)
     holdable.check_initial({**model.constants, **model.params.views(weights.params)}, f"model.init: {file}: ")
@@ -76,24 +76,24 @@ def _checked(file: Path, found: Mapping[str, Tensor], model: Model, has_adapters
         if not (of_base and is_adapter(name))
     }
     parts = {part.name: part for part in model.parts}
-    given: dict[str, Tensor] = {}
+    values: dict[str, Tensor] = {}
     met: dict[str, str] = {}
     for name, value in found.items():
         if (own := names.get(name)) is None:
             continue
-        if own in given and not torch.equal(given[own], value.to(given[own].dtype)):
+        if own in values and not torch.equal(values[own], value.to(values[own].dtype)):
             raise ModelError(
                 f"model.init: {file} must have one value of tied tensors, but {met[own]!r} and {name!r} differ."
             )
-        given[own], met[own] = value, name
+        values[own], met[own] = value, name
     # What a state dict leaves out, a file may leave out.
     kept = [base_name(name) if of_base else name for name in module.state_dict()]
-    missing = [name for name in kept if name in names and names[name] not in given]
+    missing = [name for name in kept if name in names and names[name] not in values]
     extra = [name for name in found if name not in names]
     if missing or extra:
-        said = [f"{_listed(each)} {what}" for each, what in ((missing, "missing"), (extra, "unknown")) if each]
-        raise ModelError(f"model.init: {file} must have the names of the model's tensors: {'; '.join(said)}.")
-    for name, value in given.items():
+        complaints = [f"{_listed(each)} {what}" for each, what in ((missing, "missing"), (extra, "unknown")) if each]
+        raise ModelError(f"model.init: {file} must have the names of the model's tensors: {'; '.join(complaints)}.")
+    for name, value in values.items():
         part = parts[name]
         if tuple(value.shape) != part.shape or value.is_floating_point() != part.dtype.is_floating_point:
             raise ModelError(
@@ -101,7 +101,7 @@ def _checked(file: Path, found: Mapping[str, Tensor], model: Model, has_adapters
                 f"{tuple(value.shape)} of {value.dtype}, and the model's is {part.shape} of {part.dtype}."
             )
     layouts = (model.params, model.buffers, model.counters)
-    return {n: value for n, value in given.items() if n in model.constants or any(n in each.names for each in layouts)}
+    return {n: value for n, value in values.items() if n in model.constants or any(n in each.names for each in layouts)}
 
 
 def _listed(names: list[str]) -> str:

@@ -207,12 +207,12 @@ class Pool:
             made.task,
             section,
             plan.experiment.engine.precision,
-            sums_gradients,
-            cuda_graphs,
-            made.objective,
-            sums_inverses,
-            held,
-            several,
+            sums_gradients=sums_gradients,
+            cuda_graphs=cuda_graphs,
+            objective=made.objective,
+            sums_inverses=sums_inverses,
+            held=held,
+            several=several,
         )
 
     def _make_fine_tuner(self) -> personalised.FineTuner | None:

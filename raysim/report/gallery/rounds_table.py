@@ -39,19 +39,19 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
         return
     at = target.base(groups)
     keys = list(dict.fromkeys(key for group in groups for key in group.keys))
-    given = groups[0].names
-    over = called(", ".join(setting(*item) for item in at.items()), given)
+    names = groups[0].names
+    over = called(", ".join(setting(*item) for item in at.items()), names)
     # A method with a name of its own is told by it, and so is one that no key tells apart.
-    is_named = not keys or any(group.label in given.values() for group in groups)
+    is_named = not keys or any(group.label in names.values() for group in groups)
     for first in range(0, len(aims.targets), MOST_TARGETS):
         shown = aims.targets[first : first + MOST_TARGETS]
         rows = {group.label: [_cell(groups, group, at, aims.column, aim) for aim in shown] for group in groups}
         head = [
-            *([""] if is_named else [given.get(key, key) for key in keys]),
+            *([""] if is_named else [names.get(key, key) for key in keys]),
             *(f"rounds to {figures.share(aim)}" for aim in shown),
         ]
         lines = [
-            [*([group.label] if is_named else _settings(group, keys, given)), *map(_text, rows[group.label])]
+            [*([group.label] if is_named else _settings(group, keys, names)), *map(_text, rows[group.label])]
             for group in groups
         ]
         cut = f" The first {MOST_ROWS} of {len(lines)} methods; the CSV has all." if len(lines) > MOST_ROWS else ""
@@ -69,18 +69,18 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
 
 def _settings(group: Group, keys: Sequence[str], names: Mapping[str, str]) -> list[str]:
     """Return the values of keys, or the names of these settings."""
-    found = ((key, group.keys[key]) for key in keys if key in group.keys)
-    texts = {key: names.get(setting(key, value)) or written(value) for key, value in found}
+    settings = ((key, group.keys[key]) for key in keys if key in group.keys)
+    texts = {key: names.get(setting(key, value)) or written(value) for key, value in settings}
     return [texts.get(key, "") for key in keys]
 
 
 def _cell(groups: Sequence[Group], group: Group, at: dict[str, str], column: str, aim: float) -> _Cell:
-    found = target.reach(group, column, aim, target.by_rounds)
+    reached = target.reach(group, column, aim, target.by_rounds)
     base = target.base_of(groups, group, at)
-    if base is None or base is group or found.mean is None:
-        return _Cell(found, None)
+    if base is None or base is group or reached.mean is None:
+        return _Cell(reached, None)
     slow = target.reach(base, column, aim, target.by_rounds).mean
-    return _Cell(found, None if slow is None else slow / found.mean)
+    return _Cell(reached, None if slow is None else slow / reached.mean)
 
 
 def _text(cell: _Cell) -> str:
@@ -96,7 +96,7 @@ def _data(
     rows: dict[str, list[_Cell]],
     targets: Sequence[float],
 ) -> pa.Table:
-    cells = [(aim, cell) for found in rows.values() for aim, cell in zip(targets, found, strict=True)]
+    cells = [(aim, cell) for of_method in rows.values() for aim, cell in zip(targets, of_method, strict=True)]
     return pa.table(
         {
             "group": [group.label for group in groups for _ in targets],

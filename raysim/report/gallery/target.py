@@ -120,7 +120,7 @@ class Target(NamedTuple):
 def aims(groups: Sequence[Group], targets: Sequence[float]) -> Aims | None:
     """Return the targets, or DEFAULT_SHARE of the best where there are none; None if no accuracy was evaluated."""
     column = headline(groups)
-    finals = [statistics.fmean(found) for group in groups if (found := group.finals(column))]
+    finals = [statistics.fmean(scores) for group in groups if (scores := group.finals(column))]
     if not finals or not column.endswith("accuracy"):
         return None
     if targets:
@@ -131,7 +131,7 @@ def aims(groups: Sequence[Group], targets: Sequence[float]) -> Aims | None:
 
 def reach(group: Group, column: str, target: float, spent: Cost) -> Reach:
     """Return the cost at which a group's trials reach the target."""
-    known = [found for run in group.runs if (found := spent(run, column)) is not None]
+    known = [work for run in group.runs if (work := spent(run, column)) is not None]
     crossings = [crossing(one.spent, one.accuracies, target) for one in known]
     reached = [value for value in crossings if value is not None]
     mean = statistics.fmean(reached) if reached else None
@@ -141,11 +141,11 @@ def reach(group: Group, column: str, target: float, spent: Cost) -> Reach:
 
 def find(along: Along, found: Aims, spent: Cost) -> list[Target]:
     """Return the targets that a group of these lanes reached, each with its points."""
-    made = [
+    lanes = [
         Target(target, along, [point for lane in along.lanes for point in _points(lane, found.column, target, spent)])
         for target in found.targets
     ]
-    return [one for one in made if any(point.reach.mean is not None for point in one.points)]
+    return [one for one in lanes if any(point.reach.mean is not None for point in one.points)]
 
 
 def by_rounds(run: Run, column: str) -> Spent | None:
@@ -173,12 +173,12 @@ def base(groups: Sequence[Group]) -> dict[str, str]:
     client, FedSGD (tables 2 and 4); if that does not differ either, the smallest of all numbers.
     """
     keys = dict.fromkeys(key for group in groups for key in group.keys)
-    ordered = {key: list(found) for key in keys if len(found := values(groups, key)) > 1}
+    ordered = {key: list(settings) for key in keys if len(settings := values(groups, key)) > 1}
     if COHORT_SIZE in ordered:
         return {COHORT_SIZE: ordered[COHORT_SIZE][0]}
     work = {key: ordered[key][place] for key, place in LEAST_WORK.items() if key in ordered}
-    is_number = {key: isinstance(values(groups, key)[found[0]], int | float) for key, found in ordered.items()}
-    return work or {key: found[0] for key, found in ordered.items() if is_number[key]}
+    is_number = {key: isinstance(values(groups, key)[settings[0]], int | float) for key, settings in ordered.items()}
+    return work or {key: settings[0] for key, settings in ordered.items() if is_number[key]}
 
 
 def base_of(groups: Sequence[Group], group: Group, at: Mapping[str, str]) -> Group | None:
@@ -193,6 +193,6 @@ def _points(lane: Lane, column: str, target: float, spent: Cost) -> Iterator[Tar
     """Yield the lane's points, by rising size."""
     first: float | None = None
     for size, group in zip(lane.sizes, lane.groups, strict=True):
-        found = reach(group, column, target, spent)
-        first = found.mean if first is None else first
-        yield TargetPoint(lane, size, found, first)
+        reached = reach(group, column, target, spent)
+        first = reached.mean if first is None else first
+        yield TargetPoint(lane, size, reached, first)

@@ -52,16 +52,16 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     rows = []
     for group in groups:
         finals = [_final(run.rounds, train) for run in group.runs]
-        found = [pair for pair in finals if pair is not None]
-        if found:
-            trains, tests = zip(*found, strict=True)
+        pairs = [pair for pair in finals if pair is not None]
+        if pairs:
+            trains, tests = zip(*pairs, strict=True)
             means = [statistics.fmean(finals) for finals in (trains, tests)]
-            rows.append((group.label, *means, *map(lanes.deviation, (trains, tests)), len(found)))
+            rows.append((group.label, *means, *map(lanes.deviation, (trains, tests)), len(pairs)))
     if not rows:
         return
     labels_of, *figures, trials = zip(*rows, strict=True)
     columns = dict(zip(("train", "test", "train_std", "test_std"), figures, strict=True))
-    numbers = {name: pa.array(found, pa.float64()) for name, found in columns.items()}
+    numbers = {name: pa.array(values, pa.float64()) for name, values in columns.items()}
     data = pa.table({"group": labels_of, **numbers, "trials": trials})
     labels = {group.label for group in listed(groups)}
     shown = [row for row in rows if row[0] in labels]
@@ -81,14 +81,16 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
 
 def _by_round(groups: Sequence[Group], train: str, which: str) -> Iterator[Figure]:
     """Yield the curves of both in panels side by side, on one axis of accuracy."""
-    found = {title: (column, curves.lines(groups, column)) for title, column in (("training", train), ("test", TEST))}
-    if all(lines for _, lines in found.values()):
+    lines_by_title = {
+        title: (column, curves.lines(groups, column)) for title, column in (("training", train), ("test", TEST))
+    }
+    if all(lines for _, lines in lines_by_title.values()):
         yield curves.beside(
             "train-and-test-by-rounds",
             "Training beside test accuracy, against rounds",
             f"Mean over trials, with one standard deviation either way. {which}",
             "accuracy",
-            found,
+            lines_by_title,
         )
 
 

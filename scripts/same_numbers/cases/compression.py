@@ -15,6 +15,9 @@ COMPRESSORS: dict[str, dict[str, Any]] = {
     "random_k least": {"name": "random_k", "fraction": 0.2, "scale": "least"},
     "eden": {"name": "eden", "bits": 2, "scale": "unbiased"},
     "eden least": {"name": "eden", "bits": 2, "scale": "least", "scope": "group"},
+    "top_k groups": {"name": "top_k", "fraction": 0.2, "scope": "group"},
+    "sign groups": {"name": "sign", "scope": "group"},
+    "random_k groups": {"name": "random_k", "fraction": 0.2, "scope": "group"},
 }
 
 

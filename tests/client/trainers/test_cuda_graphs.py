@@ -65,8 +65,8 @@ def trained(section: ClientSection, record: cuda_graphs.Recorder | None, members
     model, start = create(module, 0, torch.float32)
     layers = recognise(module())
     assert isinstance(layers, Recognised)
-    rule = rule_for(section, False, product_makes_step=True)
-    trainer = Stacked(layers, model, task_for(3, None), rule, torch.float32, record)
+    rule = rule_for(section, sums_gradients=False, product_makes_step=True)
+    trainer = Stacked(layers, model, task_for(3, None), rule, torch.float32, record=record)
     found = []
     weights: Weights = start
     for _ in range(2):
@@ -135,10 +135,10 @@ def test_a_graph_is_the_same_bits_on_a_card() -> None:
     layers = recognise(module())
     assert isinstance(layers, Recognised)
     weights = Weights(start.params.to(card), start.buffers.to(card), start.counters.to(card))
-    rule = rule_for(ClientSection(), False, product_makes_step=True)
+    rule = rule_for(ClientSection(), sums_gradients=False, product_makes_step=True)
     found = []
     for record in (None, cuda_graphs.on_card):
-        trainer = Stacked(layers, model, task_for(3, None), rule, torch.float32, record)
+        trainer = Stacked(layers, model, task_for(3, None), rule, torch.float32, record=record)
         for _ in range(2):
             (updates,) = trainer.train(weights, members, 0.1)
         found.append(updates.delta.clone())

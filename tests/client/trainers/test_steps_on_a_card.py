@@ -202,7 +202,13 @@ def test_a_gradient_over_all_examples_lies_on_the_card() -> None:
     with fake_card():
         weights = Weights(*(one.to(CARD) for one in (start.params, start.buffers, start.counters)))
         made = make(
-            TrainerChoice.given("stacked", 2), model, weights, task_for(4, None), ClientSection(), "float32", True
+            TrainerChoice.given("stacked", 2),
+            model,
+            weights,
+            task_for(4, None),
+            ClientSection(),
+            "float32",
+            sums_gradients=True,
         )
         members = local_training.members(Examples(data()), (0, 1), ClientSection(), 0, 0, weights.params)
         whole = [replace(member, batches=batches.whole(member.num_examples)) for member in members]

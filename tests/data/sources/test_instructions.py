@@ -142,6 +142,10 @@ GOOD = json.dumps(line("ann", "say one", "one")) + "\n"
         (GOOD + json.dumps(line("bob", "say", "  ")), r"train.jsonl, line 2: the answer has no token"),
         ("\n", "holds no training client"),
         ('{"user": "\\ud800", "prompt": "say", "answer": "one"}', "line 1: expected an object of json"),
+        (
+            GOOD + '{"user": "a", "prompt": "say", "answer": "one", "answer": "two"}',
+            "line 2: .* the key 'answer' twice",
+        ),
     ],
 )
 def test_what_is_no_instruction_is_named_by_file_and_line(root: Path, text: str, message: str) -> None:

@@ -98,6 +98,19 @@ def test_a_table_in_the_place_of_a_source_or_a_dataset_is_answered_by_the_source
 def test_missing_columns_files_and_unlike_tables(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"expected the column 'label', found user, x, y"):
         table(tmp_path, ROWS, y="label")
+    with pytest.raises(DataError, match=r"column 'z', found user, x, y; data.client, x and y name the columns"):
+        table(tmp_path, ROWS, x=["z"])
+    with pytest.raises(DataError, match=r"column 'lable', found user, x, label \(did you mean 'label'\?\)"):
+        table(tmp_path, {"user": ["a"], "x": [[1.0]], "label": [0]}, y="lable")
+    with pytest.raises(DataError, match=r"column 'usr', found user, x, y \(did you mean 'user'\?\)"):
+        table(tmp_path, ROWS, client="usr")
+    with pytest.raises(DataError, match=r"column 'y', found user, x, c0, .*, c47, \.\.\.; data"):
+        table(tmp_path, {"user": ["a"], "x": [1.0], **{f"c{i}": [0] for i in range(99)}})
+    with pytest.raises(DataError, match=r"trian\.parquet is missing \(did you mean 'train.parquet'\?\): data.train"):
+        prepare(Table(root=str(tmp_path), train="trian.parquet"), seed=0)
+    (tmp_path / "train.npz").write_bytes(b"")
+    with pytest.raises(DataError, match=r"train\.npz holds arrays, .*from_clients\(.*\.write_table\("):
+        prepare(Table(root=str(tmp_path), train="train.npz"), seed=0)
     with pytest.raises(DataError, match=r"test\.parquet is missing"):
         table(tmp_path, ROWS, test="test.parquet")
     pq.write_table(pa.table(ROWS | {"x": [[1.0], [2.0], [3.0]]}), tmp_path / "test.parquet")
@@ -111,6 +124,19 @@ def test_missing_columns_files_and_unlike_tables(tmp_path: Path) -> None:
         prepare(Table(root=str(tmp_path), train="train.csv"), seed=0)
     with pytest.raises(DataError, match=r"data\.shape = \(3,\) must have as many values as x, 2"):
         table(tmp_path, ROWS, shape=[3])
+
+
+def test_arrays_become_a_table_as_the_message_says(tmp_path: Path) -> None:
+    from raysim.data.field import OF_ARRAYS
+
+    call = OF_ARRAYS[OF_ARRAYS.index("pyarrow.parquet.write_table") : OF_ARRAYS.index(" makes a table")]
+    x, file = np.arange(12.0).reshape(3, 2, 2), tmp_path / "train.parquet"
+    eval(call, {"pyarrow": pa, "ids": ["a", "b", "a"], "x": x, "y": np.array([0, 1, 1]), "file": file})
+    data = prepare(Table(root=str(tmp_path), train=file.name, shape=(2, 2)), seed=0)
+    assert data.train.client(0)[0].tolist() == x[[0, 2]].tolist()
+    way = OF_ARRAYS[: OF_ARRAYS.index(", takes them")].removeprefix("raysim.").split(", or ")
+    assert way == ["FederatedDataset.from_clients({client: (x, y), ...})", "from_arrays((x, y), clients=100)"]
+    assert len(FederatedDataset.from_arrays((np.zeros((200, 2)), np.zeros(200, int)), clients=100).train) == 100
 
 
 def leaf(folder: Path, x: Any) -> Leaf:
@@ -135,11 +161,21 @@ def test_leafs_numbers(tmp_path: Path) -> None:
         ([[1.0], [1.0, 2.0]], "equally many"),
         ([["a", 1.0]], "equally many numbers"),
         ([[None, 1.0]], "expected finite numbers as x, found null"),
+        ([[1e308, 1.0]], "expected finite numbers as x, found .* infinity"),
     ],
 )
 def test_rows_that_do_not_fit_are_named(tmp_path: Path, x: Any, problem: str) -> None:
     with pytest.raises(DataError, match=rf"my\.json, user 'v': .*{problem}"):
         prepare(leaf(tmp_path, x), seed=0)
+
+
+def test_a_user_who_is_twice_in_a_file_of_leaf_is_named(tmp_path: Path) -> None:
+    """The last of two would be taken in silence."""
+    section = leaf(tmp_path, [[2.0, 3.0]])
+    file = tmp_path / "train" / "my.json"
+    file.write_text(file.read_text().replace('"user_data": {', '"user_data": {"u": {"x": [[9.0, 9.0]], "y": [1]}, '))
+    with pytest.raises(DataError, match=r"train/my\.json: expected a whole json file: it has the key 'u' twice"):
+        prepare(section, seed=0)
 
 
 @pytest.mark.parametrize("label", ["a", "1", 1.5, None, True, float("nan"), float("inf"), -1, 10, [1]])

@@ -203,7 +203,11 @@ def test_leafs_windows_are_joined_to_the_text_they_were_cut_from(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("x", "y", "problem"),
-    [("ab~", "c", "expected only the 86 characters of the vocabulary, found '~'"), ("abc", "de", "its next character")],
+    [
+        ("ab~", "c", "expected only the 86 characters of the vocabulary, found '~'"),
+        ("ab\ud800", "c", r"expected only the 86 characters of the vocabulary, found '\\ud800'"),
+        ("abc", "de", "its next character"),
+    ],
 )
 def test_leafs_texts_hold_no_unknown_character(tmp_path: Path, x: str, y: str, problem: str) -> None:
     for side in ("train", "test"):

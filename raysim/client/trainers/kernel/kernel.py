@@ -80,8 +80,11 @@ class Penalised(NamedTuple):
 class StartingPoint(NamedTuple):
     """Where clients start, and how they step: y <- y + scale grad, then y <- keep y + constant.
 
-    broadcast: (P,). constants: (P,), or (K, P), or None. begins: (K, P), y before the first step; None: the broadcast.
-    anchored: the gradient at the broadcast, of the same batch, is taken off. penalised: None: gradients are those at y.
+    broadcast: (P,).
+    constants: (P,), or (K, P); None: 0.
+    begins: (K, P), y before the first step; None: the broadcast.
+    anchored: the gradient at the broadcast, of the same batch, is subtracted.
+    penalised: which gradients are taken at another point than y, and where that is; None: none are.
     """
 
     broadcast: Tensor
