@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from typing import Literal
 
 from pydantic import Field
 from torch import nn
 
+from raysim.models.flat import num_inputs
 from raysim.models.model import ModelChoice
 
 
@@ -21,7 +21,8 @@ class Linear(ModelChoice):
 
 def make(section: Linear, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """Return a fresh module for inputs of shape (batch, *x_shape)."""
-    return nn.Sequential(OrderedDict(flatten=nn.Flatten(), fc=nn.Linear(math.prod(x_shape), outputs, section.bias)))
+    fc = nn.Linear(num_inputs(section.name, x_shape), outputs, section.bias)
+    return nn.Sequential(OrderedDict(flatten=nn.Flatten(), fc=fc))
 
 
 def is_without_bias(module: nn.Module) -> bool:

@@ -5,7 +5,6 @@ McMahan et al.'s 2NN is `hidden = [200, 200]` on 784 inputs: 199,210 parameters.
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from itertools import pairwise
 from typing import Literal
@@ -14,6 +13,7 @@ from pydantic import Field
 from torch import nn
 
 from raysim.config.values import Width
+from raysim.models.flat import num_inputs
 from raysim.models.model import ModelChoice
 
 
@@ -29,7 +29,7 @@ class Mlp(ModelChoice):
 
 def make(section: Mlp, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """Return a fresh module for inputs of shape (batch, *x_shape)."""
-    widths = [math.prod(x_shape), *section.hidden]
+    widths = [num_inputs(section.name, x_shape), *section.hidden]
     activation = {"relu": nn.ReLU, "tanh": nn.Tanh}[section.activation]
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
     for index, (width_in, width_out) in enumerate(pairwise(widths), start=1):

@@ -16,7 +16,7 @@ import numpy as np
 from raysim.config.messages import nearest
 from raysim.errors import RunFolderError
 from raysim.report.figures import headlines
-from raysim.report.groups import Group, headline
+from raysim.report.groups import Group, headline, without_shared
 from raysim.report.series import over_trials
 
 Test = Literal["t", "wilcoxon"]
@@ -65,14 +65,9 @@ def compare(groups: Sequence[Group], metric: str, test: Test = "t") -> Compariso
     Raises:
         RunFolderError: fewer than two groups have the figure.
     """
-    measured: dict[str, dict[tuple[int, ...], dict[int, float]]] = {}
-    for group in groups:
-        series = {run.seeds: over_trials([run.rounds], metric) for run in group.runs}
-        known = {seeds: one for seeds, one in series.items() if one is not None}
-        if known:
-            measured[group.label] = {
-                seeds: dict(zip(one.rounds.tolist(), one.mean.tolist(), strict=True)) for seeds, one in known.items()
-            }
+    having = [(group, known) for group in groups if (known := _measured(group, metric))]
+    labels = [group.label for group in without_shared([group for group, _ in having])]
+    measured = dict(zip(labels, [known for _, known in having], strict=True))
     if len(measured) < 2:
         raise RunFolderError(
             f"To be compared, two methods must have the figure {metric!r}, but got {len(measured)} with it"
@@ -90,6 +85,16 @@ def compare(groups: Sequence[Group], metric: str, test: Test = "t") -> Compariso
     for (label, trials), paired, p in zip(others, differences, ps, strict=True):
         methods.append(_method(label, trials, _difference(paired, p) if paired else None))
     return Comparison(metric, after, tuple(methods), test, (*notes, *_cautions(methods, test)))
+
+
+def _measured(group: Group, metric: str) -> dict[tuple[int, ...], dict[int, float]]:
+    """Return the figure by finished rounds, of each trial that has it, by seeds."""
+    series = {run.seeds: over_trials([run.rounds], metric) for run in group.runs}
+    return {
+        seeds: dict(zip(one.rounds.tolist(), one.mean.tolist(), strict=True))
+        for seeds, one in series.items()
+        if one is not None
+    }
 
 
 def default_metrics(groups: Sequence[Group]) -> list[str]:

@@ -90,6 +90,23 @@ def renamed(groups: Sequence[Group], names: Iterable[str]) -> list[Group]:
     return named_groups
 
 
+def without_shared(groups: Sequence[Group]) -> list[Group]:
+    """Return some of the groups of a report, their labels without the settings that all of these have.
+
+    A setting that was given a name stays. So do all labels, where some would be empty or equal without them.
+    """
+    shared = {
+        setting(key, value)
+        for group in groups[:1]
+        for key, value in group.keys.items()
+        if all(key in other.keys and other.keys[key] == value for other in groups)
+    } - {text for group in groups for text in group.names}
+    labels = [", ".join(part for part in group.label.split(", ") if part not in shared) for group in groups]
+    if not all(labels) or len(set(labels)) < len(labels):
+        return list(groups)
+    return [replace(group, label=label) for group, label in zip(groups, labels, strict=True)]
+
+
 def _given(groups: Sequence[Group], pair: str) -> tuple[str, str]:
     """Return the text of labels that is meant, and its name: the longest text before a "=" that means something."""
     keys = dict.fromkeys(key for group in groups for key in group.keys)

@@ -10,7 +10,7 @@ from scipy import stats
 import raysim
 from raysim.report import comparison_table
 from raysim.report.comparison import Comparison, compare, default_metrics, holm, p_value
-from raysim.report.groups import grouped
+from raysim.report.groups import grouped, renamed
 from raysim.report.runs import read_all
 from tests.support.run_folders import accuracies, write
 
@@ -36,6 +36,24 @@ def test_the_difference_is_taken_trial_by_trial(tmp_path: Path) -> None:
     assert second.difference.mean == pytest.approx(0.1)
     assert second.difference.deviation == pytest.approx(0, abs=1e-12)
     assert second.difference.pairs == 3
+
+
+def test_a_table_has_no_settings_that_all_of_its_methods_share(tmp_path: Path) -> None:
+    """Some runs hold clients out, as a study's trials do, and only they have the second figure."""
+    for holdout, metric in ((0.0, METRIC), (0.2, "eval/validation/accuracy")):
+        for rate in (0.1, 0.2):
+            client, data = {"optimizer": {"name": "sgd", "lr": rate}}, {"name": "digits", "clients": 10}
+            rows = [{metric: 0.1}, {metric: rate}]
+            write(tmp_path / f"{holdout}-{rate}", rows, client=client, data={**data, "holdout": holdout})
+    groups, _ = grouped(read_all([tmp_path])[0])
+    assert [group.label for group in groups] == [
+        f"data.holdout = {holdout}, client.optimizer.lr = {rate}" for holdout in ("0", "0.2") for rate in (0.1, 0.2)
+    ]
+    for metric in (METRIC, "eval/validation/accuracy"):
+        labels = [method.label for method in compare(groups, metric).methods]
+        assert labels == ["client.optimizer.lr = 0.1", "client.optimizer.lr = 0.2"]
+    named = renamed(groups, ["data.holdout=0.2=held out"])
+    assert compare(named, "eval/validation/accuracy").methods[0].label == "held out, client.optimizer.lr = 0.1"
 
 
 def test_only_shared_seeds_are_paired(tmp_path: Path) -> None:

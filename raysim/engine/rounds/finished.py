@@ -101,13 +101,14 @@ def finish(
         others = (*others, of_all)
     split = plan.dataset.train
     rejected = tuple(split.id_of(position) for position in stepped.rejected)
-    if rejected:
+    all_lost = bool(rejected) and not stepped.metrics["clients"]
+    if rejected and not all_lost:
         log.warning("round %d: rejected %d update(s), not finite, of: %s", index, len(rejected), ", ".join(rejected))
     private = plan.experiment.server.privacy is not None
     left = "the step has the noise of privacy alone" if private else "the model is left as it is"
     if training.selected.abandoned:
         log.warning("round %d: fewer reports than systems.min_reports, so %s", index, left)
-    if rejected and not stepped.metrics["clients"]:
+    if all_lost:
         advice = f". {_advice(plan, stepped.rejected)} {ENDS}" if advises else ""
         log.warning("round %d: every update was rejected, so %s%s", index, left, advice)
     if stepped.metrics.get("catastrophic_failure"):

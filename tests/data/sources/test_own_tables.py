@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from raysim import rounds
 from raysim.data import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.data.section import Gld, Leaf, Table
 from raysim.data.sources import leaf_json
 from raysim.data.sources.published import SourceFile
-from raysim.errors import DataError, ExperimentError
+from raysim.errors import DataError, ExperimentError, ModelError
 from raysim.experiment.experiment import Experiment, load
 
 ROWS: dict[str, Any] = {"user": ["b", "a", "b"], "x": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "y": [0, 1, 2]}
@@ -137,6 +138,24 @@ def test_arrays_become_a_table_as_the_message_says(tmp_path: Path) -> None:
     way = OF_ARRAYS[: OF_ARRAYS.index(", takes them")].removeprefix("raysim.").split(", or ")
     assert way == ["FederatedDataset.from_clients({client: (x, y), ...})", "from_arrays((x, y), clients=100)"]
     assert len(FederatedDataset.from_arrays((np.zeros((200, 2)), np.zeros(200, int)), clients=100).train) == 100
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp"])
+def test_an_example_that_is_a_number_alone_is_answered_by_the_shape(name: str, tmp_path: Path) -> None:
+    columns: dict[str, Any] = {"client": ["a", "a", "b", "b"], "x": [0.5, 1.0, -0.5, 2.0], "y": [0, 1, 0, 1]}
+    pq.write_table(pa.table(columns), tmp_path / "train.parquet")
+    exp = Experiment.model_validate(
+        {
+            "rounds": 1,
+            "data": {"name": "arrow", "root": str(tmp_path), "train": "train.parquet"},
+            "model": {"name": name},
+            "cohort": {"size": 2},
+        }
+    )
+    with pytest.raises(ModelError, match=rf"^{name} takes .* \(shape \(\)\): data\.shape = \[1\] makes a list of one"):
+        list(rounds(exp, executor="local"))
+    (only,) = rounds(exp.changed({"data.shape": [1]}), executor="local")
+    assert only.metrics["clients"] == 2
 
 
 def leaf(folder: Path, x: Any) -> Leaf:
