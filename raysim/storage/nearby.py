@@ -22,4 +22,6 @@ def entries(folder: Path) -> list[Path]:
 
 def nearest(path: Path) -> str:
     """Return a hint with the nearest name in the path's folder, if one is near."""
-    return messages.nearest(path.name, [each.name for each in entries(path.parent)])
+    # Any two short names with the same ending are near each other.
+    known = [each.name for each in entries(path.parent) if messages.near(path.stem, [each.stem])]
+    return messages.nearest(path.name, known)
