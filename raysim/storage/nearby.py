@@ -21,7 +21,9 @@ def entries(folder: Path) -> list[Path]:
 
 
 def nearest(path: Path) -> str:
-    """Return a hint with the nearest name in the path's folder, if one is near."""
-    # Any two short names with the same ending are near each other.
-    known = [each.name for each in entries(path.parent) if messages.near(path.stem, [each.stem])]
-    return messages.nearest(path.name, known)
+    """Return a hint with the nearest name in the path's folder, if one is near.
+
+    Endings are left out of the comparison: they would make any two files of one kind alike.
+    """
+    others = sorted(entries(path.parent), key=lambda each: each.suffix == path.suffix)
+    return messages.nearest(path.stem, [], {each.stem: each.name for each in others})

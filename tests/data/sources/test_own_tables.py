@@ -109,7 +109,11 @@ def test_missing_columns_files_and_unlike_tables(tmp_path: Path) -> None:
         table(tmp_path, {"user": ["a"], "x": [1.0], **{f"c{i}": [0] for i in range(99)}})
     with pytest.raises(DataError, match=r"trian\.parquet is missing \(did you mean 'train.parquet'\?\): data.train"):
         prepare(Table(root=str(tmp_path), train="trian.parquet"), seed=0)
+    with pytest.raises(DataError, match=r"other\.parquet is missing: data.train"):
+        prepare(Table(root=str(tmp_path), train="other.parquet"), seed=0)
     (tmp_path / "train.npz").write_bytes(b"")
+    with pytest.raises(DataError, match=r"trian\.parquet is missing \(did you mean 'train.parquet'\?\)"):
+        prepare(Table(root=str(tmp_path), train="trian.parquet"), seed=0)
     with pytest.raises(DataError, match=r"train\.npz holds arrays, .*from_clients\(.*\.write_table\("):
         prepare(Table(root=str(tmp_path), train="train.npz"), seed=0)
     with pytest.raises(DataError, match=r"test\.parquet is missing"):
