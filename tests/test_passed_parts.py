@@ -15,6 +15,8 @@ from torch import Tensor, nn
 import raysim
 from raysim.run_folder import records
 from raysim.run_folder.passed import Passed
+from tests.support import sealed_json
+from tests.support.run_folders import accuracies, write
 
 Make = Callable[..., raysim.Experiment]
 
@@ -189,3 +191,22 @@ def test_a_folder_does_not_say_more_than_keywords(
     records.write_json({**record, "passed": names}, path / "experiment.json")
     with pytest.raises(raysim.RunFolderError, match=r"experiment\.json is damaged: expected keywords as its 'passed'"):
         raysim.resume(path, rounds=5, dataset=dataset)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("passed", value) for value in ("model", {"model": 1}, True)),
+        *(("passed_params", 3), ("passed_params", ["a"])),
+        *(("privacy", []), ("tensors", "params"), ("trained_by", ["fused"])),
+    ],
+)
+def test_what_was_passed_is_of_its_kind(tmp_path: Path, key: str, value: object) -> None:
+    """An entry of another kind is no missing one, by which a run would go on unchecked."""
+    run = write(tmp_path / "run", accuracies(0.5))
+    record = {**json.loads((run / "experiment.json").read_text()), "passed": ["model", "params"], "passed_params": "a"}
+    sealed_json.write(run / "experiment.json", record)
+    assert records.stored_passed(run) == Passed(("model", "params"), "a")
+    sealed_json.write(run / "experiment.json", {**record, key: value})
+    with pytest.raises(raysim.RunFolderError, match=rf"experiment\.json is damaged: expected [a-z]+ as its '{key}'"):
+        records.stored_passed(run)

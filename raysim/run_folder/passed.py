@@ -35,11 +35,9 @@ class Passed(NamedTuple):
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Self | None:
-        """Return what the record of a run's folder says; None if it says nothing."""
-        names, params = record.get("passed"), record.get("passed_params")
-        if not isinstance(names, list):
-            return None
-        return cls(tuple(map(str, names)), params if isinstance(params, str) else None)
+        """Return what the record of a run's folder, whose kinds are checked, says; None if it says nothing."""
+        names = record.get("passed")
+        return None if names is None else cls(tuple(map(str, names)), record.get("passed_params"))
 
     @property
     def record(self) -> dict[str, Any]:

@@ -55,8 +55,13 @@ _RECORDED = {
     "data_fingerprint": (str, type(None)),
     "training_clients": (int, type(None)),
     "versions": (dict,),
+    "trained_by": (dict, type(None)),
+    "privacy": (dict, type(None)),
+    "tensors": (dict, type(None)),
+    "passed": (list, type(None)),
+    "passed_params": (str, type(None)),
 }
-"""The entries of experiment.json."""
+"""The entries of experiment.json. One of another kind is damage: taken for a missing one, it would turn checks off."""
 
 STATES = "client_state"
 """The folder of client states in the run's folder."""
@@ -166,14 +171,12 @@ def stored_trained_by(path: Path) -> Mapping[str, Any] | None:
 
 def stored_privacy(path: Path) -> Mapping[str, Any] | None:
     """Read what is private of a folder's run; None if nothing is to be."""
-    privacy = _stored(path).get("privacy")
-    return privacy if isinstance(privacy, dict) else None
+    return _stored(path).get("privacy")
 
 
 def stored_tensors(path: Path) -> Mapping[str, Any] | None:
     """Read the names and shapes in a folder's checkpoints; None if there is no folder, or it does not say."""
-    tensors = _stored(path).get("tensors") if (path / RECORD).exists() else None
-    return tensors if isinstance(tensors, dict) else None
+    return _stored(path).get("tensors") if (path / RECORD).exists() else None
 
 
 def stored_passed(path: Path) -> Passed | None:
