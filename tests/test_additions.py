@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import raysim
@@ -24,6 +25,21 @@ def modules(made: Algorithm) -> dict[str, str]:
     for phase in made.phases:
         functions |= {f"broadcast of {phase.of}": phase.broadcast, f"local {phase.of}": phase.local}
     return {name: function.__module__.rpartition(".")[2] for name, function in functions.items()}
+
+
+def test_the_state_of_a_client_that_is_rejected_enters_no_sum() -> None:
+    """The server's control variate stays a number, and with it the model of the next round."""
+    x = np.random.default_rng(0).normal(size=(3, 6, 4)).astype(np.float32)
+    x[1] = np.nan
+    clients = {str(i): (x[i], np.arange(6) % 2) for i in range(3)}
+    keys: dict[str, Any] = {"rounds": 3, "cohort": {"size": 3}, "client": {"correction": {"name": "scaffold"}}}
+    exp = raysim.Experiment.model_validate(
+        {"name": "rejected", "model": {"name": "linear"}, "engine": {"workers": 0}, **keys}
+    )
+    data = raysim.FederatedDataset.from_clients(clients)
+    for done in raysim.rounds(exp, dataset=data):
+        assert done.metrics["rejected"] == 1
+        assert all(bool(tensor.isfinite().all()) for tensor in done.params.values())
 
 
 def test_fedavg_is_one_file(experiment: Make, dataset: raysim.FederatedDataset) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace as Fake
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +13,12 @@ import pytest
 import torch
 
 import raysim
+from raysim.algorithm.fedex import scored
 from raysim.client.section import ClientSection
 from raysim.engine.plan.resolve import resolve
 from raysim.errors import DataError, RaysimError
 from raysim.experiment.fedex import MAY_DIFFER
+from raysim.models.model import Weights
 from raysim.run_folder import records
 from raysim.server import fedex
 from raysim.server.accumulator import Accumulator, Sizes
@@ -209,6 +212,16 @@ def test_a_client_that_is_drawn_twice_counts_twice() -> None:
     sums.score(1, 4, 0.25, count=2)
     sums.score(1, 2, 1.0, count=1)
     assert sums.total().scored.tolist() == [[0.0, 0.0], [10.0, 4.0]]
+
+
+def test_the_error_of_a_client_that_is_drawn_twice_is_added_twice() -> None:
+    one, sums = torch.zeros(1), Accumulator(Sizes(1, groups=1, configs=2), torch.device("cpu"))
+    sent = Fake(measures=False, repeats={7: 3}, weights=Weights(one, one, one))
+    trained = Fake(clients=[Fake(position=7)], updates=Fake(delta=one[None], buffers=one[None], counters=one[None]))
+    states = Fake(context=Fake(own_error=lambda weights, position: (4, 0.25)))
+    outgoing: Any = Fake(trained=trained, computed=trained, sent=sent, states=states, training=Fake(number=1))
+    scored(sums, outgoing)
+    assert sums.total().scored.tolist() == [[0.0, 0.0], [12.0, 3.0]]
 
 
 def test_a_round_with_nobody_leaves_theta(experiment: Make) -> None:

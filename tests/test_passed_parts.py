@@ -170,6 +170,11 @@ def test_a_series_does_not_go_on_with_runs_that_begin_otherwise(
         sweep_of([7, 5], start, dataset=dataset, path=here, resume=True)
 
 
+def test_data_are_known_otherwise_and_need_not_be_passed_again() -> None:
+    assert Passed(("dataset", "loss")).other_names(Passed(("loss",))) == []
+    assert Passed(("loss",)).other_names(Passed()) == ["loss"]
+
+
 def test_initial_values_are_known_by_their_numbers() -> None:
     given = {"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor(3.0)}
     known = Passed.of({"params": given, "model": None})

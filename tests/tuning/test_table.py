@@ -215,6 +215,7 @@ def with_column(name: str, values: Callable[[list[Any]], list[Any]], kind: pa.Da
         (with_column("examples", lambda held: ["x"] * len(held), pa.string()), "column 'examples' holds string"),
         (with_column("examples", lambda held: [1e308] * len(held), pa.float64()), "has numbers beyond 1e.150"),
         (with_column(LOSSES, lambda rows: [None] * len(rows)), "clients/loss has 0 numbers for"),
+        (with_column(LOSSES, lambda rows: [row[:-1] for row in rows]), "clients/loss has [0-9]+ numbers for"),
         (with_column(LOSSES, lambda rows: [[None] * len(row) for row in rows]), "lacks the number of a client"),
         (with_column(ACCURACIES, lambda rows: [[7.0] * len(row) for row in rows]), "that are no shares of examples"),
         (with_column(ACCURACIES, lambda rows: [b"x"] * len(rows), pa.binary()), "holds binary, and no list"),
