@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from raysim.models import softmax
+from raysim.models.argmax import argmax
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class MaskedHits:
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the hits; see the module's docstring."""
-        right = (outputs.argmax(-1) == targets) & self.counts(targets)
+        right = (argmax(outputs) == targets) & self.counts(targets)
         return right.to(outputs.dtype).flatten(1).mean(1)
 
     def counts(self, targets: Tensor) -> Tensor:

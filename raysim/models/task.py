@@ -17,6 +17,7 @@ from torch import Tensor
 from raysim.config.global_draws import draws
 from raysim.errors import ModelError
 from raysim.models import softmax
+from raysim.models.argmax import argmax
 from raysim.models.masked import MaskedCrossEntropy, MaskedHits
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -69,7 +70,7 @@ def hits(outputs: Tensor, targets: Tensor) -> Tensor:
     >>> hits(torch.tensor([[0.0, 9.0], [9.0, 0.0]]), torch.tensor([1, 1])).tolist()
     [1.0, 0.0]
     """
-    right = (outputs.argmax(-1) == targets).to(outputs.dtype)
+    right = (argmax(outputs) == targets).to(outputs.dtype)
     return right if targets.dim() == 1 else right.flatten(1).mean(1)
 
 
