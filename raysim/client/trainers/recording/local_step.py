@@ -17,7 +17,7 @@ from raysim import card
 from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers import side_effects
 from raysim.client.trainers.loss_gradient import LossGradient
-from raysim.client.trainers.recording import convolution, elsewhere, pooling
+from raysim.client.trainers.recording import attention, convolution, elsewhere, pooling
 from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.simplify import simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
@@ -156,6 +156,7 @@ def _compiled(attempt: _Attempt, weighted: Weighted) -> Replay:
     program = simplified(attempt.tape, weights, attempt.changing, attempt.results)
     program = convolution.as_products(program, attempt.tape.values)
     program = pooling.channels_last(program, attempt.tape.values)
+    program = attention.as_products(program, attempt.tape.values)
     outputs, losses, *gradients = program.wanted
     assert outputs is not None
     kept = [slot for slot in (outputs, losses) if slot is not None]
