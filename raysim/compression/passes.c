@@ -12,11 +12,19 @@
 #endif
 
 enum { DRAWN_BITS = 16, PER_DRAW = 64 / DRAWN_BITS, BLOCK = 1024 };
-enum { EIGHT = 8, VECTORS = 4, LANES = EIGHT * VECTORS };
+/* Doubles of a vector of the processor's: wider ones go through memory. */
+#if defined(__AVX512F__)
+enum { WIDE = 8 };
+#elif defined(__AVX__)
+enum { WIDE = 4 };
+#else
+enum { WIDE = 2 };
+#endif
+enum { LANES = 32, VECTORS = LANES / WIDE };
 
 typedef __typeof__(__builtin_choose_expr(sizeof(REAL) == sizeof(float), (uint32_t)0, (uint64_t)0)) Bits;
-typedef double doubles __attribute__((vector_size(EIGHT * sizeof(double))));
-typedef REAL reals __attribute__((vector_size(EIGHT * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+typedef double doubles __attribute__((vector_size(WIDE * sizeof(double))));
+typedef REAL reals __attribute__((vector_size(WIDE * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
 /* Sums of |a - q|^2 and |q|^2 by group: `ends` are multiples of LANES, and between groups lie zeros. */
 typedef struct {
@@ -36,15 +44,15 @@ enum { FUSED = 0 };
 static inline doubles plus_square(doubles sum, reals x) {
     doubles wide, made;
     /* GCC 12 converts by halves where it is asked for a vector at a time. */
-    for (int l = 0; l < EIGHT; l++) wide[l] = (double)x[l];
+    for (int l = 0; l < WIDE; l++) wide[l] = (double)x[l];
     if (!FUSED) return sum + wide * wide;
-    for (int l = 0; l < EIGHT; l++) made[l] = __builtin_fma(wide[l], wide[l], sum[l]);
+    for (int l = 0; l < WIDE; l++) made[l] = __builtin_fma(wide[l], wide[l], sum[l]);
     return made;
 }
 
 static double folded(doubles *sums) {
     double lanes[LANES];
-    for (int l = 0; l < LANES; l++) lanes[l] = sums[l / EIGHT][l % EIGHT];
+    for (int l = 0; l < LANES; l++) lanes[l] = sums[l / WIDE][l % WIDE];
     for (int half = LANES / 2; half; half /= 2)
         for (int l = 0; l < half; l++) lanes[l] += lanes[l + half];
     for (int v = 0; v < VECTORS; v++) sums[v] = (doubles){0};
@@ -65,10 +73,10 @@ static void add(Sums *sums, int64_t first, int64_t end, const REAL *a, const REA
         memcpy(losses, sums->losses, sizeof losses);
         memcpy(norms, sums->norms, sizeof norms);
         for (; first < until; first += LANES)
-#pragma GCC unroll 4
+#pragma GCC unroll 16
             for (int v = 0; v < VECTORS; v++) {
-                reals sent = *(const reals *)(q + first + v * EIGHT);
-                losses[v] = plus_square(losses[v], *(const reals *)(a + first + v * EIGHT) - sent);
+                reals sent = *(const reals *)(q + first + v * WIDE);
+                losses[v] = plus_square(losses[v], *(const reals *)(a + first + v * WIDE) - sent);
                 norms[v] = plus_square(norms[v], sent);
             }
         memcpy(sums->losses, losses, sizeof losses);

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,17 +15,20 @@ from torch import Tensor
 from raysim.compression.passes import LANES, Groups, largest, measured, rounded, rounded_and_measured
 from raysim.models.layout import Layout
 from raysim.storage import library
-from tests.support.kernel import needs_kernel
+from tests.support.kernel import PROCESSORS, compiled_for, needs_kernel
 
 LAYOUT = Layout.of([(str(size), torch.zeros(size)) for size in (0, 1, LANES - 1, LANES, LANES + 1, 0, 3000, 0)])
 
 
-@pytest.fixture(params=[True, False], ids=["compiled", "in steps"])
-def _compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param:
-        needs_kernel()
-    else:
+@pytest.fixture(params=["compiled", "in steps", *PROCESSORS])
+def _compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    if request.param == "in steps":
         monkeypatch.setattr(library, "obstacle", lambda source, dtype: "it is not asked for")
+        yield
+        return
+    needs_kernel()
+    with compiled_for(request.param, tmp_path) if request.param in PROCESSORS else nullcontext():
+        yield
 
 
 def drawn(seed: int, dtype: torch.dtype) -> Tensor:

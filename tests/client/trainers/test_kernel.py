@@ -32,7 +32,7 @@ from raysim.errors import ClientError, ModelError, ResourceError
 from raysim.models.model import create
 from raysim.models.task import task_for
 from raysim.storage import library
-from tests.support.kernel import needs_kernel
+from tests.support.kernel import PROCESSORS, compiled_for, needs_kernel
 
 PROX = {"name": "prox", "mu": 0.3}
 
@@ -299,20 +299,36 @@ def test_large_and_small_numbers_are_as_torch_has_them() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_processors_with_other_vectors_have_the_same_bits(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, fresh: Path
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_processors_with_other_vectors_train_alike(processor: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """To the same bits, where they have a product and a sum in one as this one has."""
+    work = {"batch_size": 6, "epochs": 2}
+    wanted = deltas(wide, (50, 13), work, dtype=dtype)
+    with compiled_for(processor, tmp_path):
+        got = deltas(wide, (50, 13), work, dtype=dtype)
+    assert wanted.abs().max() > 0.01
+    if processor == "haswell" and contracts():
+        assert torch.equal(got, wanted)
+    rtol, atol = (1e-4, 1e-5) if dtype == torch.float32 else (1e-10, 1e-12)
+    torch.testing.assert_close(got, wanted, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("rule", ["all at once but anchored", "shrunk", "all at once at a bounded point"])
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_processors_with_other_vectors_keep_rules_alike(
+    processor: str, rule: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    if not {"fma", "avx2", "avx512f"} <= set(flags.split()):
-        pytest.skip("this processor does not have both AVX2 and AVX-512")
-    made = []
-    for processor in ("haswell", "native"):
-        monkeypatch.setattr(library, "FOR_THIS_PROCESSOR", ((f"-march={processor}",),))
-        library.library.cache_clear()
-        made.append(deltas(wide, (50, 13), {"batch_size": 6, "epochs": 2}, dtype=dtype))
-    assert len(list(fresh.glob("*.so"))) == 2
-    assert torch.equal(*made)
-    assert made[0].abs().max() > 0.01
+    wanted = by_rule("compiled", RULES[rule], monkeypatch)
+    with compiled_for(processor, tmp_path):
+        got = by_rule("compiled", RULES[rule], monkeypatch)
+    torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
+    if processor == "haswell" and contracts():
+        assert all(torch.equal(*pair) for pair in zip(got, wanted, strict=True))
+
+
+def contracts() -> bool:
+    """Whether this processor has a product and a sum in one."""
+    return "fma" in Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
 
 
 def test_it_is_compiled_once_and_kept(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@
    A local step is plain SGD with a constant (`Rule`). What else it does with new numbers is done where the product that
    makes them has them in registers: weights are read and written once a local step.
 
-   REAL is float or double. Vectors have 64 bytes whatever the processor's have, so every sum is added up in the same
+   REAL is float or double. A sum of products is added up in 64 bytes whatever the processor's vectors have, so in the same
    order everywhere; how many rows, outputs and vectors a product takes at a time changes no bit. Products and sums of
    products are contracted (-ffp-contract), but nothing is reassociated.
 
@@ -24,18 +24,36 @@ enum { GAP = 64 };
 enum { GAP = 0 };
 #endif
 
-typedef REAL vec __attribute__((vector_size(64), aligned(64), may_alias));
+/* Bytes of the processor's vectors, and how many sums products keep in registers: of 32, 16 or more. */
+#if defined(__AVX512F__)
+#define NATIVE 64
+enum { ROWS = 5, OUTS = 4, UPDATED = 5, VECTORS = 4 };
+#elif defined(__AVX__)
+#define NATIVE 32
+enum { ROWS = 5, OUTS = 2, UPDATED = 5, VECTORS = 2 };
+#else
+#define NATIVE 16
+enum { ROWS = 5, OUTS = 2, UPDATED = 5, VECTORS = 2 };
+#endif
 
-#define LANES (64 / (int)sizeof(REAL))
+/* Otherwise compilers put the address into each product, and processors load it each time. */
+#if defined(__AVX512F__)
+#define LOADED_ONCE(v) __asm__("" : "+v"(v))
+#elif defined(__AVX__)
+#define LOADED_ONCE(v) __asm__("" : "+x"(v))
+#else
+#define LOADED_ONCE(v) ((void)(v))
+#endif
+
+typedef REAL vec __attribute__((vector_size(NATIVE), aligned(NATIVE), may_alias));
+
+/* Numbers of a vector of the processor's; of 64 bytes, to which rows are filled up; and how many of those are in these. */
+#define LANES (NATIVE / (int)sizeof(REAL))
+#define FILL (64 / (int)sizeof(REAL))
+enum { PARTS = 64 / NATIVE };
+
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLLED _Pragma("GCC unroll 16")
-
-/* Products keep this many sums in registers: 32 of 64 bytes with AVX-512, half as many of half the size elsewhere. */
-#ifdef __AVX512F__
-enum { ROWS = 5, OUTS = 4, UPDATED = 5, VECTORS = 4 };
-#else
-enum { ROWS = 2, OUTS = 2, UPDATED = 2, VECTORS = 2 };
-#endif
 
 enum { MOST_LAYERS = 64 };
 enum { NOTHING = 0, RELU = 1, TANH = 2 };
@@ -86,7 +104,7 @@ typedef struct {
     const void **targets; /* of the batch's examples */
 } Room;
 
-static int64_t filled(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+static int64_t filled(int64_t n) { return (n + FILL - 1) / FILL * FILL; }
 
 static void copy(REAL *to, const REAL *from, int64_t n) { __builtin_memcpy(to, from, (size_t)n * sizeof(REAL)); }
 
@@ -136,7 +154,14 @@ int64_t room_for(const Dense *dense, int64_t examples, int64_t extras) {
     return lay_out(dense, examples * dense->places, extras, 0, &room);
 }
 
-/* In a fixed order: halves upon halves. */
+/* In a fixed order, halves upon halves: first those of 64 bytes, of which part p is `apart` vectors behind part p - 1, */
+INLINE void fold(const int many, const int apart, vec *sums) {
+    UNROLLED for (int half = PARTS / 2; half; half /= 2)
+        UNROLLED for (int p = 0; p < half; p++)
+            UNROLLED for (int i = 0; i < many; i++) sums[p * apart + i] += sums[(p + half) * apart + i];
+}
+
+/* and then those of a vector of the processor's. */
 INLINE REAL total(vec v) {
     REAL lanes[LANES];
     __builtin_memcpy(lanes, &v, sizeof v);
@@ -145,21 +170,75 @@ INLINE REAL total(vec v) {
     return lanes[0];
 }
 
+#ifdef __has_builtin
+#if __has_builtin(__builtin_shufflevector)
+#define PICKED __builtin_shufflevector
+#endif
+#endif
+
+typedef REAL four __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+
+#define SIZE_float 4
+#define SIZE_double 8
+#define JOINED(a, b) a##b
+#define SIZE(real) JOINED(SIZE_, real)
+
+/* The totals of four, each in the order of `total`. */
+INLINE four totals(const vec *v) {
+#ifndef PICKED
+    return (four){total(v[0]), total(v[1]), total(v[2]), total(v[3])};
+#elif NATIVE / SIZE(REAL) == 16
+    const vec ab = PICKED(v[0], v[1], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
+                   + PICKED(v[0], v[1], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    const vec cd = PICKED(v[2], v[3], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
+                   + PICKED(v[2], v[3], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    const vec quarters = PICKED(ab, cd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27)
+                         + PICKED(ab, cd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    const vec pairs = quarters + PICKED(quarters, quarters, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    const vec all = pairs + PICKED(pairs, pairs, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+    return PICKED(all, all, 0, 4, 8, 12);
+#elif NATIVE / SIZE(REAL) == 8
+    const vec ab = PICKED(v[0], v[1], 0, 1, 2, 3, 8, 9, 10, 11) + PICKED(v[0], v[1], 4, 5, 6, 7, 12, 13, 14, 15);
+    const vec cd = PICKED(v[2], v[3], 0, 1, 2, 3, 8, 9, 10, 11) + PICKED(v[2], v[3], 4, 5, 6, 7, 12, 13, 14, 15);
+    const vec pairs = PICKED(ab, cd, 0, 1, 4, 5, 8, 9, 12, 13) + PICKED(ab, cd, 2, 3, 6, 7, 10, 11, 14, 15);
+    const vec all = pairs + PICKED(pairs, pairs, 1, 0, 3, 2, 5, 4, 7, 6);
+    return PICKED(all, all, 0, 2, 4, 6);
+#elif NATIVE / SIZE(REAL) == 4
+    const vec ab = PICKED(v[0], v[1], 0, 1, 4, 5) + PICKED(v[0], v[1], 2, 3, 6, 7);
+    const vec cd = PICKED(v[2], v[3], 0, 1, 4, 5) + PICKED(v[2], v[3], 2, 3, 6, 7);
+    return PICKED(ab, cd, 0, 2, 4, 6) + PICKED(ab, cd, 1, 3, 5, 7);
+#else
+    const vec ab = PICKED(v[0], v[1], 0, 2) + PICKED(v[0], v[1], 1, 3);
+    const vec cd = PICKED(v[2], v[3], 0, 2) + PICKED(v[2], v[3], 1, 3);
+    return PICKED(ab, cd, 0, 1, 2, 3);
+#endif
+}
+
 /* y[r][o] = b[o] + f (x[r] . w[o]) */
 INLINE void dots(const int rows, const int outs, int64_t n, const REAL *x, const REAL *w, const REAL *b, REAL f, REAL *y,
                  int64_t ys) {
-    vec sums[ROWS][OUTS];
-    UNROLLED for (int r = 0; r < rows; r++) UNROLLED for (int o = 0; o < outs; o++) sums[r][o] = (vec){0};
-    for (int64_t i = 0; i < n; i += LANES) {
-        vec own[OUTS];
-        UNROLLED for (int o = 0; o < outs; o++) own[o] = *(const vec *)(w + o * n + i);
-        UNROLLED for (int r = 0; r < rows; r++) {
-            vec at = *(const vec *)(x + r * n + i);
-            UNROLLED for (int o = 0; o < outs; o++) sums[r][o] += at * own[o];
+    vec all[PARTS * ROWS * OUTS];
+    UNROLLED for (int p = 0; p < PARTS; p++) {
+        vec sums[ROWS][OUTS];
+        UNROLLED for (int r = 0; r < rows; r++) UNROLLED for (int o = 0; o < outs; o++) sums[r][o] = (vec){0};
+        for (int64_t i = p * LANES; i < n; i += FILL) {
+            vec own[OUTS];
+            UNROLLED for (int o = 0; o < outs; o++) own[o] = *(const vec *)(w + o * n + i);
+            UNROLLED for (int r = 0; r < rows; r++) {
+                vec at = *(const vec *)(x + r * n + i);
+                LOADED_ONCE(at);
+                UNROLLED for (int o = 0; o < outs; o++) sums[r][o] += at * own[o];
+            }
         }
+        UNROLLED for (int r = 0; r < rows; r++)
+            UNROLLED for (int o = 0; o < outs; o++) all[p * ROWS * OUTS + r * outs + o] = sums[r][o];
     }
-    UNROLLED for (int r = 0; r < rows; r++)
-        UNROLLED for (int o = 0; o < outs; o++) y[r * ys + o] = b[o] + f * total(sums[r][o]);
+    fold(rows * outs, ROWS * OUTS, all);
+    UNROLLED for (int r = 0; r < rows; r++) {
+        if (outs == 4) *(four *)(y + r * ys) = *(const four *)b + f * totals(all + r * outs);
+        else
+            UNROLLED for (int o = 0; o < outs; o++) y[r * ys + o] = b[o] + f * total(all[r * outs + o]);
+    }
 }
 
 /* Rows in tiles that stay in cache while all outputs pass over them. */
@@ -186,7 +265,7 @@ static void forward(int64_t rows, int64_t n, int64_t outs, const REAL *x, const 
     }
 }
 
-typedef int64_t mask __attribute__((vector_size(64), may_alias));
+typedef int64_t mask __attribute__((vector_size(NATIVE), may_alias));
 
 /* v moved by t >= 0 towards 0, and no further. */
 INLINE vec shrunk(vec v, REAL t) {
@@ -492,16 +571,18 @@ static void store(const Dense *dense, const Pieces *from, REAL divisor, REAL *to
 
 /* min(1, most / |v|), of v with so many numbers; 1 where |v| is 0. Sums in lanes, whose order is the same everywhere. */
 static REAL bound(int64_t numbers, const REAL *v, REAL most) {
-    vec sums[4] = {{0}};
-    const int64_t whole = numbers / (4 * LANES) * (4 * LANES);
-    for (int64_t i = 0; i < whole; i += 4 * LANES)
-        UNROLLED for (int j = 0; j < 4; j++) {
-            const vec own = *(const vec *)(v + i + j * LANES);
-            sums[j] += own * own;
+    vec sums[PARTS][4] = {{{0}}}, all[PARTS];
+    const int64_t whole = numbers / (4 * FILL) * (4 * FILL);
+    for (int64_t i = 0; i < whole; i += 4 * FILL)
+        UNROLLED for (int j = 0; j < 4; j++) UNROLLED for (int p = 0; p < PARTS; p++) {
+            const vec own = *(const vec *)(v + i + j * FILL + p * LANES);
+            sums[p][j] += own * own;
         }
+    UNROLLED for (int p = 0; p < PARTS; p++) all[p] = (sums[p][0] + sums[p][1]) + (sums[p][2] + sums[p][3]);
+    fold(1, 1, all);
     REAL rest = 0;
     for (int64_t i = whole; i < numbers; i++) rest += v[i] * v[i];
-    const REAL norm = __builtin_sqrt((double)(total((sums[0] + sums[1]) + (sums[2] + sums[3])) + rest));
+    const REAL norm = __builtin_sqrt((double)(total(all[0]) + rest));
     /* What is not a number stays none. */
     return norm <= most ? 1 : most / norm;
 }
