@@ -300,7 +300,7 @@ def test_large_and_small_numbers_are_as_torch_has_them() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("processor", PROCESSORS)
-def test_processors_with_other_vectors_train_alike(processor: str, dtype: torch.dtype, tmp_path: Path) -> None:
+def test_clients_are_trained_alike_with_other_vectors(processor: str, dtype: torch.dtype, tmp_path: Path) -> None:
     """To the same bits, where they have a product and a sum in one as this one has."""
     work = {"batch_size": 6, "epochs": 2}
     wanted = deltas(wide, (50, 13), work, dtype=dtype)
@@ -315,7 +315,7 @@ def test_processors_with_other_vectors_train_alike(processor: str, dtype: torch.
 
 @pytest.mark.parametrize("rule", ["all at once but anchored", "shrunk", "all at once at a bounded point"])
 @pytest.mark.parametrize("processor", PROCESSORS)
-def test_processors_with_other_vectors_keep_rules_alike(
+def test_rules_have_the_same_bits_with_other_vectors(
     processor: str, rule: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     wanted = by_rule("compiled", RULES[rule], monkeypatch)
