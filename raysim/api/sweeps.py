@@ -14,6 +14,7 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from raysim.api import series, trials
+from raysim.api.interrupted import note_of_several, noted
 from raysim.api.preflight import ExecutorName, folder_of
 from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
@@ -130,7 +131,8 @@ def run_sweep(
     values = sweep.plain(values)
     points = sweep.points(experiment, values)
     arguments = Arguments(executor, address, progress, profile, loggers, parts)
-    with local_copy(folder_of(experiment, path)) as where:
+    call = "raysim.run_sweep(experiment, values"
+    with local_copy(folder_of(experiment, path)) as where, noted(partial(note_of_several, where, call, parts)):
         resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
         members = {point.folder: _members(point, where) for point in points}
         first, *_ = [arguments.resolved(of_point[0]) for of_point in members.values()]

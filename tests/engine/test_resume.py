@@ -49,7 +49,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     whole = raysim.run(
         experiment(**settings, engine={"workers": 0, "trainer": "one_by_one"}), dataset=dataset, path=tmp_path / "whole"
     )
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as cut:
         raysim.run(
             experiment(**settings, engine={"workers": 0, "trainer": "one_by_one"}),
             dataset=dataset,
@@ -58,6 +58,9 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
         )
     done = records.read_rounds(tmp_path / "cut").num_rows
     assert 0 <= done < 6
+    after_round = f"after round {done}" if done else "before the first round was finished"
+    again = f"raysim.resume({str(tmp_path / 'cut')!r}, dataset=..., loss=...)"
+    assert cut.value.__notes__ == [f"stopped {after_round}; go on with: {again}"]
     executor: Any = "local" if resumed_on["workers"] == 0 else "ray"
     same_records(raysim.resume(tmp_path / "cut", dataset=dataset, executor=executor), whole)
 
