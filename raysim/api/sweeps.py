@@ -142,11 +142,6 @@ def run_sweep(
         results: dict[Path, Result] = {}
         changed: deque[ExperimentPoint] = deque()
 
-        def together() -> SweepResult:
-            """Return the points whose runs are all finished."""
-            whole = [p for p in points if all(member.path in results for member in members[p.folder])]
-            return SweepResult(tuple(_finished(p, members[p.folder], results, where) for p in whole), where)
-
         def done(member: Member, result: Result) -> None:
             # Models do not stay in memory: each is in its run's folder.
             results[member.path] = dataclasses.replace(result, params={})
@@ -158,7 +153,7 @@ def run_sweep(
                 if point.experiment.trials.count > 1:
                     of_point = [results[m.path] for m in members[point.folder] if m.path in results]
                     trials.write_summary(point.experiment, of_point, where / point.folder)
-            _put_together(together(), experiment)
+            _put_together(together(points, results, where), experiment)
 
         with arguments.connection(experiment, at_once=False):
             series.make_folder(where, experiment, resume, partial(_write, where, experiment, values))
@@ -167,7 +162,19 @@ def run_sweep(
                     _make_folder_of_trials(point, where / point.folder, resume)
             every = [member for of_point in members.values() for member in of_point]
             series.carry_out(every, first, arguments, resume, started, done, show)
-        return together()
+        return together(points, results, where)
+
+
+def together(points: Sequence[ExperimentPoint], results: Mapping[Path, Result], where: Path) -> SweepResult:
+    """Return the points all of whose runs have a result, in the sweep's folder `where`; `results`: by their folders."""
+    members = {point.folder: _members(point, where) for point in points}
+    whole = [point for point in points if all(member.path in results for member in members[point.folder])]
+    return SweepResult(tuple(_finished(p, members[p.folder], results, where) for p in whole), where)
+
+
+def members(experiment: Experiment, values: Sweep, where: Path) -> list[Member]:
+    """Return the runs of all points of a sweep, each with its folder in `where`."""
+    return [member for point in sweep.points(experiment, values) for member in _members(point, where)]
 
 
 def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
