@@ -140,21 +140,27 @@ def _missing(
     where = f"{before.removesuffix('.')} has" if before else "an experiment has"
     if (meant := near(part, names)) is not None:
         return f"{where} no key {part!r} (did you mean {before}{meant}?)."
-    if places := list(dict.fromkeys(_places(WORDS.get(part, part), elsewhere))):
-        more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
-        return f"{where} no key {part!r}: there is {', '.join(places[:MOST_PLACES])}{more}."
+    if found := places(part, elsewhere):
+        more = f" and {len(found) - MOST_PLACES} more" if len(found) > MOST_PLACES else ""
+        return f"{where} no key {part!r}: there is {', '.join(found[:MOST_PLACES])}{more}."
     hint = f": there are {', '.join(names)}" if names else ""
     has_own = any(issubclass(section, OwnPart) for section in sections)
     own = f"; a script's own part reads {before}constants.{part}" if has_own else ""
     return f"{where} no key {part!r}{hint}{own}."
 
 
-def _places(part: str, elsewhere: Elsewhere) -> Iterator[str]:
-    """Yield the dotted paths of the keys and choices of this name, those that are less deep first."""
+def places(path: str, elsewhere: Elsewhere) -> list[str]:
+    """Return the dotted paths of the keys and choices of this name, those that are less deep first.
+
+    A dotted path is returned as it is, if there is such a key.
+    """
+    word = WORDS.get(path, path)
+    found = [name for name in (key.name for key in keys(Experiment, elsewhere)) if name == word]
     for table in sorted(tables(elsewhere), key=lambda table: table.path.count(".")):
         for section in table.sections:
-            if name_of(section) == part or any(key.name == part for key in keys(section, elsewhere)):
-                yield f"{table.path}.{part}"
+            names = [key.name for key in keys(section, elsewhere)] + [name_of(section)]
+            found += [f"{table.path}.{name}" for name in names if word in (name, f"{table.path}.{name}")]
+    return list(dict.fromkeys(found))
 
 
 def name_of(section: type[Section]) -> str | None:
