@@ -50,6 +50,30 @@ def test_a_word_for_nothing_is_answered_by_leaving_the_table_out(change: str, ke
         experiment().changed([change])
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("model.hidden=64", r"model\.hidden must be a list, but got 64 \(as a list: \[64\]\)$"),
+        ("model.freeze=fc1.*", r"must be a list, but got 'fc1\.\*' \(as a list: \[\"fc1\.\*\"\]\)$"),
+        ("model.hidden=wide", r"model\.hidden must be a list, but got 'wide'$"),
+        ("checkpoint.best=eval/test/acc", r"because its name does not \(did you mean 'eval/test/accuracy'\?\)$"),
+        ("checkpoint.best=eval/test/f1", r"because its name does not$"),
+    ],
+)
+def test_a_value_that_is_nearly_right_is_answered_by_the_right_one(change: str, said: str) -> None:
+    with pytest.raises(ExperimentError, match=said):
+        experiment(model={"name": "mlp", "hidden": [4]}).changed([change])
+
+
+def test_a_key_cannot_be_assigned() -> None:
+    exp = experiment()
+    with pytest.raises(ExperimentError, match=r"experiment\.changed\(\{'rounds': 5\}\) returns another\.$"):
+        exp.rounds = 5  # type: ignore[misc]
+    with pytest.raises(ExperimentError, match=r"experiment\.changed\(\{'TABLE\.epochs': 5\}\) returns another\.$"):
+        exp.client.epochs = 5  # type: ignore[misc]
+    assert exp == experiment()
+
+
 @pytest.mark.parametrize("change", ["cohort.sampler=none", "client.optimizer.name=none", "client.correction.name=nova"])
 def test_a_word_for_nothing_is_no_way_to_leave_out_what_must_be_there(change: str) -> None:
     with pytest.raises(ExperimentError, match="but got") as refused:

@@ -140,10 +140,10 @@ def _missing(
     where = f"{before.removesuffix('.')} has" if before else "an experiment has"
     if (meant := near(part, names)) is not None:
         return f"{where} no key {part!r} (did you mean {before}{meant}?)."
-    if found := places(part, elsewhere):
-        more = f" and {len(found) - MOST_PLACES} more" if len(found) > MOST_PLACES else ""
-        return f"{where} no key {part!r}: there is {', '.join(found[:MOST_PLACES])}{more}."
-    hint = f": there are {', '.join(names)}" if names else ""
+    found = places(part, elsewhere)
+    more = f" and {len(found) - MOST_PLACES} more" if len(found) > MOST_PLACES else ""
+    there = f"is {', '.join(found[:MOST_PLACES])}{more}" if found else f"are {', '.join(names)}"
+    hint = f": there {there}" if found or names else ""
     has_own = any(issubclass(section, OwnPart) for section in sections)
     own = f"; a script's own part reads {before}constants.{part}" if has_own else ""
     return f"{where} no key {part!r}{hint}{own}."

@@ -329,6 +329,25 @@ def test_another_course_of_training_is_said(
         preflight.check_same(other, result.path)
 
 
+def test_another_module_is_said_by_its_tensors(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    inputs = dataset.train.client(0)[0].shape[1]
+
+    def wide(width: int, bias: bool = True) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(inputs, width, bias=bias), torch.nn.Linear(width, 4))
+
+    exp, where = experiment(model=None, rounds=1), tmp_path / "run"
+    raysim.run(exp, dataset=dataset, model=lambda: wide(8), path=where)
+    shapes = (
+        rf"model= returned another module: 0\.weight had shape \(8, {inputs}\), and has \(5, {inputs}\), 0\.bias had"
+    )
+    with pytest.raises(raysim.RunFolderError, match=shapes):
+        raysim.resume(where, dataset=dataset, model=lambda: wide(5), rounds=2)
+    with pytest.raises(raysim.RunFolderError, match=r"model= returned another module: 0\.bias is missing"):
+        raysim.resume(where, dataset=dataset, model=lambda: wide(8, bias=False), rounds=2)
+
+
 def rewritten(folder: Path, version: str | None, **keys: Any) -> None:
     """The folder's record as another version of raysim would have left it, with keys of its own."""
     file = folder / "experiment.json"
