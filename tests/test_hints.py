@@ -134,6 +134,25 @@ def test_rates_are_lowered_only_where_the_first_step_was_finite(
     assert caplog.text.count(said) == 1
 
 
+@pytest.mark.parametrize(
+    ("evaluation", "test", "warned"),
+    [
+        ({"every": 2}, None, True),
+        ({}, None, False),
+        ({"every": 2}, CLIENTS, False),
+        ({"every": 2, "split": "train"}, None, False),
+    ],
+)
+def test_an_evaluation_of_no_split_is_said(
+    evaluation: dict[str, Any], test: Any, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    exp = experiment(data=None, model={"name": "linear"}, cohort={"size": 2}, rounds=1, evaluation=evaluation)
+    data = raysim.FederatedDataset.from_clients(CLIENTS, test)
+    list(raysim.rounds(exp, dataset=data, executor="local"))
+    said = "evaluation.every = 2, but the data have no test split, so nothing is evaluated: they have train;"
+    assert (said in caplog.text) == warned
+
+
 class Failing(nn.Linear):
     """It fails by its own mistake."""
 
