@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from raysim.api.interpolation import interpolate
     from raysim.api.kept_model import ModelScores, evaluate, export
     from raysim.api.many import Report, Runs
+    from raysim.api.recorded import read
     from raysim.api.run import Result, Round, replay, resume, rounds, run
     from raysim.api.sweeps import SweepPoint, SweepResult, run_sweep
     from raysim.api.trials import TrialsResult, run_trials
@@ -126,6 +127,7 @@ __all__ = [
     "interpolate",
     "launch",
     "load",
+    "read",
     "replay",
     "resume",
     "rewritten",
@@ -145,6 +147,7 @@ _HOMES = {
         "raysim.api.interpolation": "interpolate",
         "raysim.api.kept_model": "ModelScores evaluate export",
         "raysim.api.many": "Report Runs",
+        "raysim.api.recorded": "read",
         "raysim.api.run": "Result Round replay resume rounds run",
         "raysim.api.sweeps": "SweepPoint SweepResult run_sweep",
         "raysim.api.trials": "TrialsResult run_trials",

@@ -50,6 +50,30 @@ def test_a_word_for_nothing_is_answered_by_leaving_the_table_out(change: str, ke
         experiment().changed([change])
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("model.hidden=64", r"model\.hidden must be a list, but got 64 \(as a list: \[64\]\)$"),
+        ("model.freeze=fc1.*", r"must be a list, but got 'fc1\.\*' \(as a list: \[\"fc1\.\*\"\]\)$"),
+        ("model.hidden=wide", r"model\.hidden must be a list, but got 'wide'$"),
+        ("checkpoint.best=eval/test/acc", r"because its name does not \(did you mean 'eval/test/accuracy'\?\)$"),
+        ("checkpoint.best=eval/test/f1", r"because its name does not$"),
+    ],
+)
+def test_a_value_that_is_nearly_right_is_answered_by_the_right_one(change: str, said: str) -> None:
+    with pytest.raises(ExperimentError, match=said):
+        experiment(model={"name": "mlp", "hidden": [4]}).changed([change])
+
+
+def test_a_key_cannot_be_assigned() -> None:
+    exp = experiment()
+    with pytest.raises(ExperimentError, match=r"experiment\.changed\(\{'rounds': 5\}\) returns another\.$"):
+        exp.rounds = 5  # type: ignore[misc]
+    with pytest.raises(ExperimentError, match=r"experiment\.changed\(\{'TABLE\.epochs': 5\}\) returns another\.$"):
+        exp.client.epochs = 5  # type: ignore[misc]
+    assert exp == experiment()
+
+
 @pytest.mark.parametrize("change", ["cohort.sampler=none", "client.optimizer.name=none", "client.correction.name=nova"])
 def test_a_word_for_nothing_is_no_way_to_leave_out_what_must_be_there(change: str) -> None:
     with pytest.raises(ExperimentError, match="but got") as refused:
@@ -108,6 +132,25 @@ def test_rates_are_lowered_only_where_the_first_step_was_finite(
     assert caplog.text.count("every update was rejected") == 2
     assert "rejected 2 update(s)" not in caplog.text
     assert caplog.text.count(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "test", "warned"),
+    [
+        ({"every": 2}, None, True),
+        ({}, None, False),
+        ({"every": 2}, CLIENTS, False),
+        ({"every": 2, "split": "train"}, None, False),
+    ],
+)
+def test_an_evaluation_of_no_split_is_said(
+    evaluation: dict[str, Any], test: Any, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    exp = experiment(data=None, model={"name": "linear"}, cohort={"size": 2}, rounds=1, evaluation=evaluation)
+    data = raysim.FederatedDataset.from_clients(CLIENTS, test)
+    list(raysim.rounds(exp, dataset=data, executor="local"))
+    said = "evaluation.every = 2, but the data have no test split, so nothing is evaluated: they have train;"
+    assert (said in caplog.text) == warned
 
 
 class Failing(nn.Linear):

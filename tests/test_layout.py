@@ -46,6 +46,11 @@ def test_a_vector_of_numbers_and_tensors_by_name_has_zeros_in_the_gaps() -> None
     assert made.sum().item() == pytest.approx(6 * 0.3 + 2 - 40)
     with pytest.raises(ModelError, match=r"may only name the model's tensors .* but got \['d'\]"):
         layout().vector({"d": 1.0})
+    named = Layout.of([("fc1.weight", torch.zeros(2))])
+    with pytest.raises(ModelError, match=r"but got \['fc1\.weigth'\] \(did you mean 'fc1\.weight'\?\)\.$"):
+        named.vector({"fc1.weigth": 1.0})
+    with pytest.raises(ModelError, match=r"params= may only .* \(did you mean 'fc1\.weight'\?\)\.$"):
+        named.flatten_arrays({"fc1.weigth": np.zeros(2)}, torch.float32)
 
 
 def test_a_map_leaves_the_gaps_of_a_stack_zero_and_its_argument_alone() -> None:

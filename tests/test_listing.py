@@ -50,6 +50,22 @@ def test_every_kind_of_part_is_listed() -> None:
     assert all(sources.values())
 
 
+def test_each_word_of_a_key_has_its_own_summary() -> None:
+    said = {each.name: each.summary for each in listing.parts("1") if each.kind == "weighting"}
+    assert said == {
+        "examples": "A client's weight p_i: the number of its training examples.",
+        "uniform": "A client's weight p_i: the same for all.",
+        "ida": "A client's weight p_i: its inverse distance from the mean.",
+    }
+
+
+def test_a_kind_without_parts_says_so(command: Raysim) -> None:
+    assert command("parts", "--kind", "objective") == 0
+    assert command.out == (
+        "objective: client.objective, or objective= of a script\n  (none of raysim's or of an installed package)\n"
+    )
+
+
 def test_the_command_imports_no_torch() -> None:
     code = "import sys\nfrom raysim.cli import app\napp(standalone_mode=False)\nprint('torch' in sys.modules)"
     done = python("-c", code, "parts", "--kind", "correction")

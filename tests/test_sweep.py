@@ -217,6 +217,19 @@ def test_finished_points_are_read_and_values_added(
     assert stored_sweep(where) == (experiment(), more)
 
 
+def test_an_interrupt_says_how_the_sweep_goes_on(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    def interrupt(row: Any) -> None:
+        raise KeyboardInterrupt
+
+    where = tmp_path / "all"
+    with pytest.raises(KeyboardInterrupt) as cut:
+        raysim.run_sweep(experiment(), {"cohort.size": [2, 3]}, dataset=dataset, path=where, loggers=[interrupt])
+    again = f"raysim.run_sweep(experiment, values, path={str(where)!r}, resume=True, dataset=...)"
+    assert cut.value.__notes__ == [f"stopped among several runs; go on with: {again}"]
+
+
 def test_a_damaged_record_of_a_sweep_is_refused(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
 ) -> None:

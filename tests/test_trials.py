@@ -253,8 +253,10 @@ def test_an_interrupt_leaves_a_checkpoint_of_every_trial(
         if row["round"] == 3:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as cut:
         raysim.run_trials(exp, dataset=dataset, path=where, loggers=[interrupt])
+    again = f"raysim.run_trials(experiment, path={str(where)!r}, resume=True, dataset=...)"
+    assert cut.value.__notes__ == [f"stopped among several runs; go on with: {again}"]
     left = [records.read_rounds(where / f"trial-{i}").num_rows for i in range(3)]
     assert left == [4, 2, 2]
     assert all(

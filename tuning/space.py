@@ -164,7 +164,10 @@ def check(space: Space, experiment: Experiment) -> None:
             try:
                 experiment.changed({**first, key: one})
             except ExperimentError as error:
-                raise ExperimentError(f"tuning.space.{key} with the value {one!r}: {error}") from None
+                # The other keys have their first values: the error may be of one of those.
+                named = next((other for other in tried if str(error).startswith(f"unknown key {other!r}")), key)
+                value = one if named == key else first[named]
+                raise ExperimentError(f"tuning.space.{named} with the value {value!r}: {error}") from None
 
 
 def _dimensions(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Dimension]]:

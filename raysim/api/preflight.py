@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from raysim import card
 from raysim.engine.plan.plan import Plan
@@ -101,6 +101,8 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
 
 def _other_course(plan: Plan, path: Path) -> str:
     """Return the likely cause of another fingerprint where settings, data and frozen parameters are the same."""
+    if other := _other_tensors(plan, path):
+        return f"model= returned another module: {other}"
     before, now = records.stored_trained_by(path) or {}, plan.choice.record
     for key in now:
         if key in before and before[key] != now[key]:
@@ -111,6 +113,26 @@ def _other_course(plan: Plan, path: Path) -> str:
     if plan.experiment.model is not None and plan.experiment.model.init is not None:
         return "the values of model.init were others"
     return "the size of chunks, which engine.chunk_size = 'auto' leaves to module, loss and device, was another"
+
+
+MOST_NAMED = 3
+"""Tensors in a message."""
+
+
+def _other_tensors(plan: Plan, path: Path) -> str:
+    """Return how the module's tensors differ from those that the folder records; empty where they do not."""
+    recorded: Mapping[str, Any] = plan.stated.record
+    was, now = (
+        {name: tuple(shape) for part in record.values() for name, shape in part}
+        for record in (records.stored_tensors(path) or recorded, recorded)
+    )
+    said = [
+        f"{name} had shape {was[name]}, and has {now[name]}" for name in was if now.get(name, was[name]) != was[name]
+    ]
+    said += [f"{name} is new" for name in now if name not in was]
+    said += [f"{name} is missing" for name in was if name not in now]
+    more = [f"and {len(said) - MOST_NAMED} more"] if len(said) > MOST_NAMED else []
+    return ", ".join([*said[:MOST_NAMED], *more])
 
 
 def _check_passed(passed: Passed, path: Path) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from raysim.api import executors
 from raysim.api.executors import Begins, begins
+from raysim.api.interrupted import note_of_run, noted
 from raysim.api.preflight import (
     ITS_PARTS,
     ExecutorName,
@@ -153,12 +155,13 @@ def run(
 
     Raises:
         RaysimError: see `raysim.errors`; the run can be resumed from its last checkpoint.
-        KeyboardInterrupt: after Ctrl-C, SIGTERM or `raysim stop`, once the last finished round is checkpointed.
+        KeyboardInterrupt: after Ctrl-C, SIGTERM or `raysim stop`, once the last finished round is checkpointed. Its
+            note says after which round, and how the run goes on.
     """
     check_one(experiment)
     check(loggers)
     plan = resolve(with_executor(experiment, executor), **parts)
-    with local_copy(folder_of(experiment, path)) as where:
+    with local_copy(folder_of(experiment, path)) as where, noted(partial(note_of_run, where)):
         plan = settled(plan, where if resume else None)
         opening = opening_of(plan, where, resume, overwrite, profile)
         return _carry_out(plan, opening, begins(plan.experiment.engine, executor, address), address, progress, loggers)
@@ -187,7 +190,7 @@ def resume(
         RunFolderError: the folder has no run, or data or settings differ. raysim cannot compare parts, except
             datasets: pass the same code as before.
     """
-    with local_copy(path) as where:
+    with local_copy(path) as where, noted(partial(note_of_run, where)):
         experiment = records.stored_experiment(where)
         check_one(experiment, where)
         check(loggers)

@@ -14,6 +14,7 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from raysim.api import series, trials
+from raysim.api.interrupted import note_of_several, noted
 from raysim.api.preflight import ExecutorName, folder_of
 from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
@@ -130,7 +131,8 @@ def run_sweep(
     values = sweep.plain(values)
     points = sweep.points(experiment, values)
     arguments = Arguments(executor, address, progress, profile, loggers, parts)
-    with local_copy(folder_of(experiment, path)) as where:
+    call = "raysim.run_sweep(experiment, values"
+    with local_copy(folder_of(experiment, path)) as where, noted(partial(note_of_several, where, call, parts)):
         resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
         members = {point.folder: _members(point, where) for point in points}
         first, *_ = [arguments.resolved(of_point[0]) for of_point in members.values()]
@@ -139,11 +141,6 @@ def run_sweep(
         point_of = {member.path: point for point in points for member in members[point.folder]}
         results: dict[Path, Result] = {}
         changed: deque[ExperimentPoint] = deque()
-
-        def together() -> SweepResult:
-            """Return the points whose runs are all finished."""
-            whole = [p for p in points if all(member.path in results for member in members[p.folder])]
-            return SweepResult(tuple(_finished(p, members[p.folder], results, where) for p in whole), where)
 
         def done(member: Member, result: Result) -> None:
             # Models do not stay in memory: each is in its run's folder.
@@ -156,7 +153,7 @@ def run_sweep(
                 if point.experiment.trials.count > 1:
                     of_point = [results[m.path] for m in members[point.folder] if m.path in results]
                     trials.write_summary(point.experiment, of_point, where / point.folder)
-            _put_together(together(), experiment)
+            _put_together(together(points, results, where), experiment)
 
         with arguments.connection(experiment, at_once=False):
             series.make_folder(where, experiment, resume, partial(_write, where, experiment, values))
@@ -165,7 +162,19 @@ def run_sweep(
                     _make_folder_of_trials(point, where / point.folder, resume)
             every = [member for of_point in members.values() for member in of_point]
             series.carry_out(every, first, arguments, resume, started, done, show)
-        return together()
+        return together(points, results, where)
+
+
+def together(points: Sequence[ExperimentPoint], results: Mapping[Path, Result], where: Path) -> SweepResult:
+    """Return the points all of whose runs have a result, in the sweep's folder `where`; `results`: by their folders."""
+    members = {point.folder: _members(point, where) for point in points}
+    whole = [point for point in points if all(member.path in results for member in members[point.folder])]
+    return SweepResult(tuple(_finished(p, members[p.folder], results, where) for p in whole), where)
+
+
+def members(experiment: Experiment, values: Sweep, where: Path) -> list[Member]:
+    """Return the runs of all points of a sweep, each with its folder in `where`."""
+    return [member for point in sweep.points(experiment, values) for member in _members(point, where)]
 
 
 def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:

@@ -11,6 +11,7 @@ from typing import Unpack
 import pyarrow as pa
 
 from raysim.api import series
+from raysim.api.interrupted import note_of_several, noted
 from raysim.api.preflight import ExecutorName, folder_of
 from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
@@ -116,7 +117,8 @@ def run_trials(
         raise ExperimentError("The experiment asks for one trial: set `trials` to a number, or call raysim.run.")
     check(loggers)
     arguments = Arguments(executor, address, progress, profile, loggers, parts)
-    with local_copy(folder_of(experiment, path)) as where:
+    call = "raysim.run_trials(experiment"
+    with local_copy(folder_of(experiment, path)) as where, noted(partial(note_of_several, where, call, parts)):
         resume = series.goes_on(where, overwrite, resume, partial(check_same, experiment))
         members = members_of(experiment, where)
         first = arguments.resolved(members[0])

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from raysim.cli import begin, check, data, kept_model, keys, on_cluster, parts, recorded, run, tune
+from raysim.cli import begin, check, data, kept_model, keys, meant_option, on_cluster, parts, recorded, run, tune
 from raysim.cli.output import FAILED, MISUSED, say
 from raysim.errors import (
     DataError,
@@ -31,6 +31,9 @@ class _Commands(TyperGroup):
         try:
             with terminable():
                 return super().invoke(ctx)
+        except meant_option.UsageError as error:
+            meant_option.explain(error)
+            raise
         except RaysimError as error:
             say(f"error: {error}")
             raise typer.Exit(MISUSED if isinstance(error, _MISUSES) else FAILED) from None

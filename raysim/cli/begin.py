@@ -119,6 +119,14 @@ def configs(
     _say_written(texts)
 
 
+def published(file: Path) -> str | None:
+    """Return the name by which `raysim configs` copies a file of this name; None if it has none."""
+    word = file.as_posix().removesuffix(".toml").removeprefix("configs/")
+    names = [name for name, _ in _configs()]
+    meant = [name for name in names if name == word] or [name for name in names if name.endswith(f"/{word}")]
+    return meant[0] if len(meant) == 1 else None
+
+
 def _configs() -> Iterator[tuple[str, Path]]:
     """Yield name and path of each experiment: of the repository, or of the installed files."""
     from importlib import metadata

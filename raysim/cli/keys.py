@@ -19,7 +19,7 @@ INDENT = "    "
 def keys(
     key: Annotated[
         str | None,
-        typer.Argument(metavar="[KEY]", help="A key or a table by its dotted name, such as client.optimizer."),
+        typer.Argument(metavar="[KEY]", help="A key, table or choice by its dotted name, such as client.optimizer."),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema, for editors.")] = False,
     as_json: Json = False,
@@ -64,7 +64,8 @@ def _listed(found: list[Key], indent: str = "") -> Iterator[str]:
     """Yield two lines for each key: what it holds and its default; what it means."""
     for each in found:
         yield f"{indent}{each.name}: {_facts(each)}"
-        yield f"{indent}{INDENT}{_plain(each.field.description or '')}"
+        if each.field.description:
+            yield f"{indent}{INDENT}{_plain(each.field.description)}"
 
 
 def _explained(path: str, found: list[tuple[type[Section], Key]], elsewhere: Elsewhere) -> Iterator[str]:
@@ -72,15 +73,22 @@ def _explained(path: str, found: list[tuple[type[Section], Key]], elsewhere: Els
     from raysim.experiment.keys import keys, name_key, name_of
 
     met: set[type[Section]] = set()
+    is_choice = any(key.name != path.rpartition(".")[2] for _, key in found)
+    alike: dict[tuple[str, str], list[tuple[type[Section], Key]]] = {}
     for owner, key in found:
-        whose = f" [of {name_of(owner)}]" if len(found) > 1 and name_of(owner) else ""
-        yield f"{path}{whose}: {_facts(key)}"
-        yield f"{INDENT}{_plain(key.field.description or '')}"
-        for section in key.inside:
+        alike.setdefault((_facts(key), key.field.description or ""), []).append((owner, key))
+    for (facts, description), owners in alike.items():
+        names = [name for owner, _ in owners if (name := name_of(owner))]
+        whose = f" [of {', '.join(names)}]" if len(found) > 1 and names else ""
+        if not is_choice:
+            yield f"{path}{whose}: {facts}"
+            yield f"{INDENT}{_plain(description)}"
+        for section in (inner for _, key in owners for inner in key.inside):
             if section in met:
                 continue
+            if met or not is_choice:
+                yield ""
             met.add(section)
-            yield ""
             about = _plain((section.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " "))
             name = name_of(section)
             if issubclass(section, OwnPart):

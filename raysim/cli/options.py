@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -70,12 +71,17 @@ def training(local: bool, address: str | None, progress: bool) -> dict[str, Any]
 
 def load(file: Path, changes: list[str] | None, removals: list[str] | None) -> Experiment:
     """Load the experiment of FILE, with the changes of --set and --unset."""
+    from raysim.cli import begin
     from raysim.errors import ExperimentError
     from raysim.experiment import experiment
     from raysim.run_folder import not_a_run
 
     if file.is_dir():
         raise ExperimentError(f"{file} is no experiment's file: {not_a_run.in_place_of_a_file(file)}")
+    if not os.path.lexists(file) and (name := begin.published(file)) is not None:
+        raise ExperimentError(
+            f"There is no experiment file {file}: `raysim configs {name}` copies it here, as {Path(name).name}.toml."
+        )
     return experiment.load(file, changes or (), removals or ())
 
 

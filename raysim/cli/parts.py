@@ -37,7 +37,10 @@ def parts(
         if kind in (None, one):
             passed = f", or {listing.KEYWORDS.get(one, one)}= of a script" if one in listing.KEYS else ""
             typer.echo(f"{one}: {key}{passed}")
-            _table([each for each in found if each.kind == one])
+            listed = [each for each in found if each.kind == one]
+            _table(listed)
+            if not listed:
+                typer.echo("  (none of raysim's or of an installed package)")
     for broken in (each for each in found if not each.kind):
         typer.echo(f"cannot be had: {broken.problem}")
 

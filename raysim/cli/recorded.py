@@ -175,14 +175,15 @@ def beside_record(folder: Path, index: int, metrics: Mapping[str, float | None])
     from raysim.run_folder import records
 
     row = records.read_rounds(folder).to_pylist()[index]
-    lines, others = [], []
-    for name, value in metrics.items():
-        if records.tells_cost(name) or row.get(name) is None:
-            continue
-        same = value == row[name]
-        lines.append(f"{name}  {value}" + ("" if same else f"  (recorded: {row[name]})"))
-        if not same:
-            others.append(name)
+    known = {
+        name: value for name, value in metrics.items() if not records.tells_cost(name) and row.get(name) is not None
+    }
+    others = [name for name, value in known.items() if value != row[name]]
+    width = max(map(len, known), default=0)
+    lines = [
+        f"{name:{width}}  {value}" + (f"  (recorded: {row[name]})" if name in others else "")
+        for name, value in known.items()
+    ]
     verdict = f"differs from the record in {', '.join(others)}" if others else "every figure as recorded"
     return "\n".join([f"round {index}: {verdict}", *lines])
 
@@ -192,5 +193,6 @@ def _sent(update: ClientUpdate) -> str:
     head = f"round {update.index}, client {update.client}, trained with {len(update.chunk) - 1} others"
     if update.update is None:
         return f"{head}: its update is not finite, and was rejected"
-    norms = [f"{name}  |delta| = {float(tensor.double().norm()):.6g}" for name, tensor in update.update.items()]
+    width = max(map(len, update.update), default=0)
+    norms = [f"{name:{width}}  |delta| = {float(tensor.double().norm()):.6g}" for name, tensor in update.update.items()]
     return "\n".join([head, *norms])

@@ -18,7 +18,7 @@ from raysim.config.section import Section
 
 
 class Md(Section):
-    """Needs `server.weighting = "uniform"`: the examples are in the probabilities already."""
+    """Clients are drawn by their shares of the examples, with replacement; needs `server.weighting = "uniform"`."""
 
     name: Literal["md"] = "md"
 

@@ -157,6 +157,8 @@ def _remedy(given: object, path: list[str], section: type[BaseModel] | None) -> 
     chosen = tables[0] if len(tables) == 1 else usual
     keys = {name: inner for name, inner in _keys(chosen).items() if name != "name"} if chosen else {}
     if chosen is None or not keys:
+        if not names and not isinstance(given, list | tuple) and _takes(section, path[-1], [given]):
+            return f" (as a list: {_value([given])})"
         return f" ({_named(key, names)})" if names else ""
     if not _is_table_only(field.annotation):
         return ""

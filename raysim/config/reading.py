@@ -88,7 +88,8 @@ def _allowed(annotation: ast.expr, module: str, description: str) -> Iterator[De
             yield from _allowed(right, module, description)
         case ast.Subscript(ast.Name("Literal"), names):
             values = names.elts if isinstance(names, ast.Tuple) else [names]
-            yield from (Described(str(ast.literal_eval(value)), description, "") for value in values)
+            words = [str(ast.literal_eval(value)) for value in values]
+            yield from (Described(word, of_word(word, description), "") for word in words)
         case ast.Subscript(kind, inner):
             members = inner.elts if isinstance(inner, ast.Tuple) else [inner]
             for member in members[:1] if isinstance(kind, ast.Name) and kind.id == "Annotated" else members:
@@ -118,6 +119,17 @@ def described(name: str, own: str | None, module: str | None) -> Described:
     text = (own or "").strip()
     source = _SOURCE.search(text) or _SOURCE.search(module or "")
     return Described(name, text.partition("\n")[0], " ".join(source[1].split()) if source else "")
+
+
+def of_word(word: str, description: str) -> str:
+    """Return what a key's description says of one of the words that the key takes; all of it, if it says nothing.
+
+    >>> of_word("uniform", 'A weight; "examples": their number; "uniform": the same for all.')
+    'A weight: the same for all.'
+    """
+    about, *clauses = description.rstrip(".").split("; ")
+    said = [clause.partition(": ")[2] for clause in clauses if clause.startswith(f'"{word}": ')]
+    return f"{about}: {said[0]}." if said else description
 
 
 def _description(value: ast.expr | None) -> str:

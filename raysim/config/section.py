@@ -7,13 +7,13 @@ experiment only composes. Each default is therefore written once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
 from raysim.config import messages
-from raysim.config.plain import LONGEST_TEXT, plain
+from raysim.config.plain import LONGEST_TEXT, plain, shown
 from raysim.errors import ExperimentError
 
 _SCALARS = ("int", "float", "bool", "str")
@@ -48,6 +48,23 @@ class Section(BaseModel):
         schema = handler(source)
         _make_strict(schema)
         return schema
+
+    _TABLE: ClassVar[str] = "TABLE."
+    """What a message puts before a key, where it does not know the section's place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse to change a key.
+
+        Raises:
+            ExperimentError: says what makes another experiment.
+        """
+        if name in type(self).model_fields:
+            key = f"{self._TABLE}{name}"
+            raise ExperimentError(
+                f"{name} cannot be assigned, because an experiment stays as it was checked: "
+                f"experiment.changed({{{key!r}: {shown(value)}}}) returns another."
+            )
+        super().__setattr__(name, value)
 
     @classmethod
     def checked(cls, given: Any, at: str = "", **kwargs: Any) -> Self:

@@ -24,7 +24,25 @@ def refusal(column: str, said: bool | None) -> str | None:
     """Return why the direction is not known, or not the one that the name tells; None if it is known."""
     known = is_maximised(column)
     if known is None and said is None:
-        return f"maximise must say whether {column!r} is to be large (true) or small (false), because its name does not"
+        hint = "" if (meant := _meant(column)) is None else f" (did you mean {meant!r}?)"
+        must = f"maximise must say whether {column!r} is to be large (true) or small (false)"
+        return f"{must}, because its name does not{hint}"
     if None not in (known, said) and known != said:
         return f"maximise must be {str(known).lower()} for {column!r}, or left out, but got {str(said).lower()}"
     return None
+
+
+_METRICS = {"accuracy": "accuracy", "acc": "accuracy", "loss": "loss"}
+_SPLITS = {"test": "test", "validation": "validation", "valid": "validation", "val": "validation", "train": "train"}
+
+
+def _meant(column: str) -> str | None:
+    """Return the column that people mean by a name of other tools; None if it is like none.
+
+    >>> _meant("test_accuracy"), _meant("eval/val/acc"), _meant("train.loss"), _meant("acc"), _meant("eval/test/f1")
+    ('eval/test/accuracy', 'eval/validation/accuracy', 'eval/train/loss', 'accuracy', None)
+    """
+    words = re.split(r"[^a-z]+", column.lower())
+    metric = next((_METRICS[word] for word in words if word in _METRICS), None)
+    split = next((_SPLITS[word] for word in words if word in _SPLITS), None)
+    return metric if metric is None or split is None else f"eval/{split}/{metric}"

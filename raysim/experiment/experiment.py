@@ -216,6 +216,8 @@ Trials = Annotated[TrialsSection, BeforeValidator(_counted)]
 class Experiment(Section):
     """Everything that determines a run."""
 
+    _TABLE = ""
+
     name: RunName = Field("run", description="Name of the run's folder, runs/NAME.")
     seed: Seed = Field(0, description="Seed of the run; every random draw is addressed by it.")
     rounds: int = Field(

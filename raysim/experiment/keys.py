@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from raysim.config import kinds
-from raysim.config.messages import near
+from raysim.config.messages import WORDS, near
 from raysim.config.own import OwnPart
 from raysim.config.part import Kind, Packaged
 from raysim.config.section import Section
@@ -95,27 +95,72 @@ def _packaged(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Kind]:
 def find(path: str, elsewhere: Elsewhere) -> list[tuple[type[Section], Key]]:
     """Return the keys of this dotted path, each with the section that has it: one for each choice.
 
+    A part of the path may be the name of a choice, as in `client.correction.prox.mu`: then only that choice counts. A
+    path that ends in such a name gives the key that it is chosen by, with this choice alone inside.
+
     Raises:
-        ExperimentError: there is none; names the nearest.
+        ExperimentError: there is none; names the nearest, or where such a key or choice is.
     """
     sections: tuple[type[Section], ...] = (Experiment,)
     owners: list[tuple[type[Section], Key]] = []
     before = ""
     for part in path.split("."):
         every = [(section, key) for section in sections for key in keys(section, elsewhere)]
-        owners = [(section, key) for section, key in every if key.name == part]
-        if not owners:
-            names = sorted({key.name for _, key in every})
-            hint = f": there are {', '.join(names)}" if names else ""
-            if (meant := near(part, names)) is not None:
-                hint = f" (did you mean {before}{meant}?)"
-            where = f"{before.removesuffix('.')} has" if before else "an experiment has"
-            has_own = any(issubclass(section, OwnPart) for section in sections)
-            own = f"; a script's own part reads {before}constants.{part}" if has_own and meant is None else ""
-            raise ExperimentError(f"{where} no key {part!r}{hint}{own}.")
+        found = [(section, key) for section, key in every if key.name == part]
+        chosen = tuple(section for section in sections if name_of(section) == part)
+        if found:
+            owners = found
+        elif chosen:
+            inside = [(owner, tuple(section for section in chosen if section in key.inside)) for owner, key in owners]
+            owners = [
+                (owner, key._replace(inside=taken))
+                for (owner, taken), (_, key) in zip(inside, owners, strict=True)
+                if taken
+            ]
+        else:
+            raise ExperimentError(_missing(part, before, every, sections, elsewhere))
         sections = tuple(dict.fromkeys(inner for _, key in owners for inner in key.inside))
         before += f"{part}."
     return owners
+
+
+MOST_PLACES = 4
+"""An error names at most so many other places of a key."""
+
+
+def _missing(
+    part: str,
+    before: str,
+    every: list[tuple[type[Section], Key]],
+    sections: tuple[type[Section], ...],
+    elsewhere: Elsewhere,
+) -> str:
+    """Return what to say where the sections at `before` have no key, and no choice, of this name."""
+    names = sorted({key.name for _, key in every} | {name for section in sections if (name := name_of(section))})
+    where = f"{before.removesuffix('.')} has" if before else "an experiment has"
+    if (meant := near(part, names)) is not None:
+        return f"{where} no key {part!r} (did you mean {before}{meant}?)."
+    found = places(part, elsewhere)
+    more = f" and {len(found) - MOST_PLACES} more" if len(found) > MOST_PLACES else ""
+    there = f"is {', '.join(found[:MOST_PLACES])}{more}" if found else f"are {', '.join(names)}"
+    hint = f": there {there}" if found or names else ""
+    has_own = any(issubclass(section, OwnPart) for section in sections)
+    own = f"; a script's own part reads {before}constants.{part}" if has_own else ""
+    return f"{where} no key {part!r}{hint}{own}."
+
+
+def places(path: str, elsewhere: Elsewhere) -> list[str]:
+    """Return the dotted paths of the keys and choices of this name, those that are less deep first.
+
+    A dotted path is returned as it is, if there is such a key.
+    """
+    word = WORDS.get(path, path)
+    found = [name for name in (key.name for key in keys(Experiment, elsewhere)) if name == word]
+    for table in sorted(tables(elsewhere), key=lambda table: table.path.count(".")):
+        for section in table.sections:
+            names = [key.name for key in keys(section, elsewhere)] + [name_of(section)]
+            found += [f"{table.path}.{name}" for name in names if word in (name, f"{table.path}.{name}")]
+    return list(dict.fromkeys(found))
 
 
 def name_of(section: type[Section]) -> str | None:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from raysim.config.messages import nearest
 from raysim.errors import ModelError, within
 
 ALIGNMENT = 32
@@ -140,7 +141,8 @@ class Layout:
             ModelError: a name that no tensor has.
         """
         if unknown := sorted(set(named) - set(self.names)):
-            raise ModelError(f"A vector may only name the model's tensors {list(self.names)}, but got {unknown}.")
+            hint = nearest(unknown[0], list(self.names))
+            raise ModelError(f"A vector may only name the model's tensors {list(self.names)}, but got {unknown}{hint}.")
         flat = torch.zeros(self.size) if like is None else like.new_zeros(self.size)
         for name, view in self.views(flat).items():
             value = named.get(name, default)
@@ -176,7 +178,8 @@ class Layout:
     def flatten_arrays(self, named: Mapping[str, npt.ArrayLike], dtype: torch.dtype) -> Tensor:
         """Flatten a user's arrays; ModelError names a missing, unknown, misshapen or unreadable tensor."""
         if unknown := sorted(set(named) - set(self.names)):
-            raise ModelError(f"params= may only name the model's tensors {list(self.names)}, but got {unknown}.")
+            hint = nearest(unknown[0], list(self.names))
+            raise ModelError(f"params= may only name the model's tensors {list(self.names)}, but got {unknown}{hint}.")
         tensors = {}
         for name, shape in zip(self.names, self.shapes, strict=True):
             if name not in named:

@@ -18,7 +18,7 @@ from raysim.report import figures
 from raysim.report.figures import headlines, is_share, percentiles
 from raysim.run_folder.records import stop_reason, stored_passed
 from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, part, summarise
-from raysim.storage.remote.folder import named, resume_command
+from raysim.storage.remote.folder import named, resume_call, resume_command
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -116,7 +116,7 @@ def _resume(experiment: Experiment, rounds: pa.Table, folder: str, passed: Seque
         return f"raysim run FILE --path {shlex.quote(folder)} --resume --unset stop"
     if passed:
         more = [f"rounds={2 * done}"] if done >= experiment.rounds else []
-        return f"raysim.resume({', '.join([repr(folder), *more, *(f'{name}=...' for name in passed)])})"
+        return resume_call(folder, passed, more)
     return resume_command(folder) + (f" --rounds {2 * done}" if done >= experiment.rounds else "")
 
 

@@ -12,13 +12,17 @@ from raysim.report.figures import headlines
 WINDOW = 50
 """Number of last rounds that give the pace: it follows a change, and covers rounds with and without evaluation."""
 
+APART_S = 0.2
+"""Rounds that finish closer together count as one of these: else a pause would be the pace of a run of fast rounds."""
+
 
 @dataclass(frozen=True)
 class Finish:
-    """The time when a round finished (seconds of a monotonic clock), and its number of trained clients."""
+    """The time when rounds finished (seconds of a monotonic clock), their trained clients, and their number."""
 
     at_s: float
     clients: int
+    rounds: int = 1
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Standing:
     """The facts known after a row. `after` returns a new standing.
 
     total: rounds when the run is complete. done: finished rounds, those before a resume included.
-    finishes: the start of this session, then its newest rounds, at most WINDOW of them.
+    finishes: the start of this session, then its newest rounds, at most WINDOW of them, or of groups of fast ones.
     loss, accuracy: of the newest round's training; None where undefined.
     evaluations: the newest headline value of every evaluated split, by column.
     rejected, retries: summed over this session.
@@ -49,18 +53,28 @@ class Standing:
     def after(self, row: Mapping[str, Any], now_s: float) -> Standing:
         """Return the standing after a row, the record of one finished round."""
         rejected = int(row.get("rejected") or 0)
-        finish = Finish(now_s, int(row.get("clients") or 0) + rejected)
+        finishes = self._with(Finish(now_s, int(row.get("clients") or 0) + rejected), row.get("wall_time_s") or 0.0)
         newest = {name: row[name] for name in headlines(row).values() if row[name] is not None}
         return replace(
             self,
             done=int(row["round"]) + 1,
-            finishes=(*self.finishes, finish)[-WINDOW - 1 :],
+            finishes=finishes,
             loss=row.get("loss"),
             accuracy=row.get("accuracy"),
             evaluations={**self.evaluations, **newest},
             rejected=self.rejected + rejected,
             retries=self.retries + int(row.get("retries") or 0),
         )
+
+    def _with(self, finish: Finish, took_s: float) -> tuple[Finish, ...]:
+        """Return the finishes with that of another round, which took so many seconds."""
+        *before, last = self.finishes
+        if not before:
+            # It began before the measurement did, where workers joined in its course or the news of both came together.
+            return replace(last, at_s=min(last.at_s, finish.at_s - took_s)), finish
+        if finish.at_s - before[-1].at_s < APART_S:
+            return *before, Finish(finish.at_s, last.clients + finish.clients, last.rounds + finish.rounds)
+        return (*before, last, finish)[-WINDOW - 1 :]
 
     def unmeasured(self, now_s: float) -> Standing:
         """Return the same standing, with a pace measured from now on."""
@@ -69,7 +83,7 @@ class Standing:
     @property
     def round_s(self) -> float | None:
         """Seconds per round; None before the first."""
-        return self._span_s / (len(self.finishes) - 1) if len(self.finishes) > 1 else None
+        return self._span_s / sum(finish.rounds for finish in self.finishes[1:]) if len(self.finishes) > 1 else None
 
     @property
     def clients_per_s(self) -> float | None:

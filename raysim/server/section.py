@@ -35,7 +35,8 @@ class ServerSection(Section):
     )
     weighting: WeightingSection = Field(
         "examples",
-        description='A client\'s weight p_i: by its training examples, equal, by inverse distance ("ida"), or "own".',
+        description='A client\'s weight p_i; "examples": the number of its training examples; "uniform": the same for '
+        'all; "ida": its inverse distance from the mean; "own": a function that a script passes.',
     )
     aggregator: Aggregator = Field(
         Mean(), description="How updates become one: their mean, or a robust rule over all of them."

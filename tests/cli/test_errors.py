@@ -34,6 +34,46 @@ def test_a_mistake_is_one_message_and_exit_code_2(
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "tiny.toml", "--rounds", "5"), "--rounds (a key of the experiment is set by --set rounds=VALUE)"),
+        (
+            ("check", "tiny.toml", "--lr=0.1"),
+            "--lr (a key of the experiment is set by --set client.optimizer.lr=VALUE)",
+        ),
+        (("tune", "tiny.toml", "--learning-rate", "1"), "is set by --set client.optimizer.lr=VALUE)"),
+        (("run", "tiny.toml", "--batch-size", "8"), "is set by --set client.batch_size=VALUE)"),
+        (("run", "tiny.toml", "--server.optimizer.lr", "8"), "is set by --set server.optimizer.lr=VALUE)"),
+        (("run", "tiny.toml", "--reume"), "No such option: --reume (Possible options: --resume)"),
+        (("resume", "runs/tiny", "--set", "rounds=9"), "`raysim run FILE --set KEY=VALUE --resume` changes those that"),
+        (("resume", "runs/tiny", "--lr=1"), "No such option: --lr (Possible options: --help, --logger)\n"),
+    ],
+)
+def test_an_option_that_there_is_none_of_is_told_as_the_key_that_it_is(
+    raysim: Raysim, arguments: tuple[str, ...], message: str
+) -> None:
+    assert raysim(*arguments) == 2
+    assert message in raysim.err
+    assert raysim.err.count("Error: No such option") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("quickstart", "quickstart"),
+        ("configs/fedavg/mnist_2nn.toml", "fedavg/mnist_2nn"),
+        ("mnist_2nn.toml", "fedavg/mnist_2nn"),
+    ],
+)
+def test_a_published_experiment_that_is_not_here_is_told_with_the_command_that_copies_it(
+    raysim: Raysim, file: str, name: str
+) -> None:
+    assert raysim("run", file) == 2
+    copied = f"`raysim configs {name}` copies it here, as {name.rpartition('/')[2]}.toml."
+    assert raysim.err == f"error: There is no experiment file {file}: {copied}\n"
+
+
 def test_what_breaks_on_the_way_is_exit_code_1(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
     from raysim.api import run as api
     from raysim.errors import ClientError

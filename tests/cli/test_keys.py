@@ -8,6 +8,8 @@ import jsonschema
 import pytest
 
 from manual import configuration
+from raysim.cli.keys import _listed
+from raysim.config.section import Section
 from raysim.errors import ExperimentError
 from raysim.experiment import keys
 from raysim.experiment.experiment import Experiment
@@ -34,8 +36,31 @@ def test_a_table_shows_its_choices_with_their_keys(raysim: Raysim) -> None:
 
 def test_a_key_of_several_choices_is_told_of_each(raysim: Raysim) -> None:
     text = said(raysim, "keys", "client.optimizer.lr")
-    assert "client.optimizer.lr [of adam]: a number in [0, 1e6]; default 0.001\n" in text
-    assert "client.optimizer.lr [of sgd]: a number in [0, 1e6]; default 0.1\n" in text
+    assert "client.optimizer.lr [of adam, adamw]: a number in [0, 1e6]; default 0.001\n" in text
+    assert "client.optimizer.lr [of sgd, own]: a number in [0, 1e6]; default 0.1\n" in text
+
+
+def test_a_key_that_all_choices_have_alike_is_told_of_once(raysim: Raysim) -> None:
+    text = said(raysim, "keys", "model.lora")
+    assert text.count("model.lora") == 1
+    assert text.startswith("model.lora [of linear, mlp, ")
+    assert text.count("\n    r: ") == 1
+
+
+def test_the_name_of_a_choice_shows_this_choice_alone(raysim: Raysim) -> None:
+    text = said(raysim, "keys", "client.correction.prox")
+    assert text.startswith('name = "prox": FedProx.\n    mu: a number in [0, 1e6]; must be given\n')
+    assert text.count("name = ") == 1
+    whole = said(raysim, "keys", "client.correction")
+    assert text in whole
+    assert said(raysim, "keys", "client.correction.prox.mu").startswith("client.correction.prox.mu: a number")
+
+
+def test_a_key_without_a_meaning_has_one_line() -> None:
+    class Bare(Section):
+        share: float = 0.5
+
+    assert list(_listed(keys.keys(Bare, configuration.ELSEWHERE))) == ["share: a number; default 0.5"]
 
 
 def test_keys_of_the_tuning_are_explained_too(raysim: Raysim) -> None:
@@ -48,7 +73,12 @@ def test_keys_of_the_tuning_are_explained_too(raysim: Raysim) -> None:
         ("client.optimiser", r"client has no key 'optimiser' \(did you mean client.optimizer\?\)"),
         ("rouns", r"an experiment has no key 'rouns' \(did you mean rounds\?\)"),
         ("cohort.zzz", r"cohort has no key 'zzz': there are .*size"),
-        ("rounds.size", r"rounds has no key 'size'\."),
+        ("rounds.zzz", r"rounds has no key 'zzz'\."),
+        ("rounds.size", r"rounds has no key 'size': there is data\.size, cohort\.size\."),
+        ("lr", r"an experiment has no key 'lr': there is client\.optimizer\.lr, .* and \d more\."),
+        ("learning_rate", r"an experiment has no key 'learning_rate': there is client\.optimizer\.lr, "),
+        ("prox", r"an experiment has no key 'prox': there is client\.correction\.prox\."),
+        ("client.correction.proxx", r"correction has no key 'proxx' \(did you mean client\.correction\.prox\?\)"),
     ],
 )
 def test_an_unknown_key_is_an_error_that_names_the_nearest(key: str, message: str) -> None:

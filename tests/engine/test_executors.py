@@ -185,17 +185,31 @@ def test_more_than_ray_has_is_refused_with_both_numbers(
         next(raysim.rounds(experiment(engine=asked), dataset=dataset))
 
 
-def test_no_cluster_at_an_address_says_how_to_start_one() -> None:
+@pytest.mark.parametrize(
+    ("address", "environment", "named"),
+    [
+        ("127.0.0.1:1", {}, "'127.0.0.1:1' ("),
+        ("auto", {"RAY_ADDRESS": "127.0.0.1:1"}, "'auto', 127.0.0.1:1 by RAY_ADDRESS ("),
+    ],
+)
+def test_no_cluster_at_an_address_says_how_to_start_one(address: str, environment: dict[str, str], named: str) -> None:
     # In a process of its own, because this one may be connected to a cluster already.
-    script = """
+    script = f"""
 import raysim
-data = {"name": "digits", "clients": 4}
-exp = raysim.Experiment.model_validate({"data": data, "model": {"name": "linear"}, "cohort": {"size": 2}})
-next(raysim.rounds(exp, address="127.0.0.1:1"))
+data = {{"name": "digits", "clients": 4}}
+exp = raysim.Experiment.model_validate({{"data": data, "model": {{"name": "linear"}}, "cohort": {{"size": 2}}}})
+next(raysim.rounds(exp, address={address!r}))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, **environment},
+    )
     assert done.returncode == 1
-    assert "raysim.errors.ResourceError: No Ray cluster could be joined at address '127.0.0.1:1'" in done.stderr
+    assert f"raysim.errors.ResourceError: No Ray cluster could be joined at address {named}" in done.stderr
     assert "ray start --head" in done.stderr
 
 

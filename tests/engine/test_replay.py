@@ -40,7 +40,11 @@ def test_every_figure_of_a_round_is_as_recorded(index: int, folder: Path, datase
     for name, value in again.metrics.items():
         if not records.tells_cost(name) and row.get(name) is not None:
             assert value == row[name], name
-    assert "every figure as recorded" in beside_record(folder, index, again.metrics)
+    head, *lines = beside_record(folder, index, again.metrics).splitlines()
+    assert head == f"round {index}: every figure as recorded"
+    # The figures stand below each other, each beside its name.
+    width = max(len(line.split()[0]) for line in lines) + 2
+    assert all(line[:width].split() == line.split()[:1] and line[width] != " " for line in lines)
 
 
 def test_the_updates_of_a_cohort_make_its_pseudo_gradient(folder: Path, dataset: raysim.FederatedDataset) -> None:

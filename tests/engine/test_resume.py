@@ -49,7 +49,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     whole = raysim.run(
         experiment(**settings, engine={"workers": 0, "trainer": "one_by_one"}), dataset=dataset, path=tmp_path / "whole"
     )
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as cut:
         raysim.run(
             experiment(**settings, engine={"workers": 0, "trainer": "one_by_one"}),
             dataset=dataset,
@@ -58,6 +58,9 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
         )
     done = records.read_rounds(tmp_path / "cut").num_rows
     assert 0 <= done < 6
+    after_round = f"after round {done}" if done else "before the first round was finished"
+    again = f"raysim.resume({str(tmp_path / 'cut')!r}, dataset=..., loss=...)"
+    assert cut.value.__notes__ == [f"stopped {after_round}; go on with: {again}"]
     executor: Any = "local" if resumed_on["workers"] == 0 else "ray"
     same_records(raysim.resume(tmp_path / "cut", dataset=dataset, executor=executor), whole)
 
@@ -324,6 +327,25 @@ def test_another_course_of_training_is_said(
     other = replace(plan, choice=replace(plan.choice, usual=plan.choice.usual + 1))
     with pytest.raises(raysim.RunFolderError, match=r"the size of chunks, which engine.chunk_size = 'auto' leaves"):
         preflight.check_same(other, result.path)
+
+
+def test_another_module_is_said_by_its_tensors(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    inputs = dataset.train.client(0)[0].shape[1]
+
+    def wide(width: int, bias: bool = True) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(inputs, width, bias=bias), torch.nn.Linear(width, 4))
+
+    exp, where = experiment(model=None, rounds=1), tmp_path / "run"
+    raysim.run(exp, dataset=dataset, model=lambda: wide(8), path=where)
+    shapes = (
+        rf"model= returned another module: 0\.weight had shape \(8, {inputs}\), and has \(5, {inputs}\), 0\.bias had"
+    )
+    with pytest.raises(raysim.RunFolderError, match=shapes):
+        raysim.resume(where, dataset=dataset, model=lambda: wide(5), rounds=2)
+    with pytest.raises(raysim.RunFolderError, match=r"model= returned another module: 0\.bias is missing"):
+        raysim.resume(where, dataset=dataset, model=lambda: wide(8, bias=False), rounds=2)
 
 
 def rewritten(folder: Path, version: str | None, **keys: Any) -> None:

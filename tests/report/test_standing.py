@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raysim.report.standing import WINDOW, Standing
 
 
@@ -47,6 +49,28 @@ def test_the_pace_follows_a_change() -> None:
     for index in range(1, WINDOW + 1):
         standing = standing.after({"round": index, "clients": 1}, now_s=1000 + index)
     assert standing.round_s == 1
+
+
+def test_a_round_that_began_before_the_measurement_has_the_time_that_it_took() -> None:
+    # Workers joined in its course: the measurement began a moment before it ended, and the round took 4 s.
+    standing = Standing.at_start(11, now_s=99.99).after({"round": 0, "clients": 8, "wall_time_s": 4.0}, now_s=100)
+    assert standing.clients_per_s == 2.0
+    assert standing.left_s(100) == 40
+    # A measurement that began with the round, or before it, stays.
+    standing = Standing.at_start(11, now_s=92).after({"round": 0, "clients": 8, "wall_time_s": 4.0}, now_s=100)
+    assert standing.clients_per_s == 1.0
+
+
+def test_a_pause_is_not_the_pace_of_a_run_of_fast_rounds() -> None:
+    # A thousand rounds of 10 ms, a pause of 1 s, and sixty more rounds: 11.6 s in all, of which the last 10 count.
+    standing, now = Standing.at_start(5000, now_s=0), 0.0
+    for index in range(1060):
+        now += 0.01 + (index == 1000)
+        standing = standing.after({"round": index, "clients": 1}, now)
+    assert len(standing.finishes) <= WINDOW + 1
+    assert 80 < (standing.clients_per_s or 0) < 100
+    assert standing.round_s is not None
+    assert standing.round_s * (standing.clients_per_s or 0) == pytest.approx(1)
 
 
 def test_evaluations_stay_until_there_are_newer_ones() -> None:

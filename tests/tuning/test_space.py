@@ -100,6 +100,10 @@ def test_what_is_no_space(table: dict[str, Any], said: str) -> None:
     [
         ({"client.optimizer.rate": {"grid": [1.0]}}, r"unknown key 'client\.optimizer\.rate'"),
         (
+            {"client.optimizer.lr": {"grid": [1.0]}, "client.epoch": {"grid": [3, 4]}},
+            r"^tuning\.space\.client\.epoch with the value 3: unknown key 'client\.epoch'",
+        ),
+        (
             {"client.optimizer.lr": {"choices": ["fast"]}},
             r"with the value 'fast': client\.optimizer\.lr must be a number",
         ),

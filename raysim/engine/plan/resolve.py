@@ -18,10 +18,10 @@ from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pooled
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
-from raysim.engine.plan import amounts, checks, first_examples, first_objective, prepared_model, private
+from raysim.engine.plan import amounts, checks, first_examples, first_objective, own_models, prepared_model, private
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.label_similarity import pooled_labels
-from raysim.engine.plan.plan import Plan
+from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.prepared_model import FirstModel
 from raysim.errors import ExperimentError
 from raysim.experiment.expand import dataset_of
@@ -168,6 +168,14 @@ def log_beginning(plan: Plan) -> None:
             "the parameters of BatchNorm %s are frozen, but its running statistics follow the clients' batches: "
             "client.hold_frozen_norms = true holds them still",
             ", ".join(norms),
+        )
+    evaluation = plan.experiment.evaluation
+    if "every" in evaluation.model_fields_set and not evaluated_splits(plan) and not own_models.splits(plan.experiment):
+        log.warning(
+            "evaluation.every = %d, but the data have no test split, so nothing is evaluated: they have %s; "
+            "dataset.hold_out(share) and data.holdout make the split 'validation', for evaluation.split",
+            evaluation.every,
+            ", ".join(name for name, split in plan.dataset.splits.items() if len(split)),
         )
     looked = range(min(first_examples.LOOKED_AT, len(plan.dataset.train)))
     if found := first_examples.not_finite(plan.dataset, looked):

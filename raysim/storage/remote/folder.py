@@ -6,7 +6,7 @@ import logging
 import shlex
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -102,6 +102,15 @@ def resume_command(folder: str) -> str:
         return f"raysim resume {shlex.quote(name)}"
     escaped = name.encode("unicode_escape").decode().replace("'", "\\'")
     return f"raysim resume $'{escaped}'"
+
+
+def resume_call(folder: str, passed: Sequence[str] = (), more: Sequence[str] = ()) -> str:
+    """Return the call that goes on with a folder; `passed`: the parts that its script passed. `more`: more arguments.
+
+    >>> resume_call("runs/a", ["model"], ["rounds=20"])
+    "raysim.resume('runs/a', rounds=20, model=...)"
+    """
+    return f"raysim.resume({', '.join([repr(folder), *more, *(f'{name}=...' for name in passed)])})"
 
 
 @contextmanager

@@ -78,8 +78,10 @@ def connected(address: str | None, run_folder: Path | None = None) -> Iterator[N
         if address == "auto" and ray.is_initialized():
             log.info("joined %s", joining.found())
     except (OSError, ValueError) as error:
+        by_name = os.environ.get("RAY_ADDRESS") if address == "auto" else None
+        told = repr(address) + (f", {by_name} by RAY_ADDRESS" if by_name else "")
         raise ResourceError(
-            f"No Ray cluster could be joined at address {address!r} ({error}). Is it running (`ray start --head`)? "
+            f"No Ray cluster could be joined at address {told} ({error}). Is it running (`ray start --head`)? "
             f"Where it uses token authentication, this user needs its token (RAY_AUTH_TOKEN or ~/.ray/auth_token), "
             f"and for a host:port the environment variable RAY_AUTH_MODE=token."
         ) from None

@@ -1,0 +1,68 @@
+"""Reads what a folder has recorded: the result of a run, of trials or of a sweep, in a session that has not run it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from raysim.api import sweeps, trials
+from raysim.api.run import Result
+from raysim.api.series import Member
+from raysim.api.sweeps import SweepResult, stored_sweep
+from raysim.api.trials import TrialsResult
+from raysim.errors import RunFolderError
+from raysim.experiment import sweep
+from raysim.models.layout import Layout
+from raysim.run_folder import files, records
+from raysim.storage.reading import parsing
+from raysim.storage.remote.folder import read_only_copy
+
+
+def read(path: str | Path) -> Result | TrialsResult | SweepResult:
+    """Read the result that a folder has so far; nothing is run or written, and no data or parts are needed.
+
+    Args:
+        path: the folder of a run, of trials or of a sweep, or its URI. `params` of a run are those of its newest
+            checkpoint, which may be older than the newest row while the run is under way, and {} before the first one.
+            Trials and points that have not begun are left out.
+
+    Raises:
+        RunFolderError: it is no such folder, or a file in it is damaged.
+        CheckpointError: no checkpoint of a run can be read.
+    """
+    where = read_only_copy(path)
+    stored = stored_sweep(where)
+    if stored is not None:
+        results = {member.path: _run(member.path, of_model=False) for member in _begun(sweeps.members(*stored, where))}
+        return sweeps.together(sweep.points(*stored), results, where)
+    experiment = records.stored_experiment(where)
+    if experiment.trials.count < 2:
+        return _run(where)
+    begun = _begun(trials.members_of(experiment, where))
+    if not begun:
+        raise RunFolderError(f"{where} holds trials, none of which has begun.")
+    return trials.together([_run(member.path) for member in begun], where)
+
+
+def _begun(members: Sequence[Member]) -> list[Member]:
+    return [member for member in members if (member.path / files.RECORD).exists()]
+
+
+def _run(path: Path, of_model: bool = True) -> Result:
+    rounds = records.read_rounds(path)
+    stopped = records.stop_reason(records.stored_experiment(path), rounds)
+    return Result(_params(path) if of_model else {}, rounds, records.read_clients(path), path, stopped)
+
+
+def _params(path: Path) -> dict[str, Tensor]:
+    """Return the newest checkpoint's model by the names that the folder records."""
+    recorded, state = records.stored_tensors(path), records.newest_state(path, records.stored_fingerprint(path))
+    if recorded is None or state is None:
+        return {}
+    named: dict[str, Tensor] = {}
+    with parsing(path / files.RECORD, "names and shapes of the tensors in checkpoints", RunFolderError):
+        for part, record in recorded.items():
+            named |= Layout.recorded(record).views(getattr(state.weights, part))
+    return {name: tensor.clone() for name, tensor in named.items()}
