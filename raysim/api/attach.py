@@ -19,7 +19,7 @@ from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers, check
-from raysim.run_folder import records
+from raysim.run_folder import stop_record
 from raysim.storage.remote.folder import read_only_copy
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def follow(
         remains = answer(driver.remains.remote(), run.folder)
         if remains.behind is not None:
             log.warning("%s, on %s: %s", run.name, run.host, remains.behind)
-        stopped = records.stop_reason(run.experiment, remains.rounds)
+        stopped = stop_record.stop_reason(run.experiment, remains.rounds)
         return run, Result(wire.unpack(remains.params), remains.rounds, remains.clients, run.path, stopped)
 
 

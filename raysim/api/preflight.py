@@ -13,7 +13,7 @@ from raysim.engine.rounds.opening import Opening
 from raysim.errors import ExperimentError, ResourceError, RunFolderError
 from raysim.experiment import differences, stopping
 from raysim.experiment.experiment import EngineSection, Experiment
-from raysim.run_folder import begun, frozen, other_data, records
+from raysim.run_folder import begun, experiment_record, frozen, kept_checkpoints, other_data, round_table
 from raysim.run_folder.passed import Passed
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
@@ -46,14 +46,14 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
         return Opening(path, None, overwrite, profile)
     lock.check_free(path)
     check_same(plan, path)
-    state = records.newest_state(path, plan.fingerprint)
+    state = kept_checkpoints.newest_state(path, plan.fingerprint)
     done, rounds = (state.round if state else 0), plan.experiment.rounds
-    rows = records.rows_before(path, done)
+    rows = round_table.rows_before(path, done)
     if state is None:
-        records.check_start(path, plan.passed)
+        experiment_record.check_start(path, plan.passed)
     else:
         check_fits(state, plan.begins, path)
-        if plan.passed.has_params and not plan.passed.begins_as(records.stored_passed(path) or plan.passed):
+        if plan.passed.has_params and not plan.passed.begins_as(experiment_record.stored_passed(path) or plan.passed):
             log.warning("params= is not used: the run of %s goes on from its checkpoint", path)
     if done > rounds:
         raise RunFolderError(
@@ -67,7 +67,7 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
 
 def check_one(experiment: Experiment, path: Path | None = None) -> None:
     """Refuse an experiment of several trials, or a folder that holds them or a sweep."""
-    if path is not None and experiment.trials.count < 2 and not records.stored_fingerprint(path):
+    if path is not None and experiment.trials.count < 2 and not experiment_record.stored_fingerprint(path):
         raise RunFolderError(
             f"{path} holds a sweep, and this is for one run: take one of its folders, or go on with all by `raysim "
             f"resume {path}` or raysim.run_sweep(experiment, values, path=..., resume=True)."
@@ -87,21 +87,21 @@ def check_one(experiment: Experiment, path: Path | None = None) -> None:
 
 def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
     """Refuse a folder of a run with other settings or data; `advice` says what to do."""
-    check_one(records.stored_experiment(path), path)
+    check_one(experiment_record.stored_experiment(path), path)
     _check_passed(plan.passed, path)
-    if plan.fingerprint != records.stored_fingerprint(path):
-        differing = differences.settings(records.stored_experiment(path), plan.experiment)
+    if plan.fingerprint != experiment_record.stored_fingerprint(path):
+        differing = differences.settings(experiment_record.stored_experiment(path), plan.experiment)
         differing += frozen.differing(path, plan.model.constants)
         differing = differing or [other_data.differing(path, plan.dataset, plan.passed) or _other_course(plan, path)]
         raise RunFolderError(
             f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(differing)}. "
-            f"{advice}{records.other_version(path)}"
+            f"{advice}{experiment_record.other_version(path)}"
         )
 
 
 def _other_course(plan: Plan, path: Path) -> str:
     """Return the likely cause of another fingerprint where settings, data and frozen parameters are the same."""
-    before, now = records.stored_trained_by(path) or {}, plan.choice.record
+    before, now = experiment_record.stored_trained_by(path) or {}, plan.choice.record
     for key in now:
         if key in before and before[key] != now[key]:
             return (
@@ -119,7 +119,7 @@ def _check_passed(passed: Passed, path: Path) -> None:
     Data are known by their fingerprint, and frozen parameters by their values: both may come from elsewhere. A loss
     that is missing is said only: a run may go on with the task's own.
     """
-    had = records.stored_passed(path)
+    had = experiment_record.stored_passed(path)
     if had is None:
         return
     other = [name for name in had.other_names(passed) if name != "params"]
@@ -154,7 +154,7 @@ def check_alike(passed: Passed, folders: Sequence[Path]) -> None:
         # A run that is there says itself what it needs to go on.
         return
     for path in folders:
-        had = None if begun.is_unbegun(path) else records.stored_passed(path)
+        had = None if begun.is_unbegun(path) else experiment_record.stored_passed(path)
         if had is None:
             continue
         other = had.other_names(passed)

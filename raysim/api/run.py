@@ -40,7 +40,7 @@ from raysim.experiment.stopping import StopReason
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers, check
 from raysim.models.model import Model, Weights
-from raysim.run_folder import records
+from raysim.run_folder import client_table, experiment_record, kept_checkpoints, round_table, stop_record
 from raysim.storage.remote.folder import local_copy, read_only_copy
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Result:
     def _experiment(self) -> Experiment | None:
         """Return the recorded experiment; None if the folder was moved or deleted."""
         try:
-            return records.stored_experiment(self.path)
+            return experiment_record.stored_experiment(self.path)
         except RunFolderError:
             return None
 
@@ -188,7 +188,7 @@ def resume(
             datasets: pass the same code as before.
     """
     with local_copy(path) as where:
-        experiment = records.stored_experiment(where)
+        experiment = experiment_record.stored_experiment(where)
         check_one(experiment, where)
         check(loggers)
         if rounds is not None:
@@ -218,7 +218,7 @@ def replay(
         RunFolderError: it has no such round or client, or data or model differ from those of the run.
     """
     where = read_only_copy(path)
-    experiment = records.stored_experiment(where)
+    experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
     plan = settled(resolve(with_executor(experiment, "local"), **parts), where)
     check_same(plan, where, ITS_PARTS)
@@ -263,8 +263,8 @@ def _as_round(plan: Plan, f: Finished) -> Round:
 
 
 def _result(plan: Plan, path: Path, weights: Weights) -> Result:
-    rounds, clients = records.read_rounds(path), records.read_clients(path)
-    stopped = records.stop_reason(plan.experiment, rounds)
+    rounds, clients = round_table.read_rounds(path), client_table.read_clients(path)
+    stopped = stop_record.stop_reason(plan.experiment, rounds)
     return Result(weights.to_named(plan.stated), rounds, clients, path, stopped)
 
 
@@ -281,7 +281,7 @@ def _carry_out(
     from raysim.report.progress import Silent, Terminal
 
     experiment, path = plan.experiment, opening.path
-    if is_whole(plan, opening) and (state := records.newest_state(path, plan.fingerprint)) is not None:
+    if is_whole(plan, opening) and (state := kept_checkpoints.newest_state(path, plan.fingerprint)) is not None:
         if opening.stopped is not None:
             log.warning("%s stays stopped: it ended %s", opening.named, stopping.text(experiment, opening.stopped))
         return _result(plan, path, state.weights)

@@ -29,7 +29,7 @@ from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers
-from raysim.run_folder import begun, records
+from raysim.run_folder import begun, client_table, experiment_record, round_table, stop_record
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic
 from raysim.storage.remote.folder import put_meanwhile
@@ -98,7 +98,7 @@ def make_folder(path: Path, experiment: Experiment, resume: bool, write: Callabl
         begun.clear(path)
     atomic.sweep(path)
     write()
-    records.write_experiment(path, experiment, "")
+    experiment_record.write_experiment(path, experiment, "")
 
 
 def carry_out(
@@ -145,8 +145,8 @@ def carry_out(
 def _is_recorded(member: Member) -> bool:
     if not member.path.exists():
         return False
-    rounds = records.read_rounds(member.path)
-    return stopping.is_over(member.experiment, rounds.num_rows, records.stop_reason(member.experiment, rounds))
+    rounds = round_table.read_rounds(member.path)
+    return stopping.is_over(member.experiment, rounds.num_rows, stop_record.stop_reason(member.experiment, rounds))
 
 
 def _same_workers(members: Sequence[Member]) -> bool:
@@ -219,7 +219,7 @@ def _side_by_side(
 
 def _result(report: Report) -> Result:
     assert report.params is not None
-    rounds, clients = records.read_rounds(report.path), records.read_clients(report.path)
+    rounds, clients = round_table.read_rounds(report.path), client_table.read_clients(report.path)
     return Result(report.params, rounds, clients, report.path, report.stopped)
 
 

@@ -16,7 +16,8 @@ from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
 from raysim.report import figures
 from raysim.report.figures import headlines, is_share, percentiles
-from raysim.run_folder.records import stop_reason, stored_passed
+from raysim.run_folder.experiment_record import stored_passed
+from raysim.run_folder.stop_record import stop_reason
 from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, part, summarise
 from raysim.storage.remote.folder import named, resume_command
 

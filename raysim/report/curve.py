@@ -18,7 +18,7 @@ from raysim.report import figures
 from raysim.report.drawing import blank, drawing, encoded
 from raysim.report.figures import headlines
 from raysim.report.looks import GREY, INK, QUIET, CurveStyle, nth, plain
-from raysim.run_folder import records
+from raysim.run_folder import round_table
 from raysim.storage import atomic
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def draw(
 
 def of_run(path: Path, experiment: Experiment) -> None:
     """Write the picture of a run's folder, from its records."""
-    draw(records.read_rounds(path), path / "curve", experiment.name, report=experiment.report)
+    draw(round_table.read_rounds(path), path / "curve", experiment.name, report=experiment.report)
 
 
 def save(picture: Figure, path: Path, report: ReportSection | None = None) -> None:

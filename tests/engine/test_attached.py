@@ -20,7 +20,7 @@ import raysim
 from raysim.api import attach as attached
 from raysim.engine.on_ray.cluster import named
 from raysim.models.softmax import cross_entropy
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record, kept_checkpoints, round_table
 from raysim.storage.remote.mirror import Mirror
 from tests.support.executors import failing_loss
 from tests.support.interrupted import same_records
@@ -179,9 +179,9 @@ def test_a_run_that_is_ended_leaves_a_checkpoint_to_go_on_from(
     assert err.endswith("KeyboardInterrupt\n"), err
     assert raysim.under_way() == []
     folder = Path("runs/tiny")
-    state = records.newest_state(folder, records.stored_fingerprint(folder))
+    state = kept_checkpoints.newest_state(folder, experiment_record.stored_fingerprint(folder))
     assert state is not None
-    assert 2 <= state.round == records.read_rounds(folder).num_rows < ROUNDS
+    assert 2 <= state.round == round_table.read_rounds(folder).num_rows < ROUNDS
     same_records(resumed("runs/tiny"), undisturbed)
 
 

@@ -20,7 +20,7 @@ from raysim.engine.rounds import first_use
 from raysim.engine.rounds.calibrate import Timing
 from raysim.engine.rounds.first_use import settled
 from raysim.errors import RunFolderError
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record
 
 Make = Callable[..., raysim.Experiment]
 
@@ -73,7 +73,7 @@ def test_another_model_step_card_or_version_is_measured_for_itself(
         elsewhere.setattr(card, "name", lambda: "NVIDIA A100")
         assert trained_by(settled(plan)) == ("one_by_one", 4)
     with monkeypatch.context() as later:
-        later.setattr(records, "version", lambda: "99")
+        later.setattr(experiment_record, "version", lambda: "99")
         assert trained_by(settled(plan)) == ("one_by_one", 4)
     assert trained_by(settled(plan)) == ("fused", 4)
 
@@ -139,8 +139,8 @@ def test_without_a_cache_to_write_to_the_table_decides(
 def test_a_run_that_goes_on_takes_the_trainer_of_its_folder(plan: Plan, measured: list[Timing], tmp_path: Path) -> None:
     folder, begun = tmp_path / "run", settled(plan)
     folder.mkdir()
-    records.write_experiment(
-        folder, plan.experiment, begun.fingerprint, records.PlannedFacts(trained_by=begun.choice.record)
+    experiment_record.write_experiment(
+        folder, plan.experiment, begun.fingerprint, experiment_record.PlannedFacts(trained_by=begun.choice.record)
     )
     # As on another machine, with an empty cache and another clock.
     for file in (tmp_path / "cache" / "trainers").iterdir():
@@ -153,7 +153,9 @@ def test_a_run_that_goes_on_takes_the_trainer_of_its_folder(plan: Plan, measured
 
 
 def test_a_folder_with_a_strange_trainer_is_refused(plan: Plan, tmp_path: Path) -> None:
-    records.write_experiment(tmp_path, plan.experiment, "", records.PlannedFacts(trained_by={"trainer": "fastest"}))
+    experiment_record.write_experiment(
+        tmp_path, plan.experiment, "", experiment_record.PlannedFacts(trained_by={"trainer": "fastest"})
+    )
     with pytest.raises(RunFolderError, match="the trainer of a run"):
         settled(plan, tmp_path)
 
@@ -181,7 +183,7 @@ def test_a_run_records_its_trainer_and_a_resumed_one_keeps_it(
 ) -> None:
     made = experiment(rounds=1)
     raysim.run(made, dataset=dataset, path=tmp_path / "run", progress=False)
-    recorded = records.stored_trained_by(tmp_path / "run")
+    recorded = experiment_record.stored_trained_by(tmp_path / "run")
     assert recorded == resolve(made, dataset=dataset).choice.record
 
 

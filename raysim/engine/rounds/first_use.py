@@ -26,7 +26,7 @@ from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import training_conditions
 from raysim.engine.rounds.calibrate import TRAINERS, best, calibrate
 from raysim.errors import DiskError, RaysimError, RunFolderError, within
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record
 from raysim.storage import atomic, reading
 from raysim.storage.cache import cache_root
 
@@ -50,7 +50,7 @@ def settled(plan: Plan, folder: Path | None = None) -> Plan:
     is_open = engine.trainer == "auto" and not engine.cuda_graphs and plan.minimised.obstacle is None
     if not is_open or choose_device(engine.gpus_per_worker).type != "cuda":
         return plan
-    if folder is not None and (recorded := records.stored_trained_by(folder)) is not None:
+    if folder is not None and (recorded := experiment_record.stored_trained_by(folder)) is not None:
         with reading.parsing(folder, "the trainer of a run in experiment.json", RunFolderError):
             return _trained_by(plan, checked(recorded), "the run began with it")
     file = cache_root() / "trainers" / f"{_key(plan)}.json"
@@ -96,7 +96,7 @@ def _key(plan: Plan) -> str:
         "example": plan.dataset.x.shape,
         "loss": getattr(task.losses, "__qualname__", type(task.losses).__qualname__),
         "local step": [given.precision, given.dtype, given.batch_size, given.plain, given.gradients],
-        "on": [card.name(), torch.__version__, records.version()],
+        "on": [card.name(), torch.__version__, experiment_record.version()],
     }
     return hashlib.blake2b(json.dumps(of, sort_keys=True).encode(), digest_size=16).hexdigest()
 

@@ -23,7 +23,7 @@ from raysim.engine.rounds.training import before_training, begin
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
 from raysim.errors import CheckpointError, RunFolderError
-from raysim.run_folder import checkpoint, files, records
+from raysim.run_folder import checkpoint, experiment_record, files, kept_checkpoints, round_table
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.clipping import UNLIMITED
@@ -112,8 +112,8 @@ def _aside(plan: Plan, path: Path) -> Iterator[Plan]:
         yield plan
         return
     with TemporaryDirectory(prefix="raysim-") as scratch:
-        older, owner = path.absolute() / records.STATES, records.stored_fingerprint(path)
-        yield replace(plan, states=Path(scratch) / records.STATES, older_states=older, states_of=owner)
+        older, owner = path.absolute() / files.STATES, experiment_record.stored_fingerprint(path)
+        yield replace(plan, states=Path(scratch) / files.STATES, older_states=older, states_of=owner)
 
 
 def state_before(plan: Plan, path: Path, index: int) -> ServerState:
@@ -122,12 +122,12 @@ def state_before(plan: Plan, path: Path, index: int) -> ServerState:
     Raises:
         RunFolderError: the run has no such round.
     """
-    done = records.read_rounds(path).num_rows
+    done = round_table.read_rounds(path).num_rows
     if not 0 <= index < done:
         raise RunFolderError(f"0 <= round < {done} must hold, the rounds that {path} has, but got {index}.")
-    nearest = _nearest(path, records.stored_fingerprint(path), index)
+    nearest = _nearest(path, experiment_record.stored_fingerprint(path), index)
     if nearest is None:
-        records.check_start(path, plan.passed)
+        experiment_record.check_start(path, plan.passed)
     else:
         check_fits(nearest, plan.begins, path)
     state = nearest or plan.initial_state()
@@ -138,7 +138,7 @@ def state_before(plan: Plan, path: Path, index: int) -> ServerState:
         (Path(scratch) / "clients").mkdir()
         folder = RunFolder(Path(scratch), plan.fingerprint, keep=1)
         _run(plan, state, index, folder)
-        reached = records.newest_state(Path(scratch), plan.fingerprint)
+        reached = kept_checkpoints.newest_state(Path(scratch), plan.fingerprint)
     assert reached is not None
     return reached
 
