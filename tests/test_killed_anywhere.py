@@ -17,7 +17,7 @@ import pytest
 import raysim
 from raysim.api import series, sweeps
 from raysim.errors import DiskError
-from raysim.run_folder import begun, experiment_record, files, round_table
+from raysim.run_folder import beginning, experiment_record, files, round_table
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic, lock
 from tests.support import command
@@ -47,7 +47,7 @@ def make(maker: str, path: Path) -> None:
 def is_sound(maker: str, path: Path) -> bool:
     """Whether the folder can be overwritten, and can be gone on with."""
     RunFolder.check_free(path, overwrite=True)
-    if not begun.is_unbegun(path):
+    if not beginning.is_unbegun(path):
         experiment_record.stored_experiment(path)
         return maker == "a run" or sweeps.stored_sweep(path) is not None
     return True

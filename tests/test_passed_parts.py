@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import raysim
 from raysim.run_folder import experiment_record, sealed_record
-from raysim.run_folder.passed import Passed
+from raysim.run_folder.passed_parts import Passed
 from tests.support import sealed_json
 from tests.support.run_folders import accuracies, write
 

@@ -22,7 +22,7 @@ from raysim.engine import outlook
 from raysim.engine.job import Job, RunStates
 from raysim.engine.many.groups import grouped
 from raysim.engine.many.segment import Host, job_of
-from raysim.engine.many.shared import SharedInProcess
+from raysim.engine.many.shared_executor import SharedInProcess
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.worker.lockstep import lockstep_key
@@ -130,7 +130,7 @@ class OnRay(SharedInProcess):
 def on_ray(monkeypatch: pytest.MonkeyPatch) -> OnRay:
     """What runs move to in this process, which has two cores and seems not connected to Ray; a start costs nothing."""
     made = OnRay()
-    monkeypatch.setattr("raysim.engine.on_ray.executor.shared.SharedOnRay", made.started)
+    monkeypatch.setattr("raysim.engine.on_ray.executor.shared_on_ray.SharedOnRay", made.started)
     monkeypatch.setattr("raysim.engine.on_ray.cluster.cluster.connected", nullcontext)
     monkeypatch.setattr("raysim.engine.on_ray.cluster.cluster.place", lambda engine: None)
     monkeypatch.setattr("raysim.api.shared_workers.begins", lambda *asked: "here at first")

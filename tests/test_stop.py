@@ -121,7 +121,7 @@ def test_what_never_comes_is_named_before_anything_starts(
 
 def test_every_recorded_figure_can_be_watched(tmp_path: Path, dataset: raysim.FederatedDataset) -> None:
     """What `recorded.check` knows is what rounds have, and nothing that tells a cost."""
-    from raysim.engine.plan import recorded
+    from raysim.engine.plan import recorded_metrics
     from raysim.engine.plan.resolve import resolve
 
     e = raysim.Experiment.model_validate(
@@ -140,7 +140,7 @@ def test_every_recorded_figure_can_be_watched(tmp_path: Path, dataset: raysim.Fe
     result = raysim.run(e, dataset=dataset, path=tmp_path / "run")
     lists = {"round", "rejected_clients", "catastrophic_cohort"}
     had = {name for name in result.rounds.column_names if not cost_columns.tells_cost(name)} - lists
-    assert {*recorded._columns(plan, "eval/"), *recorded._columns(plan, "loss")} == had
+    assert {*recorded_metrics._columns(plan, "eval/"), *recorded_metrics._columns(plan, "loss")} == had
 
 
 EVERY = {"rounds": 12, "evaluation": {"every": 2}, "checkpoint": {"every": 5, "best": METRIC}}

@@ -29,11 +29,11 @@ from tuning.closing import Line
 from tuning.errors import StudyError
 from tuning.folder import clear_unfinished
 from tuning.generations import Descendant, EvolutionSection
+from tuning.log_filter import quiet_hosts, quiet_rounds
 from tuning.noise import laplace
 from tuning.objective import Objective, Row, divergence
 from tuning.pictures import rates
 from tuning.progress import StudyProgress
-from tuning.quiet import quiet_hosts, quiet_rounds
 from tuning.section import TuningSection
 from tuning.writing import figure, settings
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from raysim import Experiment, ExperimentError, FederatedDataset, Parts, dataset_of, trials_of
-from raysim.run_folder.passed import Passed
+from raysim.run_folder.passed_parts import Passed
 from tuning.objective import Objective
 from tuning.pruners import cohorts
 from tuning.section import TuningSection

@@ -21,9 +21,9 @@ from tuning.budget import CLIENT_UPDATES, StudyBudget, written
 from tuning.conclude import conclude
 from tuning.errors import StudyError
 from tuning.ledger import Ledger, open_study
+from tuning.log_filter import quiet_hosts, quiet_rounds
 from tuning.processes import Processes
 from tuning.progress import StudyProgress
-from tuning.quiet import quiet_hosts, quiet_rounds
 from tuning.result import COST, Configuration, Study
 from tuning.search import Search
 from tuning.section import TuningSection

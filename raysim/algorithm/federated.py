@@ -13,7 +13,7 @@ from raysim.algorithm import compressing, encodings, fedex, local_adaptivity, st
 from raysim.algorithm.algorithm import Algorithm, Traffic
 from raysim.algorithm.chunk_training import ChunkTraining
 from raysim.algorithm.client_state import with_states
-from raysim.algorithm.configured import configured
+from raysim.algorithm.configuration import configured
 from raysim.algorithm.corrected import corrected, corrected_updates, described, with_changes
 from raysim.algorithm.fair import fair
 from raysim.algorithm.fedavg import Adding, OnWorkers, contributed, fedavg, included, kept, noted, uploaded
@@ -26,7 +26,7 @@ from raysim.algorithm.start_losses import after_losses
 from raysim.algorithm.transforming import Transforming
 from raysim.algorithm.uploads import Attack
 from raysim.client import transform as transforms
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.personalisation import choice as personalisations
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors

@@ -21,7 +21,7 @@ from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import scoring
-from raysim.engine.rounds.first_use import settled
+from raysim.engine.rounds.auto_trainer import settled
 from raysim.errors import DataError, ModelError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.models.lora import adapter_of

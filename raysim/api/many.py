@@ -29,7 +29,7 @@ from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import best_model
-from raysim.engine.rounds.first_use import settled
+from raysim.engine.rounds.auto_trainer import settled
 from raysim.engine.rounds.loop import checkpoint_due
 from raysim.engine.rounds.opening import Opening, opened
 from raysim.engine.worker.lockstep import lockstep_key

@@ -13,8 +13,8 @@ from raysim.engine.rounds.opening import Opening
 from raysim.errors import ExperimentError, ResourceError, RunFolderError
 from raysim.experiment import differences, stopping
 from raysim.experiment.experiment import EngineSection, Experiment
-from raysim.run_folder import begun, experiment_record, frozen, kept_checkpoints, other_data, round_table
-from raysim.run_folder.passed import Passed
+from raysim.run_folder import beginning, experiment_record, frozen, kept_checkpoints, other_data, round_table
+from raysim.run_folder.passed_parts import Passed
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import lock
@@ -41,7 +41,7 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
     Raises:
         RunFolderError: the folder exists already, or belongs to another run, or another process writes to it.
     """
-    if not resume or begun.is_unbegun(path):
+    if not resume or beginning.is_unbegun(path):
         RunFolder.check_free(path, overwrite)
         return Opening(path, None, overwrite, profile)
     lock.check_free(path)
@@ -149,12 +149,12 @@ def check_alike(passed: Passed, folders: Sequence[Path]) -> None:
     Raises:
         RunFolderError: one run is still to begin, and another one had other parts; says which.
     """
-    new = next((path for path in folders if begun.is_unbegun(path)), None)
+    new = next((path for path in folders if beginning.is_unbegun(path)), None)
     if new is None:
         # A run that is there says itself what it needs to go on.
         return
     for path in folders:
-        had = None if begun.is_unbegun(path) else experiment_record.stored_passed(path)
+        had = None if beginning.is_unbegun(path) else experiment_record.stored_passed(path)
         if had is None:
             continue
         other = had.other_names(passed)

@@ -27,12 +27,12 @@ from raysim.api.preflight import (
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import log_beginning, resolve
-from raysim.engine.rounds.finished import Finished
-from raysim.engine.rounds.first_use import settled
+from raysim.engine.rounds.auto_trainer import settled
+from raysim.engine.rounds.finished_round import Finished
 from raysim.engine.rounds.opening import Opening
 from raysim.engine.rounds.replay import ClientUpdate, replay_client, replay_round
+from raysim.engine.rounds.run_status import Watcher
 from raysim.engine.rounds.terminable import terminable
-from raysim.engine.rounds.under_way import Watcher
 from raysim.errors import RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment

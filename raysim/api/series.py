@@ -29,7 +29,7 @@ from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers
-from raysim.run_folder import begun, client_table, experiment_record, round_table, stop_record
+from raysim.run_folder import beginning, client_table, experiment_record, round_table, stop_record
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic
 from raysim.storage.remote.folder import put_meanwhile
@@ -79,7 +79,7 @@ def goes_on(path: Path, overwrite: bool, resume: bool, check_same: Callable[[Pat
     Raises:
         RunFolderError: the folder cannot be created, or `check_same` refuses its content.
     """
-    if resume and not begun.is_unbegun(path):
+    if resume and not beginning.is_unbegun(path):
         check_same(path)
         return True
     RunFolder.check_free(path, overwrite)
@@ -95,7 +95,7 @@ def make_folder(path: Path, experiment: Experiment, resume: bool, write: Callabl
     """Create the series' folder; an existing one is emptied unless `resume`. `write` comes before its experiment."""
     path.mkdir(parents=True, exist_ok=True)
     if not resume:
-        begun.clear(path)
+        beginning.clear(path)
     atomic.sweep(path)
     write()
     experiment_record.write_experiment(path, experiment, "")

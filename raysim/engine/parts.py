@@ -17,7 +17,7 @@ from raysim.client.optimizers.optimizer import ClientOptimizer
 from raysim.client.transform import Transform
 from raysim.cohort.sampler import CohortAt, Sampler
 from raysim.config.messages import nearest
-from raysim.config.own import (
+from raysim.config.own_part import (
     OwnAggregator,
     OwnClientOptimizer,
     OwnCorrection,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from raysim.client import transform as transforms
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction
 from raysim.client.corrections.feddualavg import Composite
 from raysim.client.optimizers.adagrad import ClientAdagrad
@@ -18,7 +18,7 @@ from raysim.client.personalisation.clusters import Clusters
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
 from raysim.cohort.section import CohortSection
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.errors import ExperimentError
 from raysim.experiment import privacy
 from raysim.experiment.leaving import leaving

@@ -14,11 +14,11 @@ from pydantic import BeforeValidator, Field, model_validator
 from raysim.client.adversary import Adversary
 from raysim.client.corrections.feddualavg import Composite
 from raysim.client.section import ClientSection, FineTuning
-from raysim.client.trainers.choose import Precision, TrainerName
+from raysim.client.trainers.trainer_choice import Precision, TrainerName
 from raysim.cohort.section import CohortSection
 from raysim.config import kinds, messages, overrides, toml
-from raysim.config.advised import advised
-from raysim.config.own import OwnMetric
+from raysim.config.call_advice import advised
+from raysim.config.own_part import OwnMetric
 from raysim.config.part import Packaged
 from raysim.config.plain import plain, shown
 from raysim.config.section import Section

@@ -33,11 +33,11 @@ from raysim.config.user_call import is_misfit
 from raysim.config.values import FilePath, Seed
 from raysim.errors import ModelError, RaysimError, within
 from raysim.models import holdable, memory
-from raysim.models.by_name import Patterns
 from raysim.models.frozen import Frozen
 from raysim.models.frozen_norms import HeldNorms
 from raysim.models.layout import Layout
 from raysim.models.lora import Lora
+from raysim.models.name_patterns import Patterns
 
 Kind = Literal["trainable", "frozen", "a buffer"]
 

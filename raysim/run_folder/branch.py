@@ -9,7 +9,7 @@ from typing import Any
 from raysim.errors import RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder import (
-    begun,
+    beginning,
     checkpoint,
     client_table,
     experiment_record,
@@ -35,7 +35,7 @@ def branch(
     state = kept_checkpoints.newest_state(origin, experiment_record.stored_fingerprint(origin))
     if state is None:
         raise RunFolderError(f"{origin} has no checkpoint yet, so no run can go on from it.")
-    if not begun.is_unbegun(path):
+    if not beginning.is_unbegun(path):
         raise RunFolderError(f"{path} exists already, so no run is put there that goes on from {origin}.")
     round_table.rows_before(origin, state.round)
     for name in FOLDERS:

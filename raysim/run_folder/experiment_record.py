@@ -16,7 +16,7 @@ from raysim.errors import ExperimentError, RunFolderError, within
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder import not_a_run
 from raysim.run_folder.files import RECORD
-from raysim.run_folder.passed import Passed
+from raysim.run_folder.passed_parts import Passed
 from raysim.run_folder.sealed_record import check_sealed, write_json
 from raysim.storage.reading import json_object, parsing
 from raysim.storage.remote.folder import named

@@ -10,7 +10,7 @@ import numpy as np
 from raysim.data import FederatedDataset, Split
 from raysim.errors import DataError
 from raysim.run_folder import client_table, experiment_record
-from raysim.run_folder.passed import Passed
+from raysim.run_folder.passed_parts import Passed
 
 
 def differing(path: Path, dataset: FederatedDataset, passed: Passed) -> str | None:

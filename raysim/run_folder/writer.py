@@ -17,7 +17,7 @@ from raysim.experiment.stop import EVALUATIONS
 from raysim.experiment.stopping import StopReason
 from raysim.models.model import Weights
 from raysim.run_folder import (
-    begun,
+    beginning,
     checkpoint,
     client_table,
     experiment_record,
@@ -92,7 +92,7 @@ class RunFolder:
         RunFolder._check_empty(path, overwrite)
         with disk.writing(path):
             path.mkdir(parents=True, exist_ok=True)
-            begun.clear(path)
+            beginning.clear(path)
         # The record comes first: a folder without it holds no run, wherever the process is killed.
         experiment_record.write_experiment(path, experiment, fingerprint, facts)
         with disk.writing(path):
@@ -115,7 +115,7 @@ class RunFolder:
     def _check_empty(path: Path, overwrite: bool) -> None:
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file, so no run's folder can be made there.")
-        if not begun.is_unbegun(path):
+        if not beginning.is_unbegun(path):
             if not overwrite:
                 raise RunFolderError(
                     f"{named(path)} exists already. Go on with it (--resume, raysim.resume({named(path)!r})), start "

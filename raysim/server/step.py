@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.config.user_call import called
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
@@ -24,7 +24,7 @@ from raysim.server import diagnostics, glad, ledger
 from raysim.server.agreement import Agreement, agreement, similarity
 from raysim.server.clipping import AdaptiveClip, Limits, follow, initial
 from raysim.server.optimizers import choice as optimizers
-from raysim.server.optimizers import own
+from raysim.server.optimizers import step_check
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer
 from raysim.server.pseudo_gradient import pseudo_gradient
 from raysim.server.release import Releasing
@@ -197,7 +197,7 @@ class _OfRun:
         step = self.optimizer.step
         stepped = called(f"{self.title}: step, in round {t},", step, weights.params, descent, state.optimizer)
         if isinstance(self.section.optimizer, OwnPart):
-            own.check_gaps(self.title, stepped.params, self.layout)
+            step_check.check_gaps(self.title, stepped.params, self.layout)
         metrics |= stepped.metrics
         params, half = stepped.params, state.correction
         if settle is not None:

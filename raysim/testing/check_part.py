@@ -13,7 +13,7 @@ from torch import nn
 
 from raysim.api.run import Round, resume, rounds, run
 from raysim.cohort.sampler import CohortAt
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.config.part import Part
 from raysim.config.section import Section
 from raysim.data.dataset import FederatedDataset
@@ -21,7 +21,7 @@ from raysim.engine.plan.bind import PLACES
 from raysim.errors import RaysimError
 from raysim.run_folder import cost_columns
 from raysim.testing import federation
-from raysim.testing.followed import ContractError, followed
+from raysim.testing.purity_check import ContractError, followed
 
 AS_IT_IS = ("objective", "weighting", "metric")
 """Kinds of which a script passes the function itself, and not what makes it."""

@@ -18,7 +18,7 @@ import torch
 
 import raysim
 from raysim.api import attach as attached
-from raysim.engine.on_ray.cluster import named
+from raysim.engine.on_ray.cluster import run_names
 from raysim.models.softmax import cross_entropy
 from raysim.run_folder import experiment_record, kept_checkpoints, round_table
 from raysim.storage.remote.mirror import Mirror
@@ -254,7 +254,7 @@ def test_an_unknown_name_is_an_error_that_says_which_there_are() -> None:
     for ask in (raysim.attach, raysim.stop):
         with pytest.raises(raysim.UnknownRunError, match=r"No run 'quick' is under way .*\(under way: none\)"):
             ask("quick")
-    assert named.under_way() == []
+    assert run_names.under_way() == []
 
 
 def test_a_run_in_this_process_cannot_be_left_to_itself(dataset: raysim.FederatedDataset, experiment: Make) -> None:

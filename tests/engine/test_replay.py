@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import raysim
-from raysim.cli.recorded import beside_record
+from raysim.cli.recorded_runs import beside_record
 from raysim.run_folder import cost_columns, round_table
 
 Make = Callable[..., raysim.Experiment]

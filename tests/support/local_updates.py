@@ -11,8 +11,8 @@ from torch import nn
 from raysim import FederatedDataset
 from raysim.client import local_training
 from raysim.client.section import ClientSection
-from raysim.client.trainers.choose import TrainerChoice
-from raysim.client.trainers.make import make
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.models.model import create
 from raysim.models.task import task_for

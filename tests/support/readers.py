@@ -27,11 +27,11 @@ from raysim.data.section import Data
 from raysim.data.sources import array_pickle, glove, idx
 from raysim.data.sources.published import Published
 from raysim.engine.plan import initial_values
-from raysim.engine.rounds import first_use
+from raysim.engine.rounds import auto_trainer
 from raysim.loggers.logger import store_id
-from raysim.models.by_name import FreezesByName
 from raysim.models.model import Model, Weights, create
-from raysim.models.own import Own
+from raysim.models.name_patterns import FreezesByName
+from raysim.models.own_module import Own
 from raysim.report import runs
 from raysim.report.build import build, default_folder
 from raysim.run_folder import (
@@ -409,8 +409,8 @@ READERS: dict[str, Reader] = {
     "study on a table": Reader(_write_tuned, _tune_on_table),
     "pretrained tokens": Reader(_write_pretrained, _read_pretrained),
     "trainer on a card": Reader(
-        lambda path: first_use.keep({"trainer": "fused", "chunk_size": 4}, path / "trainer.json"),
-        lambda path: first_use.kept(path / "trainer.json"),
+        lambda path: auto_trainer.keep({"trainer": "fused", "chunk_size": 4}, path / "trainer.json"),
+        lambda path: auto_trainer.kept(path / "trainer.json"),
     ),
 }
 """By name, in the order in which they are tried."""

@@ -12,8 +12,8 @@ from tuning import folder, protocol, pruners, result, section, trials_file
 from tuning.client_scores import sums
 from tuning.errors import StudyError
 from tuning.ledger import FINISHED
+from tuning.log_filter import quiet_rounds
 from tuning.objective import Objective
-from tuning.quiet import quiet_rounds
 from tuning.regret import Regret, bootstrap
 from tuning.result import Study, TableBest
 from tuning.section import TuningSection

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple, Unpack
 
-from raysim.config.own import (
+from raysim.config.own_part import (
     OwnAggregator,
     OwnClientOptimizer,
     OwnCorrection,

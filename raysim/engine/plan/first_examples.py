@@ -17,8 +17,8 @@ from raysim.client.personalisation import choice as personalisations
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
-from raysim.client.trainers.make import make
-from raysim.client.trainers.make import recording_obstacle as obstacle
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.construction import recording_obstacle as obstacle
 from raysim.config.global_draws import draws
 from raysim.data.dataset import FederatedDataset
 from raysim.data.on_device import Examples

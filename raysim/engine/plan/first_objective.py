@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from raysim.client import dropout
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received, RoundAt
-from raysim.client.trainers.watched import check_losses
+from raysim.client.trainers.watched_objective import check_losses
 from raysim.config.global_draws import draws
 from raysim.config.plain import shown
 from raysim.errors import ModelError, within

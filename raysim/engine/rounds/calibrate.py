@@ -17,7 +17,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from raysim.client.trainers.choose import TrainerChoice, TrainerName, choose
+from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName, choose
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan.first_examples import check_client_axis, recording_obstacle
 from raysim.engine.plan.plan import Plan

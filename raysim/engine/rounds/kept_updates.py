@@ -18,7 +18,7 @@ from raysim.engine.job import Executor, Job, Kind, Shard, UpdateQuery
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
-from raysim.server.aggregators import own
+from raysim.server.aggregators import own_rule
 from raysim.server.aggregators.rule import Coordinatewise, Rule
 from raysim.server.step import reweighed
 from raysim.server.sums import Sums
@@ -46,7 +46,7 @@ def aggregate(
         return sums, vector
     inner = _answer(executor, "gram", UpdateQuery(index, torch.zeros(0)), kept)
     chosen = torch.empty_like(weights)
-    chosen[order] = own.applied(rule, inner[order][:, order], weights[order], f"in round {index}")
+    chosen[order] = own_rule.applied(rule, inner[order][:, order], weights[order], f"in round {index}")
     if not bool(chosen.isfinite().all()) or float(chosen.sum()) <= 0:
         raise ExperimentError(f"{what} finite coefficients whose sum is > 0, but returned {chosen[order].tolist()}.")
     return reweighed(sums, chosen, _answer(executor, "combine", UpdateQuery(index, chosen), kept)), None

@@ -18,7 +18,7 @@ from raysim.engine.in_process import InProcess
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
-from raysim.engine.rounds.finished import Finished
+from raysim.engine.rounds.finished_round import Finished
 from raysim.engine.rounds.training import before_training, begin
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool

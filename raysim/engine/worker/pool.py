@@ -23,7 +23,7 @@ from raysim.client.personalisation import choice as personalisations
 from raysim.client.personalisation.personalisation import StepGradients
 from raysim.client.section import ClientSection, fine_tuned
 from raysim.client.trainer import LocalStart, LockstepTrainer, Trainer
-from raysim.client.trainers.make import make
+from raysim.client.trainers.construction import make
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
 from raysim.engine.job import DOING, UNITS, Kind, Part, RunStates, Shard, UpdateQuery
@@ -34,7 +34,7 @@ from raysim.errors import ClientError
 from raysim.evaluation import personalised
 from raysim.evaluation import scores as evaluate
 from raysim.models.model import Weights, bind
-from raysim.server.aggregators import own as rules
+from raysim.server.aggregators import own_rule as rules
 from raysim.server.aggregators import updates
 from raysim.server.aggregators.updates import Bounds
 from raysim.server.sums import Sums

@@ -16,17 +16,17 @@ from torch import Tensor, nn
 
 import raysim
 from raysim.client import local_training
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction, ProximalPoint
 from raysim.client.optimizers.optimizer import ClientOptimizer
 from raysim.client.proximal import Bounded, Shrunk
 from raysim.client.section import ClientSection
-from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
 from raysim.client.trainers.compiled import Compiled
+from raysim.client.trainers.construction import make
 from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel, StartingPoint, Windows
-from raysim.client.trainers.make import make
 from raysim.client.trainers.recognise import Recognised, recognise
+from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
 from raysim.data.on_device import Examples
 from raysim.errors import ClientError, ModelError, ResourceError
 from raysim.models.model import create

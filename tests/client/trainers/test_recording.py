@@ -20,9 +20,9 @@ from raysim.client import local_training
 from raysim.client.section import ClientSection
 from raysim.client.trainers import bound_module
 from raysim.client.trainers.bound_module import BoundModule
-from raysim.client.trainers.choose import TrainerChoice
-from raysim.client.trainers.make import make, recording_obstacle
+from raysim.client.trainers.construction import make, recording_obstacle
 from raysim.client.trainers.one_by_one import OneByOne
+from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.engine.plan.resolve import resolve
 from raysim.models.model import create

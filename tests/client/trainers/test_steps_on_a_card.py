@@ -16,11 +16,11 @@ from torch import nn
 
 from raysim import FederatedDataset
 from raysim.client import batches, local_training
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
-from raysim.client.trainers.choose import Precision, TrainerChoice
-from raysim.client.trainers.make import make
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.trainer_choice import Precision, TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.models import lstm_char, transformer_word
 from raysim.models.model import Weights, create

@@ -12,8 +12,8 @@ import torch
 from raysim.client import local_training
 from raysim.client.section import ClientSection
 from raysim.client.trainer import LocalStart, LockstepTrainer, Updates
-from raysim.client.trainers.choose import TrainerChoice, TrainerName
-from raysim.client.trainers.make import make
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName
 from raysim.data.on_device import Examples
 from raysim.models import mlp
 from raysim.models.model import create

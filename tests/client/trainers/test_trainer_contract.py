@@ -19,8 +19,8 @@ from raysim import FederatedDataset
 from raysim.client import local_training
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.section import ClientSection
-from raysim.client.trainers.choose import TrainerChoice
-from raysim.client.trainers.make import make
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.data import DatasetWriter, Field
 from raysim.data.on_device import Examples
 from raysim.models import lstm_char, lstm_word, transformer_word

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from raysim import card
 from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers import side_effects
+from raysim.client.trainers.gradient_seed import seeded
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording import attention, convolution, elsewhere, pooling
 from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.simplify import simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
 from raysim.client.trainers.recording.update import updates
-from raysim.client.trainers.seeded import seeded
 from raysim.config.global_draws import python_draws
 
 ROUNDING = 1e-3

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raysim.config.own import OwnServerOptimizer
+from raysim.config.own_part import OwnServerOptimizer
 from raysim.config.plain import shown
 from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError

@@ -16,9 +16,9 @@ import raysim
 from raysim import card
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
-from raysim.engine.rounds import first_use
+from raysim.engine.rounds import auto_trainer
+from raysim.engine.rounds.auto_trainer import settled
 from raysim.engine.rounds.calibrate import Timing
-from raysim.engine.rounds.first_use import settled
 from raysim.errors import RunFolderError
 from raysim.run_folder import experiment_record
 
@@ -31,7 +31,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Timing]:
     timings = [Timing("stacked", "auto", (2.0,)), Timing("fused", 4, (1.0,))]
     monkeypatch.setattr(card, "is_there", lambda: True)
     monkeypatch.setattr(card, "name", lambda: "NVIDIA H200")
-    monkeypatch.setattr(first_use, "calibrate", lambda plan, workers, repeats, budget_s, sizes: list(timings))
+    monkeypatch.setattr(auto_trainer, "calibrate", lambda plan, workers, repeats, budget_s, sizes: list(timings))
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     return timings
 
@@ -87,7 +87,7 @@ def test_the_number_of_workers_changes_nothing(
         given.append(workers)
         return measured
 
-    monkeypatch.setattr(first_use, "calibrate", noted)
+    monkeypatch.setattr(auto_trainer, "calibrate", noted)
     plans = [settled(resolve(experiment(engine={"workers": n}), dataset=dataset)) for n in (0, 1, 8)]
     assert given == [1]
     assert len({plan.fingerprint for plan in plans}) == 1
@@ -109,7 +109,7 @@ def test_a_given_chunk_size_stays(measured: list[Timing], experiment: Make, data
 def test_the_first_file_that_is_written_counts(plan: Plan, measured: list[Timing], tmp_path: Path) -> None:
     settled(plan)
     (file,) = (tmp_path / "cache" / "trainers").iterdir()
-    first_use.keep({"trainer": "vmap", "chunk_size": 2}, file)
+    auto_trainer.keep({"trainer": "vmap", "chunk_size": 2}, file)
     assert json.loads(file.read_text())["trainer"] == "fused"
 
 
@@ -169,12 +169,12 @@ def test_a_measurement_on_this_machine_ends(
     """The real measurement, on the CPU: the card is only said to be there after the plan was made."""
     plan = resolve(experiment(cohort={"size": 4}), dataset=dataset)
     monkeypatch.setattr(card, "name", lambda: "a card")
-    monkeypatch.setattr(first_use, "BUDGET_S", 0.001)
+    monkeypatch.setattr(auto_trainer, "BUDGET_S", 0.001)
     # The others take seconds to import.
     monkeypatch.setattr("raysim.engine.rounds.calibrate.TRAINERS", ("fused", "stacked"))
     caplog.set_level(logging.INFO, "raysim")
-    found = first_use._measured(plan)
-    assert first_use.checked(found)["trainer"] in {key.split()[0] for key in found["seconds"]}
+    found = auto_trainer._measured(plan)
+    assert auto_trainer.checked(found)["trainer"] in {key.split()[0] for key in found["seconds"]}
     assert "measuring which trainer is fastest on a card" in caplog.text
 
 

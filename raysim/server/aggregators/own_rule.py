@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.config.plain import shown
 from raysim.config.user_call import made_by, watched_call
 from raysim.errors import ExperimentError

@@ -20,7 +20,7 @@ from raysim.client.corrections.correction import (
     ServerStepped,
     Vectors,
 )
-from raysim.client.optimizers.own import check_step
+from raysim.client.optimizers.step_check import check_step
 from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout

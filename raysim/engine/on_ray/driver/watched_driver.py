@@ -24,7 +24,7 @@ from raysim.engine.on_ray.driver.driver import Driver
 from raysim.engine.on_ray.executor.shell import StartedPools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.opening import Opening
-from raysim.engine.rounds.under_way import ENDED, Stage, UnderWay
+from raysim.engine.rounds.run_status import ENDED, Stage, UnderWay
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder import client_table, round_table

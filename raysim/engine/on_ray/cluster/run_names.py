@@ -11,7 +11,7 @@ import ray
 from ray import exceptions
 from ray.util import list_named_actors
 
-from raysim.engine.rounds.under_way import ENDED, UnderWay
+from raysim.engine.rounds.run_status import ENDED, UnderWay
 from raysim.errors import UnknownRunError
 
 NAMESPACE = "raysim"

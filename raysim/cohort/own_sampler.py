@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.config.plain import shown
 from raysim.config.user_call import made_by
 from raysim.errors import ExperimentError
