@@ -94,7 +94,7 @@ def evolve(
         ExperimentError: a key or a value does not fit, or clients keep states, which cannot be copied.
         StudyError: the folder is of another experiment, or all members have diverged.
     """
-    parts, tuning = study.asked(experiment, None, parts_and_settings)
+    parts, tuning = study.parts_and_section(experiment, None, parts_and_settings)
     section, space = tuning.evolution or EvolutionSection(), tuning.parsed_space()
     generations.check(section, space, tuning.objective, tuning.seeds, experiment)
     dataset = parts.get("dataset")

@@ -36,7 +36,7 @@ UNBOUND = Sampler(_unbound, _unbound)
 """Stands for a sampler that the script has not passed yet."""
 
 
-def made(section: OwnPart) -> Sampler:
+def make(section: OwnPart) -> Sampler:
     """Return the sampler.
 
     Raises:

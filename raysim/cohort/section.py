@@ -48,7 +48,7 @@ SAMPLERS: Choice[Sampler] = Choice(
         power_of_choice.PowerOfChoice: power_of_choice.make,
         replay.Replay: _replayed,
     },
-    own_sampler.made,
+    own_sampler.make,
     (Sampler,),
 )
 

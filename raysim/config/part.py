@@ -91,12 +91,12 @@ class Choice(Generic[T]):
             return (
                 self._own(section)
                 if self._own is not None
-                else self._made(self.title(section), section.passed, section)
+                else self._part_of(self.title(section), section.passed, section)
             )
         make, package = _of_package(self.kind, section)
-        return self._made(f"{self.title(section)} of the package {package}", make, section)
+        return self._part_of(f"{self.title(section)} of the package {package}", make, section)
 
-    def _made(self, title: str, make: Any, section: Section) -> T:
+    def _part_of(self, title: str, make: Any, section: Section) -> T:
         """What the script's or the package's function makes."""
         named = [_public(record) for record in self._records if record is not Callable]
         returns = " or ".join([*(f"a {name}" for name in named), *(["a function"] * (Callable in self._records))])

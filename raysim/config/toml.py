@@ -155,7 +155,8 @@ def _located(said: str, text: str) -> str:
     before, after = line[max(0, column - _AROUND) : column], line[column : column + _AROUND]
     remedy = _of_value(before, after) if said.startswith("Invalid value") else _of_message(said, before, after)
     hint = odd or remedy
-    return f"{said}{f': {hint}' if hint else ''}\n  {_seen(before + after).rstrip()}\n  {' ' * _width(_seen(before))}^"
+    line, margin = _printable(before + after).rstrip(), " " * _width(_printable(before))
+    return f"{said}{f': {hint}' if hint else ''}\n  {line}\n  {margin}^"
 
 
 def _beginning(said: str, text: str, at: int) -> int:
@@ -172,7 +173,7 @@ def _beginning(said: str, text: str, at: int) -> int:
     return found if found >= 0 else at
 
 
-def _seen(line: str) -> str:
+def _printable(line: str) -> str:
     """Return text as it is shown: a blank for what cannot be printed; without marks that choose a letter's style."""
     shown = (each for each in line if each not in "\ufe0e\ufe0f")
     return "".join(each if each.isprintable() else " " for each in shown)

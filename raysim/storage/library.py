@@ -84,7 +84,7 @@ def library(source: CSource, dtype: torch.dtype) -> ctypes.CDLL:
                     why = "cannot be loaded"
             log.warning("%s %s, and is compiled again", path, why)
             path.unlink(missing_ok=True)
-        path = _compile(source, compiler, dtype, folder, name)
+        path = _compile_to(source, compiler, dtype, folder, name)
         if (why := distrust(path)) is not None:
             raise NoLibraryError(f"{path} {why}, just after it was written: set RAYSIM_CACHE to a folder of your own")
         return ctypes.CDLL(str(path))
@@ -134,7 +134,7 @@ def _compiler() -> list[str]:
     raise NoLibraryError(f"there is no C compiler: none of {', '.join(COMPILERS)} is on the PATH, and CC is not set")
 
 
-def _compile(source: CSource, compiler: list[str], dtype: torch.dtype, folder: Path, name: str) -> Path:
+def _compile_to(source: CSource, compiler: list[str], dtype: torch.dtype, folder: Path, name: str) -> Path:
     """Return the library, whose name ends with its checksum. Others may do it at the same time: each file is whole."""
     complaint = ""
     told = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout

@@ -410,7 +410,7 @@ READERS: dict[str, Reader] = {
     "pretrained tokens": Reader(_write_pretrained, _read_pretrained),
     "trainer on a card": Reader(
         lambda path: auto_trainer.keep({"trainer": "fused", "chunk_size": 4}, path / "trainer.json"),
-        lambda path: auto_trainer.kept(path / "trainer.json"),
+        lambda path: auto_trainer.cached_choice(path / "trainer.json"),
     ),
 }
 """By name, in the order in which they are tried."""

@@ -21,7 +21,7 @@ from tuning.space import COHORT_SIZE
 from tuning.study import default_folder, finished_study, write_best
 from tuning.table.course import Course, courses, scores
 from tuning.table.play import PLACE, play
-from tuning.table.record import PublishedTable, seen, values_of
+from tuning.table.record import PublishedTable, values_of, view_of
 
 
 def tune_on(
@@ -136,7 +136,7 @@ def told_by(table: PublishedTable, experiment: Experiment, tuning: TuningSection
             raise ExperimentError(
                 "On a table, evaluation.clients is defined for accuracy and loss: take one of them, or all clients."
             )
-        table = seen(table, most, *draw)
+        table = view_of(table, most, *draw)
     return courses(table, tuning.objective, pruners.looks_at_seeds(tuning.pruner))
 
 

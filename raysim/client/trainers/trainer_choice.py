@@ -85,7 +85,7 @@ class TrainerChoice:
     why: str = field(compare=False)
 
     @classmethod
-    def given(cls, trainer: TrainerName, size: int, overhead: int = 0, why: str = "") -> TrainerChoice:
+    def of_size(cls, trainer: TrainerName, size: int, overhead: int = 0, why: str = "") -> TrainerChoice:
         """Of the experiment's own chunk size."""
         return cls(trainer, size, size, 1, overhead, 0, why)
 
@@ -203,7 +203,7 @@ def choose(
         name, why = given.trainer, "the experiment asks for it"
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
     if given.chunk_size != "auto":
-        return TrainerChoice.given(name, given.chunk_size, overhead, why)
+        return TrainerChoice.of_size(name, given.chunk_size, overhead, why)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
     return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why)
 

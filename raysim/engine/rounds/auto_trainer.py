@@ -54,7 +54,7 @@ def settled(plan: Plan, folder: Path | None = None) -> Plan:
         with reading.parsing(folder, "the trainer of a run in experiment.json", RunFolderError):
             return _trained_by(plan, checked(recorded), "the run began with it")
     file = cache_root() / "trainers" / f"{_key(plan)}.json"
-    found = kept(file)
+    found = cached_choice(file)
     if found is None:
         try:
             keep(_measured(plan), file)
@@ -63,7 +63,7 @@ def settled(plan: Plan, folder: Path | None = None) -> Plan:
             log.warning("which trainer is fastest on this card was not measured, or cannot be kept: %s", error)
             return plan
         # Another process may have been quicker.
-        found = kept(file)
+        found = cached_choice(file)
     return (
         plan if found is None else _trained_by(plan, found, f"it was the fastest when it was measured on {card.name()}")
     )
@@ -101,7 +101,7 @@ def _key(plan: Plan) -> str:
     return hashlib.blake2b(json.dumps(of, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def kept(file: Path) -> dict[str, Any] | None:
+def cached_choice(file: Path) -> dict[str, Any] | None:
     """What the file says; None where there is none, or a damaged one."""
     if not file.exists():
         return None

@@ -128,12 +128,12 @@ def _candidates(
             continue
         if not choice.together:
             # One client after another: the chunk size only balances the workers, and the table's rule does that.
-            yield choice if choice.call else TrainerChoice.given(trainer, choice.chunk_size(cohort_size))
+            yield choice if choice.call else TrainerChoice.of_size(trainer, choice.chunk_size(cohort_size))
             continue
         yield choice
         for size in sizes:
             if size < 2 * cohort_size:
-                yield TrainerChoice.given(trainer, min(size, cohort_size), choice.overhead)
+                yield TrainerChoice.of_size(trainer, min(size, cohort_size), choice.overhead)
 
 
 def _size(choice: TrainerChoice) -> int | Literal["auto"]:

@@ -46,7 +46,7 @@ def aggregate(
         return sums, vector
     inner = _answer(executor, "gram", UpdateQuery(index, torch.zeros(0)), kept)
     chosen = torch.empty_like(weights)
-    chosen[order] = own_rule.applied(rule, inner[order][:, order], weights[order], f"in round {index}")
+    chosen[order] = own_rule.result_of(rule, inner[order][:, order], weights[order], f"in round {index}")
     if not bool(chosen.isfinite().all()) or float(chosen.sum()) <= 0:
         raise ExperimentError(f"{what} finite coefficients whose sum is > 0, but returned {chosen[order].tolist()}.")
     return reweighed(sums, chosen, _answer(executor, "combine", UpdateQuery(index, chosen), kept)), None

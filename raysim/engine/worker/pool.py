@@ -289,7 +289,9 @@ class Pool:
     def _coordinatewise(self, query: UpdateQuery, shard: Shard) -> Tensor:
         rule = self._plan.experiment.server.rule
         assert rule is not None
-        return rules.applied(rule, _rows(shard)[query.order], query.vector, f"in round {query.round} on {self._worker}")
+        return rules.result_of(
+            rule, _rows(shard)[query.order], query.vector, f"in round {query.round} on {self._worker}"
+        )
 
     def _describe(self, kind: Kind, failure: ClientFailure, round_index: int, index: int, unit: Any) -> str:
         split = self._plan.dataset.split(unit[0]) if kind == "evaluate" else self._plan.dataset.train

@@ -62,6 +62,6 @@ AGGREGATORS: Choice[Rule | None] = Choice(
         krum.MultiKrum: krum.make,
         geometric_median.GeometricMedian: geometric_median.make,
     },
-    own_rule.made,
+    own_rule.make,
     (Coordinatewise, Coefficients),
 )

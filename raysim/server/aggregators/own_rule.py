@@ -20,7 +20,7 @@ WANTED = (
 )
 
 
-def made(section: OwnPart) -> Rule:
+def make(section: OwnPart) -> Rule:
     """Return the rule: the passed object, or the result of its call with the section.
 
     Raises:
@@ -34,7 +34,7 @@ def made(section: OwnPart) -> Rule:
     return rule if rule.name != "own" else replace(rule, name=section.label)
 
 
-def applied(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
+def result_of(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
     """Return the rule's result for a slice (M, P') or for inner products (M, M), in float64.
 
     Args:
@@ -58,9 +58,9 @@ def check(rule: Rule, clients: int) -> None:
     """Apply the rule to updates of a few coordinates, before the first round.
 
     Raises:
-        ExperimentError: as `applied`.
+        ExperimentError: as `result_of`.
     """
     # Any numbers, none of them alike.
     updates = torch.linspace(-1.0, 1.0, 5 * clients, dtype=torch.float64).reshape(clients, 5).sin()
     given = updates if isinstance(rule, Coordinatewise) else updates @ updates.T
-    applied(rule, given, torch.ones(clients, dtype=torch.float64), "tried before the first round")
+    result_of(rule, given, torch.ones(clients, dtype=torch.float64), "tried before the first round")

@@ -62,7 +62,7 @@ def both_ways(
         return LocalStart(replace(weights, params=moved), rate)
 
     starts = [start(rate) for rate in RATES]
-    trainer = make(TrainerChoice.given(name, 5), model, weights, task_for(classes, None), section, "float32")
+    trainer = make(TrainerChoice.of_size(name, 5), model, weights, task_for(classes, None), section, "float32")
     assert isinstance(trainer, LockstepTrainer)
     members = local_training.members(Examples(data), (0, 1, 2, 3, 4), section, 0, 3, weights.params)
     alone = []

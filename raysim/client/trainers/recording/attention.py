@@ -151,4 +151,4 @@ def _op(function: torch._ops.OpOverload, args: tuple[Any, ...], made: Slot) -> O
 
 
 def _first_free(program: Program, values: Sequence[Tensor]) -> int:
-    return max([len(values), *(slot.number + 1 for op in program.ops for slot in op.made)])
+    return max([len(values), *(slot.number + 1 for op in program.ops for slot in op.result_slots)])

@@ -63,7 +63,7 @@ def _op(function: torch._ops.OpOverload, args: tuple[object, ...], made: Slot) -
 
 
 def _first_free(program: Program, values: Sequence[Tensor]) -> int:
-    return max([len(values), *(slot.number + 1 for op in program.ops for slot in op.made)])
+    return max([len(values), *(slot.number + 1 for op in program.ops for slot in op.result_slots)])
 
 
 def _gains(op: Op, values: Sequence[Tensor]) -> bool:

@@ -68,7 +68,7 @@ class Op:
         return tuple(slots_of((self.args, tuple(self.kwargs.values()))))
 
     @property
-    def made(self) -> tuple[Slot, ...]:
+    def result_slots(self) -> tuple[Slot, ...]:
         """All slots among the results."""
         return tuple(slots_of(self.results))
 
@@ -169,7 +169,7 @@ class _Recorder(TorchDispatchMode):
     def _turned(self, func: Any, args: Any, slots: Any, named: Any) -> Any:
         """Carry out what changes a tensor's shape in place, and record the view that it amounts to."""
         tape, slot = self._tape, slots[0]
-        if func not in _AS_VIEWS or not any(slot in op.made and slot not in op.operands for op in tape.ops):
+        if func not in _AS_VIEWS or not any(slot in op.result_slots and slot not in op.operands for op in tape.ops):
             raise tape.refuse(f"calls {func.name()}, which changes a tensor's shape in place")
         before = args[0].detach()
         func(*args, **named)

@@ -76,7 +76,7 @@ def connected(address: str | None, run_folder: Path | None = None) -> Iterator[N
     try:
         joining.init(answering.checked(address), logging_level=logging.WARNING)
         if address == "auto" and ray.is_initialized():
-            log.info("joined %s", joining.found())
+            log.info("joined %s", joining.cluster_name())
     except (OSError, ValueError) as error:
         raise ResourceError(
             f"No Ray cluster could be joined at address {address!r} ({error}). Is it running (`ray start --head`)? "
