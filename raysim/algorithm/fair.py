@@ -28,8 +28,8 @@ def fair(one: Algorithm, objective: Fairness, population: int) -> Algorithm:
     def weighed(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
         if not sums:
             return sent
-        wanted = set(positions) - sent.left_out
-        losses = [loss for loss in start_losses.losses_of(sums) if loss.position in wanted]
+        trained = set(positions) - sent.left_out
+        losses = [loss for loss in start_losses.losses_of(sums) if loss.position in trained]
         weights = objective.weigh(state.fairness, losses, sent.lr)
         by_position = {loss.position: weight for loss, weight in zip(losses, weights, strict=True)}
         return replace(sent, fair_weights=by_position)

@@ -135,7 +135,7 @@ def noted(sums: Accumulator, outgoing: Outgoing) -> None:
 
 def kept_vectors(sums: Accumulator, outgoing: Outgoing) -> list[Tensor]:
     """Return what each client sends, clipped, once per draw, and note the facts of it."""
-    found = []
+    vectors = []
     for row, (upload, contribution) in enumerate(zip(outgoing.uploads, outgoing.contributions, strict=True)):
         if contribution is None:
             continue
@@ -144,6 +144,6 @@ def kept_vectors(sums: Accumulator, outgoing: Outgoing) -> list[Tensor]:
         else:
             scale = contribution.judged.scale
             vector, squares = upload.delta * scale, outgoing.trained.squared_norms[row] * scale**2
-        found += [vector] * contribution.count
+        vectors += [vector] * contribution.count
         sums.note(upload.client.position, contribution, squares)
-    return found
+    return vectors

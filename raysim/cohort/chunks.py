@@ -65,10 +65,10 @@ def stacks(
             ends.append(fits - 1)
         return ends
 
-    def evenly(wanted: int) -> list[int]:
+    def evenly(number: int) -> list[int]:
         """Where so many chunks end, or fewer, of which the costliest is as cheap as can be."""
         all_of_it = range(tops[0] + up_to[-1])
-        return cut(bisect_left(all_of_it, True, key=lambda limit: len(cut(limit)) - 1 <= wanted))
+        return cut(bisect_left(all_of_it, True, key=lambda limit: len(cut(limit)) - 1 <= number))
 
     def costs_of(ends: list[int]) -> list[int]:
         """What each chunk costs."""

@@ -122,8 +122,8 @@ class CohortSection(Section):
         return size
 
 
-def _too_few_candidates(asked: int, wanted: str) -> str:
-    return f"sampler.candidates >= size must hold, the clients that train, but got candidates = {asked} and {wanted}"
+def _too_few_candidates(asked: int, limit: str) -> str:
+    return f"sampler.candidates >= size must hold, the clients that train, but got candidates = {asked} and {limit}"
 
 
 def cohorts(

@@ -63,9 +63,9 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         if any(other.startswith((f"{key}.", f"{key}[")) for other in named):
             continue  # an error inside the table is more exact
         sentences[f"{key} must be {' or '.join(dict.fromkeys(kinds))}, but got {given}"] = None
-    said = list(sentences)
-    more = [f"and {len(said) - MOST_SAID} more"] if len(said) > MOST_SAID else []
-    return "; ".join([*said[:MOST_SAID], *more])
+    texts = list(sentences)
+    more = [f"and {len(texts) - MOST_SAID} more"] if len(texts) > MOST_SAID else []
+    return "; ".join([*texts[:MOST_SAID], *more])
 
 
 _NAMES = {

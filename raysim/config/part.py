@@ -101,11 +101,11 @@ class Choice(Generic[T]):
         named = [_public(record) for record in self._records if record is not Callable]
         returns = " or ".join([*(f"a {name}" for name in named), *(["a function"] * (Callable in self._records))])
         example = f", such as lambda section: {named[0]}(...)" if named else ""
-        wanted = f"{title} must be a function make(section) that returns {returns}{example}"
-        made = made_by(wanted, make, section)
-        if not isinstance(made, self._records):
-            raise ExperimentError(f"{wanted}, but returned {shown(made)}.")
-        return cast(T, made)
+        requirement = f"{title} must be a function make(section) that returns {returns}{example}"
+        returned = made_by(requirement, make, section)
+        if not isinstance(returned, self._records):
+            raise ExperimentError(f"{requirement}, but returned {shown(returned)}.")
+        return cast(T, returned)
 
     def is_built_in(self, section: Section) -> bool:
         """Whether the section belongs to a built-in part."""

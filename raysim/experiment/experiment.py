@@ -259,9 +259,9 @@ class Experiment(Section):
         """Set uniform weights as the default if a choice is defined by them; they do not count as an explicit key."""
         server = given.get("server", {}) if isinstance(given, Mapping) else None
         if isinstance(server, Mapping) and "weighting" not in server and compatibility.weighs_uniformly(given):
-            made = validated({**given, "server": {**server, "weighting": "uniform"}})
-            made.server.model_fields_set.discard("weighting")
-            return made
+            experiment = validated({**given, "server": {**server, "weighting": "uniform"}})
+            experiment.server.model_fields_set.discard("weighting")
+            return experiment
         return validated(given)
 
     @model_validator(mode="after")

@@ -179,8 +179,8 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype, holds_norms: b
     return model, weights
 
 
-def _new_module(factory: ModuleFactory, seed: int, found: str) -> nn.Module:
-    """Call the factory, with generators that start alike every time; `found`: what a message says of its result."""
+def _new_module(factory: ModuleFactory, seed: int, complaint: str) -> nn.Module:
+    """Call the factory, with generators that start alike every time; `complaint`: what a message says of its result."""
     key = seeds.key(seed, "model")
     with draws():
         torch.manual_seed(key >> 1)
@@ -199,7 +199,7 @@ def _new_module(factory: ModuleFactory, seed: int, found: str) -> nn.Module:
             trace = "".join(traceback.format_exception(error))
             raise ModelError(f"model= could not make a module: {error!r}\n{trace}") from None
     if not isinstance(module, nn.Module):
-        raise ModelError(f"model= must be a function that returns a torch.nn.Module{found.format(type(module))}.")
+        raise ModelError(f"model= must be a function that returns a torch.nn.Module{complaint.format(type(module))}.")
     return module
 
 

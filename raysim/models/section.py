@@ -77,8 +77,8 @@ def factory(
 
     `vectors`: of the words, for a model that has a file of them.
     """
-    made = partial(_MAKERS[type(section)], section, x_shape, outputs)
-    return made if vectors is None else partial(made, vectors=vectors)
+    of_shape = partial(_MAKERS[type(section)], section, x_shape, outputs)
+    return of_shape if vectors is None else partial(of_shape, vectors=vectors)
 
 
 def adapted(factory: ModuleFactory, section: ModelChoice) -> ModuleFactory:

@@ -36,8 +36,8 @@ def newest_clients(path: Path) -> pa.Table:
     Raises:
         RunFolderError: its file is damaged.
     """
-    kept = files.client_files(path)
-    return clients_after(path, max(kept)) if kept else CLIENT_SCHEMA.empty_table()
+    tables = files.client_files(path)
+    return clients_after(path, max(tables)) if tables else CLIENT_SCHEMA.empty_table()
 
 
 def clients_after(path: Path, index: int) -> pa.Table:

@@ -69,5 +69,5 @@ def client_files(path: Path) -> dict[int, Path]:
 def _numbered(folder: Path, name: re.Pattern[str]) -> dict[int, Path]:
     if not folder.is_dir():
         return {}
-    found = ((name.fullmatch(file.name), file) for file in folder.iterdir())
-    return dict(sorted((int(match[1]), file) for match, file in found if match))
+    matches = ((name.fullmatch(file.name), file) for file in folder.iterdir())
+    return dict(sorted((int(match[1]), file) for match, file in matches if match))

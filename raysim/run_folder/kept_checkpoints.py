@@ -21,20 +21,20 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
         CheckpointError: every checkpoint is damaged: to continue would begin at round 0 and drop all rows. Or one has
             another format, or belongs to another experiment.
     """
-    kept = files.checkpoints(path)
-    for done, file in reversed(kept.items()):
+    checkpoint_files = files.checkpoints(path)
+    for done, file in reversed(checkpoint_files.items()):
         try:
             return checkpoint.read(file, fingerprint, done)
         except checkpoint.DamagedError as error:
             log.warning("%s", error)
         except CheckpointError as error:
             raise CheckpointError(f"{error}{other_version(path)}") from None
-    if kept:
+    if checkpoint_files:
         raise CheckpointError(f"No checkpoint in {path / 'checkpoints'} can be read; start afresh with --overwrite.")
     return None
 
 
 def named_states(path: Path) -> set[tuple[int, int]]:
     """Return (round, chunk) of every file of client states that a kept checkpoint names."""
-    kept = files.checkpoints(path).values()
-    return set().union(*(manifest.files(checkpoint.read_part(file, "clients")) for file in kept))
+    checkpoint_files = files.checkpoints(path).values()
+    return set().union(*(manifest.files(checkpoint.read_part(file, "clients")) for file in checkpoint_files))

@@ -38,18 +38,18 @@ def _by_split(path: Path, dataset: FederatedDataset) -> Iterator[str]:
     if experiment_record.stored_experiment(path).evaluation.examples != "all":
         # Rows have as many examples as were drawn.
         return
-    told = set[str]()
+    names = set[str]()
     scored = client_table.newest_clients(path).select(["split", "client", "examples"]).to_pylist()
     for row in scored:
         name = row["split"]
-        if name in told or "/" in name:
+        if name in names or "/" in name:
             continue
         split = dataset.splits.get(name)
         if split is None:
-            told.add(name)
+            names.add(name)
             yield f"{name} is missing"
         elif (size := _size(split, row["client"])) != row["examples"]:
-            told.add(name)
+            names.add(name)
             now = "is not there" if size is None else f"has {size:,}"
             yield f"{name} had {row['examples']:,} examples of client {row['client']!r}, which {now}"
 

@@ -39,11 +39,11 @@ def tune_on(
     """
     tuning = section.checked({**(experiment.tuning or {}), **keys}, experiment)
     check(experiment, tuning, table)
-    told = told_by(table, experiment, tuning)
+    tuning_keys = told_by(table, experiment, tuning)
     where = path or default_folder(experiment)
     folder.check(where, "a table", experiment.name)
     with quiet_rounds():
-        trials = play(table, told, tuning, experiment.seed, experiment.name)
+        trials = play(table, tuning_keys, tuning, experiment.seed, experiment.name)
     space = tuning.parsed_space()
     best = result.ranked(trials, space, tuning.objective)
     if not best:
@@ -53,7 +53,7 @@ def tune_on(
     study = finished_study(experiment.name, tuning, space, trials, best, where)
     whole = courses(table, tuning.objective, by_seed=False)
     chosen = whole[trials[best[0].number].user_attrs[PLACE]].value
-    finished = [told[trial.user_attrs[PLACE]] for trial in trials if trial.user_attrs["outcome"] == FINISHED]
+    finished = [tuning_keys[trial.user_attrs[PLACE]] for trial in trials if trial.user_attrs["outcome"] == FINISHED]
     regret = _regret(finished, table, tuning.objective)
     study = replace(study, regret=regret, table=best_of(table, whole, tuning, chosen))
     trials_file.write(where, trials, space, tuning.objective)

@@ -29,12 +29,12 @@ from raysim.models.probe import called, check_vector, check_vectors, probe
 LR = 0.1
 
 
-def check(correction: Correction, said: str, params: Tensor, layout: Layout, rows: bool, plain_sgd: bool) -> None:
+def check(correction: Correction, title: str, params: Tensor, layout: Layout, rows: bool, plain_sgd: bool) -> None:
     """Call every function of the record with vectors of the model's size.
 
     Args:
         correction: the record.
-        said: its name in messages.
+        title: its name in messages.
         params: the initial model.
         layout: of its parameters.
         rows: clients are trained together.
@@ -45,96 +45,96 @@ def check(correction: Correction, said: str, params: Tensor, layout: Layout, row
     """
     sent, half = correction.sent, correction.client
     if sent.sums_changes and half.after is None:
-        raise ExperimentError(f"{said}: Sent.sums_changes sums what `after` changes, but ClientHalf.after is None.")
+        raise ExperimentError(f"{title}: Sent.sums_changes sums what `after` changes, but ClientHalf.after is None.")
     if half.vectors < 1 or (sent.sums_changes and half.vectors > 1):
         raise ExperimentError(
-            f"{said}: ClientHalf.vectors must be at least 1, and 1 with Sent.sums_changes, but is {half.vectors}."
+            f"{title}: ClientHalf.vectors must be at least 1, and 1 with Sent.sums_changes, but is {half.vectors}."
         )
     like = probe(layout, params)
     mean = like if sent.full_gradients else None
-    state = called(f"{said}: ServerHalf.init", correction.server.init, like.clone())
-    _check_names(f"{said}: ServerHalf.init", state)
-    down = called(f"{said}: Sent.down", sent.down, state, mean)
-    _check_names(f"{said}: Sent.down", down)
-    check_vectors(f"{said}: Sent.down", "vectors", down, dict.fromkeys(down, like), layout)
-    _check_client(half, said, down, like, layout, rows, plain_sgd)
-    _check_server(correction, said, state, like, layout, mean)
+    state = called(f"{title}: ServerHalf.init", correction.server.init, like.clone())
+    _check_names(f"{title}: ServerHalf.init", state)
+    down = called(f"{title}: Sent.down", sent.down, state, mean)
+    _check_names(f"{title}: Sent.down", down)
+    check_vectors(f"{title}: Sent.down", "vectors", down, dict.fromkeys(down, like), layout)
+    _check_client(half, title, down, like, layout, rows, plain_sgd)
+    _check_server(correction, title, state, like, layout, mean)
 
 
 def _check_client(
-    half: ClientHalf, said: str, down: Vectors, like: Tensor, layout: Layout, rows: bool, plain_sgd: bool
+    half: ClientHalf, title: str, down: Vectors, like: Tensor, layout: Layout, rows: bool, plain_sgd: bool
 ) -> None:
     own = like * 0.3 if half.own_gradient else None
     several = like if half.vectors == 1 else like.expand(half.vectors, -1)
     state = several * 0.5 if half.after is not None else like.new_zeros(0)
     if half.init is not None:
-        vector = called(f"{said}: ClientHalf.init", half.init, like.clone())
-        check_vector(f"{said}: ClientHalf.init", "the state", vector, several, layout)
+        vector = called(f"{title}: ClientHalf.init", half.init, like.clone())
+        check_vector(f"{title}: ClientHalf.init", "the state", vector, several, layout)
     begins = ClientStart(down, state, own, layout, like)
     for name, function in (("offset", half.offset), ("begin", half.begin)):
         if function is not None:
-            vector = called(f"{said}: ClientHalf.{name}", function, begins)
-            check_vector(f"{said}: ClientHalf.{name}", "a vector", vector, like, layout)
+            vector = called(f"{title}: ClientHalf.{name}", function, begins)
+            check_vector(f"{title}: ClientHalf.{name}", "a vector", vector, like, layout)
     gradient = like * 0.3 if half.sums(plain_sgd) else None
     samples = None
     if half.windows is not None:
-        called(f"{said}: ClientHalf.windows", half.windows, LocalWork(0, 2, 1))
+        called(f"{title}: ClientHalf.windows", half.windows, LocalWork(0, 2, 1))
         samples = probe(layout, like, rows=2)
     ended = ClientEnd(down, state, like * 0.7, 1, LR, 1, gradient, layout, like, samples)
     if half.upload is not None:
-        vector = called(f"{said}: ClientHalf.upload", half.upload, ended)
-        check_vector(f"{said}: ClientHalf.upload", "a vector", vector, like, layout)
+        vector = called(f"{title}: ClientHalf.upload", half.upload, ended)
+        check_vector(f"{title}: ClientHalf.upload", "a vector", vector, like, layout)
     if half.after is not None:
-        vector = called(f"{said}: ClientHalf.after", half.after, ended)
-        check_vector(f"{said}: ClientHalf.after", "the state", vector, several, layout)
+        vector = called(f"{title}: ClientHalf.after", half.after, ended)
+        check_vector(f"{title}: ClientHalf.after", "the state", vector, several, layout)
     for stack in [like, probe(layout, like, rows=2)] if rows else [like]:
-        _check_bend(half, said, down, stack, like, layout)
+        _check_bend(half, title, down, stack, like, layout)
         if half.point is not None:
-            vector = called(f"{said}: ClientHalf.point", half.point, LocalPoint(stack, 1, LR, down, layout))
-            check_vector(f"{said}: ClientHalf.point", "a model", vector, stack, layout)
+            vector = called(f"{title}: ClientHalf.point", half.point, LocalPoint(stack, 1, LR, down, layout))
+            check_vector(f"{title}: ClientHalf.point", "a model", vector, stack, layout)
     start = None
     if half.start is not None:
-        start = called(f"{said}: ClientHalf.start", half.start, down)
-        _check_names(f"{said}: ClientHalf.start", start)
-        check_vectors(f"{said}: ClientHalf.start", "state", start, dict.fromkeys(start, like), layout)
+        start = called(f"{title}: ClientHalf.start", half.start, down)
+        _check_names(f"{title}: ClientHalf.start", start)
+        check_vectors(f"{title}: ClientHalf.start", "state", start, dict.fromkeys(start, like), layout)
     if half.optimizer is not None:
-        check_step(half.optimizer, f"{said}: ClientHalf.optimizer", like, layout, rows, start)
+        check_step(half.optimizer, f"{title}: ClientHalf.optimizer", like, layout, rows, start)
 
 
-def _check_bend(half: ClientHalf, said: str, down: Vectors, stack: Tensor, x: Tensor, layout: Layout) -> None:
+def _check_bend(half: ClientHalf, title: str, down: Vectors, stack: Tensor, x: Tensor, layout: Layout) -> None:
     if half.bend is None:
         return
-    bent = called(f"{said}: ClientHalf.bend", half.bend, LocalGradient(stack, stack * 0.5, x, down, layout))
-    check_vector(f"{said}: ClientHalf.bend", "a gradient", bent, stack, layout)
+    bent = called(f"{title}: ClientHalf.bend", half.bend, LocalGradient(stack, stack * 0.5, x, down, layout))
+    check_vector(f"{title}: ClientHalf.bend", "a gradient", bent, stack, layout)
 
 
 def _check_server(
-    correction: Correction, said: str, state: Vectors, like: Tensor, layout: Layout, mean: Tensor | None
+    correction: Correction, title: str, state: Vectors, like: Tensor, layout: Layout, mean: Tensor | None
 ) -> None:
     server: ServerHalf = correction.server
     if server.average is not None and server.average not in state:
         raise ExperimentError(
-            f"{said}: ServerHalf.average must name a vector of the server's state, {sorted(state)}, but is "
+            f"{title}: ServerHalf.average must name a vector of the server's state, {sorted(state)}, but is "
             f"{server.average!r}."
         )
     if server.origin is not None and (server.origin not in state or server.settle is None):
         raise ExperimentError(
-            f"{said}: ServerHalf.origin must name a vector of the server's state, {sorted(state)}, which "
+            f"{title}: ServerHalf.origin must name a vector of the server's state, {sorted(state)}, which "
             f"ServerHalf.settle makes anew, but is {server.origin!r}."
         )
     if server.settle is None:
         return
     changes = like * 0.3 if correction.sent.sums_changes else like.new_zeros(0)
     stepped = ServerStepped(state, like * 0.7, like * 0.5, 1, 2, LR, 1.0, changes, mean, layout, 1.0, LR)
-    settled = called(f"{said}: ServerHalf.settle", server.settle, stepped)
+    settled = called(f"{title}: ServerHalf.settle", server.settle, stepped)
     if not isinstance(settled, ServerResult):
         raise ExperimentError(
-            f"{said}: ServerHalf.settle must return a raysim.ServerResult, but returned {shown(settled)}."
+            f"{title}: ServerHalf.settle must return a raysim.ServerResult, but returned {shown(settled)}."
         )
-    check_vector(f"{said}: ServerHalf.settle", "params", settled.params, like, layout)
-    check_vectors(f"{said}: ServerHalf.settle", "state", settled.state, state, layout)
+    check_vector(f"{title}: ServerHalf.settle", "params", settled.params, like, layout)
+    check_vectors(f"{title}: ServerHalf.settle", "state", settled.state, state, layout)
 
 
-def _check_names(said: str, made: Any) -> None:
-    if not isinstance(made, Mapping) or not all(isinstance(value, Tensor) for value in made.values()):
-        raise ExperimentError(f"{said} must return a mapping from names to tensors, but returned {shown(made)}.")
+def _check_names(title: str, returned: Any) -> None:
+    if not isinstance(returned, Mapping) or not all(isinstance(value, Tensor) for value in returned.values()):
+        raise ExperimentError(f"{title} must return a mapping from names to tensors, but returned {shown(returned)}.")

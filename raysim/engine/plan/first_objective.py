@@ -77,8 +77,8 @@ def check(
     except ValueError as error:
         raise ModelError(str(error)) from None
     params = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    made = torch.autograd.grad(losses.sum(), params, allow_unused=True) if losses.requires_grad else [None]
-    if all(gradient is None for gradient in made):
+    gradients = torch.autograd.grad(losses.sum(), params, allow_unused=True) if losses.requires_grad else [None]
+    if all(gradient is None for gradient in gradients):
         raise ModelError(
             "objective= returned losses that do not depend on the module's parameters, so they have no gradient."
         )

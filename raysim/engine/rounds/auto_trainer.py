@@ -54,8 +54,8 @@ def settled(plan: Plan, folder: Path | None = None) -> Plan:
         with reading.parsing(folder, "the trainer of a run in experiment.json", RunFolderError):
             return _trained_by(plan, checked(recorded), "the run began with it")
     file = cache_root() / "trainers" / f"{_key(plan)}.json"
-    found = cached_choice(file)
-    if found is None:
+    record = cached_choice(file)
+    if record is None:
         try:
             keep(_measured(plan), file)
         except RaysimError as error:
@@ -63,9 +63,11 @@ def settled(plan: Plan, folder: Path | None = None) -> Plan:
             log.warning("which trainer is fastest on this card was not measured, or cannot be kept: %s", error)
             return plan
         # Another process may have been quicker.
-        found = cached_choice(file)
+        record = cached_choice(file)
     return (
-        plan if found is None else _trained_by(plan, found, f"it was the fastest when it was measured on {card.name()}")
+        plan
+        if record is None
+        else _trained_by(plan, record, f"it was the fastest when it was measured on {card.name()}")
     )
 
 
@@ -79,23 +81,29 @@ def _measured(plan: Plan) -> dict[str, Any]:
     return {"trainer": fastest.trainer, "chunk_size": fastest.chunk_size, "seconds": seconds}
 
 
-def _trained_by(plan: Plan, found: dict[str, Any], why: str) -> Plan:
+def _trained_by(plan: Plan, record: dict[str, Any], why: str) -> Plan:
     engine, task, obstacle = plan.experiment.engine, plan.minimised.task, plan.minimised.obstacle
-    size = found["chunk_size"] if engine.chunk_size == "auto" else engine.chunk_size
-    given = replace(training_conditions(plan.experiment, "cuda"), trainer=found["trainer"], chunk_size=size)
-    chosen = choose(given, plan.model.module(), task, obstacle)
+    size = record["chunk_size"] if engine.chunk_size == "auto" else engine.chunk_size
+    conditions = replace(training_conditions(plan.experiment, "cuda"), trainer=record["trainer"], chunk_size=size)
+    chosen = choose(conditions, plan.model.module(), task, obstacle)
     return replace(plan, choice=replace(chosen, why=why))
 
 
 def _key(plan: Plan) -> str:
     """Digest of what the fastest trainer depends on."""
-    given, task = training_conditions(plan.experiment, "cuda"), plan.minimised.task
+    conditions, task = training_conditions(plan.experiment, "cuda"), plan.minimised.task
     of = {
         "shapes": dict(zip(plan.model.params.names, plan.model.params.shapes, strict=True)),
         "module": [type(child).__qualname__ for child in plan.model.module().modules()],
         "example": plan.dataset.x.shape,
         "loss": getattr(task.losses, "__qualname__", type(task.losses).__qualname__),
-        "local step": [given.precision, given.dtype, given.batch_size, given.plain, given.gradients],
+        "local step": [
+            conditions.precision,
+            conditions.dtype,
+            conditions.batch_size,
+            conditions.plain,
+            conditions.gradients,
+        ],
         "on": [card.name(), torch.__version__, experiment_record.version()],
     }
     return hashlib.blake2b(json.dumps(of, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -106,9 +114,9 @@ def cached_choice(file: Path) -> dict[str, Any] | None:
     if not file.exists():
         return None
     try:
-        found = reading.json_object(file, RunFolderError)
+        record = reading.json_object(file, RunFolderError)
         with reading.parsing(file, "a trainer and a chunk size", RunFolderError):
-            return checked(found)
+            return checked(record)
     except RunFolderError as error:
         log.warning("%s It is measured again.", error)
         with suppress(OSError):
@@ -116,13 +124,13 @@ def cached_choice(file: Path) -> dict[str, Any] | None:
         return None
 
 
-def checked(found: Mapping[str, Any]) -> dict[str, Any]:
+def checked(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trainer and a chunk size; else raise ValueError.
 
     >>> checked({"trainer": "fused", "chunk_size": 4, "seconds": {}})
     {'trainer': 'fused', 'chunk_size': 4}
     """
-    trainer, size = found["trainer"], found["chunk_size"]
+    trainer, size = record["trainer"], record["chunk_size"]
     if trainer not in TRAINERS:
         raise ValueError(f"there is no trainer {trainer!r}")
     if size != "auto" and (type(size) is not int or size < 1):

@@ -54,7 +54,7 @@ def calibrate(
     workers: int,
     repeats: int = 5,
     budget_s: float = 1.0,
-    tell: Callable[[str], None] = lambda said: None,
+    tell: Callable[[str], None] = lambda line: None,
     sizes: Sequence[int] = SIZES,
 ) -> list[Timing]:
     """Time every trainer that the module allows on the first round's clients, in turn; fastest first.
@@ -116,11 +116,11 @@ def _candidates(
 ) -> Iterator[TrainerChoice]:
     module = plan.model.module()
     tried = partial(recording_obstacle, plan.experiment, plan.dataset, plan.model, plan.initial, plan.minimised.task)
-    given = replace(training_conditions(plan.experiment, device_kind), chunk_size="auto")
+    conditions = replace(training_conditions(plan.experiment, device_kind), chunk_size="auto")
     for trainer in TRAINERS:
         try:
             choice = choose(
-                replace(given, trainer=trainer), module, plan.minimised.task, plan.minimised.obstacle, tried
+                replace(conditions, trainer=trainer), module, plan.minimised.task, plan.minimised.obstacle, tried
             )
             check_client_axis(replace(plan, choice=choice))
         except ModelError as error:

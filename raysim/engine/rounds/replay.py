@@ -89,20 +89,20 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
         sent = algorithm.phases[-1].broadcast(state, training.selected.repeats, positions.tolist(), sums)
         # The client's upload: before clipping, and once, even if the client was drawn several times.
         sent = replace(sent, limits=UNLIMITED, repeats={})
-        made = Pool(plan, device, "this process", memory).run("train", sent, number, chunks[number], kept)
+        result = Pool(plan, device, "this process", memory).run("train", sent, number, chunks[number], kept)
     members = tuple(train.id_of(p) for p in chunks[number])
-    if position in made.rejected:
+    if position in result.rejected:
         return ClientUpdate(index, client, members, None, rejected=True)
-    row = [fact.position for fact in made.facts].index(position)
+    row = [fact.position for fact in result.facts].index(position)
     named = {name: view.clone() for name, view in plan.model.params.views(kept[row]).items()}
     return ClientUpdate(index, client, members, named, rejected=False)
 
 
 def _did_not_count(plan: Plan, client: str, index: int) -> str:
-    said = f"client {client!r} was drawn for round {index}, "
+    beginning = f"client {client!r} was drawn for round {index}, "
     if plan.experiment.systems is None:
-        return f"{said}and left it before it sent anything."
-    return f"{said}but it left, or its report came too late to count, so it was not trained."
+        return f"{beginning}and left it before it sent anything."
+    return f"{beginning}but it left, or its report came too late to count, so it was not trained."
 
 
 @contextmanager

@@ -307,11 +307,11 @@ class Pool:
 
 
 def _advice(section: ClientSection) -> str:
-    said = ". BatchNorm has no statistics of a batch of one"
+    why = ". BatchNorm has no statistics of a batch of one"
     if section.batch_size == 1:
-        return f"{said}: client.batch_size must be 2 or more"
+        return f"{why}: client.batch_size must be 2 or more"
     return (
-        f"{said}, such as an epoch's last: client.fill_last_batch = true tops it up, client.drop_last = true leaves it "
+        f"{why}, such as an epoch's last: client.fill_last_batch = true tops it up, client.drop_last = true leaves it "
         f"out"
     )
 

@@ -48,10 +48,10 @@ def result_of(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
     """
     what = f"aggregator= ({rule.name}), {where},"
     returned: Any = watched_call(what, rule.fn, given.double(), weights.clone())
-    wanted = (given.shape[1],)
-    if isinstance(returned, Tensor) and returned.shape == wanted and returned.dtype == torch.float64:
+    shape = (given.shape[1],)
+    if isinstance(returned, Tensor) and returned.shape == shape and returned.dtype == torch.float64:
         return returned
-    raise ExperimentError(f"{what} must return torch.float64 of shape {wanted}, but returned {shown(returned)}.")
+    raise ExperimentError(f"{what} must return torch.float64 of shape {shape}, but returned {shown(returned)}.")
 
 
 def check(rule: Rule, clients: int) -> None:
@@ -62,5 +62,5 @@ def check(rule: Rule, clients: int) -> None:
     """
     # Any numbers, none of them alike.
     updates = torch.linspace(-1.0, 1.0, 5 * clients, dtype=torch.float64).reshape(clients, 5).sin()
-    given = updates if isinstance(rule, Coordinatewise) else updates @ updates.T
-    result_of(rule, given, torch.ones(clients, dtype=torch.float64), "tried before the first round")
+    argument = updates if isinstance(rule, Coordinatewise) else updates @ updates.T
+    result_of(rule, argument, torch.ones(clients, dtype=torch.float64), "tried before the first round")

@@ -90,8 +90,8 @@ class Accounting(NamedTuple):
     def best(self, rounds: int) -> tuple[float, Event, int]:
         """Return the least epsilon after so many rounds, the event that bounds it, and how often it happens."""
         assert self.noise_multiplier is not None
-        told = self.events(self.noise_multiplier, rounds)
-        return min((epsilon(self.accountant, *each, self.delta), *each) for each in told)
+        bounds = self.events(self.noise_multiplier, rounds)
+        return min((epsilon(self.accountant, *each, self.delta), *each) for each in bounds)
 
 
 def check_installed() -> None:

@@ -58,8 +58,8 @@ def as_products(program: Program, values: Sequence[Tensor]) -> Program:
     return replace(program, ops=tuple(ops))
 
 
-def _op(function: torch._ops.OpOverload, args: tuple[object, ...], made: Slot) -> Op:
-    return Op(function, args, {}, made)
+def _op(function: torch._ops.OpOverload, args: tuple[object, ...], result: Slot) -> Op:
+    return Op(function, args, {}, result)
 
 
 def _first_free(program: Program, values: Sequence[Tensor]) -> int:

@@ -121,10 +121,10 @@ def _folded(
                     steady.add(slot.number)
             continue
         if op.function in _OF_A_SHAPE or (all(number in steady for number in operands) and _is_pure(op)):
-            made = [slot.number for slot in op.result_slots]
-            if not any(storage(tape.values[number]) in written for number in made):
-                steady.update(made)
-                constants.update((number, tape.values[number].detach()) for number in made)
+            numbers = [slot.number for slot in op.result_slots]
+            if not any(storage(tape.values[number]) in written for number in numbers):
+                steady.update(numbers)
+                constants.update((number, tape.values[number].detach()) for number in numbers)
                 continue
         kept.append(op)
     return Program(tuple(kept), constants, roots, wanted)

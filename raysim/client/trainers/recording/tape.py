@@ -103,9 +103,9 @@ class Tape:
         """The tensor's slot; one that nobody made is a constant."""
         number = self._numbers.get(id(tensor))
         if number is None:
-            made = self.add(tensor)
-            self.constants.add(made.number)
-            return made
+            new_slot = self.add(tensor)
+            self.constants.add(new_slot.number)
+            return new_slot
         return Slot(number)
 
     def result(self, tensor: Tensor) -> Slot:
