@@ -213,7 +213,7 @@ def begins_finite(plan: Plan, position: int) -> bool:
 def outputs(model: Model, initial: Weights, x: Tensor) -> Tensor | None:
     """Return the module's outputs for these examples; None if it fails. `check` raises the error."""
     try:
-        outputs = bind(model, initial.clone(), x.device).eval()(x)
+        result = bind(model, initial.clone(), x.device).eval()(x)
     except Exception:
         return None
-    return outputs.detach() if isinstance(outputs, Tensor) and outputs.dim() and len(outputs) == len(x) else None
+    return result.detach() if isinstance(result, Tensor) and result.dim() and len(result) == len(x) else None
