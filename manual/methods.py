@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from manual.choices import CLIENTS, Method, configs, methods, plan_of, refusal, shown_in
 from manual.pages import ROOT
 from raysim.algorithm.operations import operations
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.personalisation import choice as personalisations
 from raysim.engine.plan.plan import Plan

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from raysim.client.transform import Transform, TransformAt, Transformed
     from raysim.cohort.sampler import CohortAt, Participant, Sampler
     from raysim.config.overrides import rewritten
-    from raysim.config.own import OwnPart
+    from raysim.config.own_part import OwnPart
     from raysim.config.part import Part
     from raysim.config.section import Section
     from raysim.data.dataset import FederatedDataset
     from raysim.engine.parts import Parts
     from raysim.engine.rounds.replay import ClientUpdate
-    from raysim.engine.rounds.under_way import UnderWay
+    from raysim.engine.rounds.run_status import UnderWay
     from raysim.errors import (
         CheckpointError,
         ClientError,
@@ -158,13 +158,13 @@ _HOMES = {
         "raysim.client.transform": "Transform TransformAt Transformed",
         "raysim.cohort.sampler": "CohortAt Participant Sampler",
         "raysim.config.overrides": "rewritten",
-        "raysim.config.own": "OwnPart",
+        "raysim.config.own_part": "OwnPart",
         "raysim.config.part": "Part",
         "raysim.config.section": "Section",
         "raysim.data.dataset": "FederatedDataset",
         "raysim.engine.parts": "Parts",
         "raysim.engine.rounds.replay": "ClientUpdate",
-        "raysim.engine.rounds.under_way": "UnderWay",
+        "raysim.engine.rounds.run_status": "UnderWay",
         "raysim.evaluation.metric": "Metric",
         "raysim.experiment.differences": "differing",
         "raysim.experiment.expand": "centralized dataset_of trials_of",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import raysim
-from raysim.client.corrections.make import CORRECTIONS
+from raysim.client.corrections.choice import CORRECTIONS
 from raysim.client.objective import OBJECTIVES
 from raysim.client.optimizers import choice as client_optimizers
 from raysim.client.transform import TRANSFORMS

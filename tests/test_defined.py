@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import raysim
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import Correction
 from raysim.client.corrections.mime import MimeLite
 from raysim.client.section import ClientSection

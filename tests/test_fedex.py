@@ -19,7 +19,7 @@ from raysim.engine.plan.resolve import resolve
 from raysim.errors import DataError, RaysimError
 from raysim.experiment.fedex import MAY_DIFFER
 from raysim.models.model import Weights
-from raysim.run_folder import records
+from raysim.run_folder import round_table
 from raysim.server import fedex
 from raysim.server.accumulator import Accumulator, Sizes
 from tests.support.executors import EXECUTORS, bits
@@ -300,7 +300,7 @@ def test_theta_goes_through_a_checkpoint(experiment: Make, dataset: raysim.Feder
     whole = raysim.run(exp, path=tmp_path / "whole", dataset=dataset)
     with pytest.raises(KeyboardInterrupt):
         raysim.run(exp, path=tmp_path / "broken", dataset=dataset, loss=Stops(150))
-    assert 1 < records.read_rounds(tmp_path / "broken").num_rows < 4
+    assert 1 < round_table.read_rounds(tmp_path / "broken").num_rows < 4
     resumed = raysim.run(exp, path=tmp_path / "broken", dataset=dataset, resume=True)
     same_records(resumed, whole)
 

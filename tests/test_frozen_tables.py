@@ -12,7 +12,7 @@ import pytest
 
 import raysim
 from raysim.client.corrections import prox
-from raysim.client.corrections.make import CORRECTIONS
+from raysim.client.corrections.choice import CORRECTIONS
 from raysim.models import section as models
 from raysim.models.linear import Linear
 

@@ -21,7 +21,7 @@ from raysim.data import DatasetWriter, FederatedDataset, Field, split_writer
 from raysim.errors import CheckpointError, DiskError, RaysimError, RunFolderError
 from raysim.report import build, curve, picture_files
 from raysim.report.gallery import gallery
-from raysim.run_folder import records
+from raysim.run_folder import round_table
 from raysim.storage import atomic, disk
 
 Make = Callable[..., raysim.Experiment]
@@ -160,7 +160,7 @@ def test_a_run_whose_folder_is_gone(
     assert not run.exists()
     assert not isinstance(caught.value.__context__, RunFolderError)
     if how == "moved":
-        assert records.read_rounds(tmp_path / "run-moved").num_rows <= 2
+        assert round_table.read_rounds(tmp_path / "run-moved").num_rows <= 2
 
 
 def test_errors_of_the_network_and_of_the_block_pass(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 import raysim
 from raysim.api import series, sweeps
 from raysim.errors import DiskError
-from raysim.run_folder import begun, files, records
+from raysim.run_folder import beginning, experiment_record, files, round_table
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic, lock
 from tests.support import command
@@ -47,8 +47,8 @@ def make(maker: str, path: Path) -> None:
 def is_sound(maker: str, path: Path) -> bool:
     """Whether the folder can be overwritten, and can be gone on with."""
     RunFolder.check_free(path, overwrite=True)
-    if not begun.is_unbegun(path):
-        records.stored_experiment(path)
+    if not beginning.is_unbegun(path):
+        experiment_record.stored_experiment(path)
         return maker == "a run" or sweeps.stored_sweep(path) is not None
     return True
 
@@ -133,7 +133,7 @@ def test_what_has_not_begun_is_begun_by_resume(
     raysim.run_trials(twice, dataset=dataset, path=tmp_path / "trials", resume=True, progress=False)
     raysim.run_sweep(exp, {"rounds": [1]}, dataset=dataset, path=tmp_path / "sweep", resume=True, progress=False)
     for name in ("run", "trials/trial-1", "sweep/rounds=1"):
-        assert records.read_rounds(tmp_path / name).num_rows == 1
+        assert round_table.read_rounds(tmp_path / name).num_rows == 1
         assert not [file for file in (tmp_path / name).iterdir() if atomic.is_beside(file)]
 
 

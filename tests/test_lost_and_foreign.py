@@ -20,7 +20,7 @@ from raysim.api.sweeps import stored_sweep
 from raysim.errors import CheckpointError, DataError, RaysimError, RunFolderError
 from raysim.loggers.logger import store_id, stored_id
 from raysim.report import runs
-from raysim.run_folder import files, records
+from raysim.run_folder import client_table, experiment_record, files, kept_checkpoints, round_table
 from raysim.run_folder.timeline import read as read_timeline
 from raysim.storage import lock, sealed, sealed_parquet
 from raysim.storage.reading import MOST_BYTES, MOST_DEPTH, json_object
@@ -83,7 +83,7 @@ def test_an_earlier_checkpoint_is_enough_for_fewer_rows(run: Path, recorded: Pat
     sealed_parquet.write(table.take([0, 1, 2, 3]), run / "rounds.parquet")
     files.checkpoint_file(run, ROUNDS).unlink()
     again = raysim.resume(run, progress=False).rounds
-    assert again["loss"].to_pylist() == records.read_rounds(recorded)["loss"].to_pylist()
+    assert again["loss"].to_pylist() == round_table.read_rounds(recorded)["loss"].to_pylist()
 
 
 def test_copies_by_a_file_manager_are_left_alone(run: Path, recorded: Path) -> None:
@@ -93,9 +93,9 @@ def test_copies_by_a_file_manager_are_left_alone(run: Path, recorded: Path) -> N
             # Half of it: where a copy counts, it is seen.
             copies.append(file.with_name(name))
             copies[-1].write_bytes(file.read_bytes()[:500])
-    clients = records.read_clients(run)
-    assert clients.equals(records.read_clients(recorded))
-    assert records.newest_clients(run)["round"].to_pylist()[0] == ROUNDS - 1
+    clients = client_table.read_clients(run)
+    assert clients.equals(client_table.read_clients(recorded))
+    assert client_table.newest_clients(run)["round"].to_pylist()[0] == ROUNDS - 1
     assert resumed(run).rounds.num_rows == ROUNDS + 2
     assert all(copy.exists() for copy in copies)
 
@@ -104,7 +104,7 @@ def test_copies_by_a_file_manager_are_left_alone(run: Path, recorded: Path) -> N
 def other(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Path:
     """A run that differs in its seed only."""
     folder = tmp_path_factory.mktemp("other") / "run"
-    raysim.run(records.stored_experiment(recorded).changed(["seed=5"]), path=folder, progress=False)
+    raysim.run(experiment_record.stored_experiment(recorded).changed(["seed=5"]), path=folder, progress=False)
     return folder
 
 
@@ -134,7 +134,7 @@ def test_a_table_of_clients_that_is_cut_off_is_named(run: Path) -> None:
     file = files.client_file(run, 3)
     file.write_bytes(file.read_bytes()[:-10])
     with pytest.raises(RunFolderError, match=r"round-000003\.parquet is damaged"):
-        records.read_clients(run)
+        client_table.read_clients(run)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_column_of_something_else_is_refused(run: Path, name: str, column: pa.
     changed = table.append_column(name, column) if at is None else table.set_column(at, name, column)
     sealed_parquet.write(changed, run / "rounds.parquet")
     with pytest.raises(RunFolderError, match=rf"rounds\.parquet is damaged: {said}"):
-        records.read_rounds(run)
+        round_table.read_rounds(run)
 
 
 DAMAGED = {
@@ -171,7 +171,7 @@ DAMAGED = {
 def test_a_record_of_another_form_is_named(tmp_path: Path, content: bytes) -> None:
     run = write(tmp_path / "run", accuracies(0.5))
     (run / "experiment.json").write_bytes(content)
-    for reading in (records.stored_experiment, records.stored_fingerprint, runs.read):
+    for reading in (experiment_record.stored_experiment, experiment_record.stored_fingerprint, runs.read):
         with pytest.raises(RunFolderError, match=r"experiment\.json"):
             reading(run)
 
@@ -257,7 +257,7 @@ def test_a_checkpoint_that_no_run_wrote_is_passed_over(
     said: str,
 ) -> None:
     rewritten(files.checkpoint_file(run, ROUNDS), metadata, change)
-    state = records.newest_state(run, records.stored_fingerprint(run))
+    state = kept_checkpoints.newest_state(run, experiment_record.stored_fingerprint(run))
     assert state is not None
     assert state.round == ROUNDS - 2
     assert f"round-{ROUNDS:06d}.safetensors is damaged" in caplog.text
@@ -271,7 +271,7 @@ def test_a_checkpoint_of_another_model_is_refused(run: Path) -> None:
     with pytest.raises(CheckpointError, match=r"round-000006\.safetensors must hold 672 values .* holds 3 values"):
         resumed(run)
     with pytest.raises(CheckpointError, match="must hold 672 values"):
-        raysim.run(records.stored_experiment(run), path=run, resume=True, progress=False)
+        raysim.run(experiment_record.stored_experiment(run), path=run, resume=True, progress=False)
 
 
 def test_something_else_in_the_place_of_a_part_is_named(run: Path) -> None:

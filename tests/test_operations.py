@@ -10,7 +10,7 @@ import torch
 
 import raysim
 from raysim.algorithm.operations import Operations, OperatorCount, operations
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction, LocalGradient, ServerHalf, ServerResult
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.section import ClientSection

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import raysim
-from raysim.config.own import OwnMetric
+from raysim.config.own_part import OwnMetric
 from raysim.evaluation.metric import Metrics
 from raysim.experiment import metric_columns
 from tests.support.executors import EXECUTORS, bits

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import raysim
-from raysim.run_folder import records
-from raysim.run_folder.passed import Passed
+from raysim.run_folder import experiment_record, sealed_record
+from raysim.run_folder.passed_parts import Passed
 from tests.support import sealed_json
 from tests.support.run_folders import accuracies, write
 
@@ -37,7 +37,7 @@ def linear(dataset: raysim.FederatedDataset) -> Callable[[], nn.Module]:
 def test_what_a_script_passed_is_asked_for(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
     path, module = tmp_path / "run", linear(dataset)
     result = raysim.run(experiment(), dataset=dataset, model=module, path=path)
-    assert records.stored_passed(path) == Passed(("dataset", "model"))
+    assert experiment_record.stored_passed(path) == Passed(("dataset", "model"))
     assert str(result).splitlines()[-1].split(maxsplit=1) == [
         "next",
         f"raysim.resume('{path}', rounds=8, dataset=..., model=...)",
@@ -107,7 +107,7 @@ def test_a_run_that_began_at_a_scripts_values_does_not_begin_elsewhere(
         file.unlink()
     with pytest.raises(raysim.RunFolderError, match=r"began at the experiment's initial values.*leave params= out"):
         raysim.resume(path, dataset=dataset, params=params)
-    assert records.stored_passed(path) == Passed(("dataset",))
+    assert experiment_record.stored_passed(path) == Passed(("dataset",))
 
 
 def test_a_run_that_was_passed_nothing_stays_one(
@@ -117,7 +117,7 @@ def test_a_run_that_was_passed_nothing_stays_one(
     params = raysim.run(exp, path=tmp_path / "run").params
     raysim.resume(tmp_path / "run", rounds=3, params=params)
     assert "params= is not used" in caplog.text
-    assert records.stored_passed(tmp_path / "run") == Passed()
+    assert experiment_record.stored_passed(tmp_path / "run") == Passed()
 
 
 def test_initial_values_need_not_be_passed_again(
@@ -193,7 +193,7 @@ def test_a_folder_does_not_say_more_than_keywords(
     raysim.run(experiment(), dataset=dataset, path=path)
     record = json.loads((path / "experiment.json").read_text())
     del record["checksum"]
-    records.write_json({**record, "passed": names}, path / "experiment.json")
+    sealed_record.write_json({**record, "passed": names}, path / "experiment.json")
     with pytest.raises(raysim.RunFolderError, match=r"experiment\.json is damaged: expected keywords as its 'passed'"):
         raysim.resume(path, rounds=5, dataset=dataset)
 
@@ -211,7 +211,7 @@ def test_what_was_passed_is_of_its_kind(tmp_path: Path, key: str, value: object)
     run = write(tmp_path / "run", accuracies(0.5))
     record = {**json.loads((run / "experiment.json").read_text()), "passed": ["model", "params"], "passed_params": "a"}
     sealed_json.write(run / "experiment.json", record)
-    assert records.stored_passed(run) == Passed(("model", "params"), "a")
+    assert experiment_record.stored_passed(run) == Passed(("model", "params"), "a")
     sealed_json.write(run / "experiment.json", {**record, key: value})
     with pytest.raises(raysim.RunFolderError, match=rf"experiment\.json is damaged: expected [a-z]+ as its '{key}'"):
-        records.stored_passed(run)
+        experiment_record.stored_passed(run)

@@ -22,12 +22,12 @@ from raysim.engine import outlook
 from raysim.engine.job import Job, RunStates
 from raysim.engine.many.groups import grouped
 from raysim.engine.many.segment import Host, job_of
-from raysim.engine.many.shared import SharedInProcess
+from raysim.engine.many.shared_executor import SharedInProcess
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.worker.lockstep import lockstep_key
 from raysim.engine.worker.pool import Pool
-from raysim.run_folder import records
+from raysim.run_folder import client_table, cost_columns, experiment_record, kept_checkpoints, round_table
 from raysim.run_folder.writer import RunFolder
 from tests.support.executors import own_actors
 from tests.support.kernel import needs_kernel
@@ -64,15 +64,15 @@ def carry_out(experiments: Sequence[raysim.Experiment], folder: Path, **how: Any
 
 def figures(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """All that is on record but what it cost."""
-    rows = records.read_rounds(path).to_pylist()
+    rows = round_table.read_rounds(path).to_pylist()
     return (
-        [{name: value for name, value in row.items() if not records.tells_cost(name)} for row in rows],
-        records.read_clients(path).to_pylist(),
+        [{name: value for name, value in row.items() if not cost_columns.tells_cost(name)} for row in rows],
+        client_table.read_clients(path).to_pylist(),
     )
 
 
 def state(path: Path) -> torch.Tensor:
-    newest = records.newest_state(path, records.stored_fingerprint(path))
+    newest = kept_checkpoints.newest_state(path, experiment_record.stored_fingerprint(path))
     assert newest is not None
     return newest.weights.params
 
@@ -130,7 +130,7 @@ class OnRay(SharedInProcess):
 def on_ray(monkeypatch: pytest.MonkeyPatch) -> OnRay:
     """What runs move to in this process, which has two cores and seems not connected to Ray; a start costs nothing."""
     made = OnRay()
-    monkeypatch.setattr("raysim.engine.on_ray.executor.shared.SharedOnRay", made.started)
+    monkeypatch.setattr("raysim.engine.on_ray.executor.shared_on_ray.SharedOnRay", made.started)
     monkeypatch.setattr("raysim.engine.on_ray.cluster.cluster.connected", nullcontext)
     monkeypatch.setattr("raysim.engine.on_ray.cluster.cluster.place", lambda engine: None)
     monkeypatch.setattr("raysim.api.shared_workers.begins", lambda *asked: "here at first")
@@ -267,7 +267,7 @@ def test_rounds_that_could_not_be_recorded_are_not_in_a_checkpoint(
 
 
 def newest_round(path: Path) -> int:
-    newest = records.newest_state(path, records.stored_fingerprint(path))
+    newest = kept_checkpoints.newest_state(path, experiment_record.stored_fingerprint(path))
     assert newest is not None
     return newest.round
 
@@ -292,7 +292,7 @@ def test_a_run_that_is_stopped_is_heard_of_no_more_and_can_be_resumed(
             others.append(report.run)
     assert others == [first, third, first, third], "what was to be said of it is not said"
     stopped = tmp_path / wanted[1].name
-    assert records.read_rounds(stopped).num_rows == 2
+    assert round_table.read_rounds(stopped).num_rows == 2
     result = raysim.resume(stopped, dataset=dataset)
     raysim.run(wanted[1], dataset=dataset, path=tmp_path / "whole")
     assert result.rounds.num_rows == 4

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysim.errors import DataError, RunFolderError
-from raysim.run_folder import records
+from raysim.run_folder import sealed_record
 from raysim.storage import parquet, sealed, sealed_parquet
 
 TEXTS = st.lists(st.binary(max_size=20) | st.sampled_from([sealed.BLANK.encode(), sealed.MARK.encode()]), max_size=4)
@@ -122,7 +122,7 @@ def test_a_record_without_end_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(
         RunFolderError, match=r"experiment\.json is damaged: expected at most 67,108,864 bytes, found 1,0"
     ):
-        records.check_sealed(file)
+        sealed_record.check_sealed(file)
 
 
 def test_a_mark_is_looked_for_near_the_files_end_only(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import raysim
 from raysim.experiment.stop import BestMetric
 from raysim.experiment.stopping import NOTHING, StopReason, after, after_all
-from raysim.run_folder import checkpoint, files, records
+from raysim.run_folder import checkpoint, cost_columns, experiment_record, files, kept_checkpoints, round_table
 from raysim.run_folder.best_models import BestModels
 from tests.support.interrupted import Stops
 
@@ -121,7 +121,7 @@ def test_what_never_comes_is_named_before_anything_starts(
 
 def test_every_recorded_figure_can_be_watched(tmp_path: Path, dataset: raysim.FederatedDataset) -> None:
     """What `recorded.check` knows is what rounds have, and nothing that tells a cost."""
-    from raysim.engine.plan import recorded
+    from raysim.engine.plan import recorded_metrics
     from raysim.engine.plan.resolve import resolve
 
     e = raysim.Experiment.model_validate(
@@ -139,20 +139,20 @@ def test_every_recorded_figure_can_be_watched(tmp_path: Path, dataset: raysim.Fe
     plan = resolve(e, dataset=dataset)
     result = raysim.run(e, dataset=dataset, path=tmp_path / "run")
     lists = {"round", "rejected_clients", "catastrophic_cohort"}
-    had = {name for name in result.rounds.column_names if not records.tells_cost(name)} - lists
-    assert {*recorded._columns(plan, "eval/"), *recorded._columns(plan, "loss")} == had
+    had = {name for name in result.rounds.column_names if not cost_columns.tells_cost(name)} - lists
+    assert {*recorded_metrics._columns(plan, "eval/"), *recorded_metrics._columns(plan, "loss")} == had
 
 
 EVERY = {"rounds": 12, "evaluation": {"every": 2}, "checkpoint": {"every": 5, "best": METRIC}}
 
 
 def figures(path: Path) -> list[dict[str, Any]]:
-    rows = records.read_rounds(path).to_pylist()
-    return [{name: value for name, value in row.items() if not records.tells_cost(name)} for row in rows]
+    rows = round_table.read_rounds(path).to_pylist()
+    return [{name: value for name, value in row.items() if not cost_columns.tells_cost(name)} for row in rows]
 
 
 def model(path: Path) -> tuple[int, list[float]]:
-    state = records.newest_state(path, records.stored_fingerprint(path))
+    state = kept_checkpoints.newest_state(path, experiment_record.stored_fingerprint(path))
     assert state is not None
     return state.round, state.weights.params.tolist()
 
@@ -190,7 +190,7 @@ def test_a_run_stops_alike_alone_pulled_and_among_others(
     assert figures(tmp_path / "among") == figures(tmp_path / "alone")
     assert model(tmp_path / "among") == model(tmp_path / "alone")
     assert (tmp_path / "among" / "stopped.json").exists()
-    assert records.read_rounds(tmp_path / "other").num_rows == 12
+    assert round_table.read_rounds(tmp_path / "other").num_rows == 12
 
 
 def test_a_stopped_run_stays_stopped_and_says_so(
@@ -222,7 +222,7 @@ def test_a_killed_run_stops_at_the_same_round(
     whole = raysim.run(e, dataset=dataset, path=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         raysim.run(e, dataset=dataset, path=tmp_path / "cut", loss=Stops(200))
-    done = records.read_rounds(tmp_path / "cut").num_rows
+    done = round_table.read_rounds(tmp_path / "cut").num_rows
     assert whole.stopped is not None
     assert 3 < done < whole.stopped.rounds
     # A killed process leaves no checkpoint of the last round, and best models of rounds that are repeated.

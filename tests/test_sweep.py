@@ -18,7 +18,7 @@ from raysim.api.sweeps import stored_sweep
 from raysim.experiment import sweep
 from raysim.experiment.pictures import ReportSection
 from raysim.report import sweep_picture
-from raysim.run_folder import records
+from raysim.run_folder import cost_columns, experiment_record
 from raysim.run_folder.tables import tagged
 
 Make = Callable[..., raysim.Experiment]
@@ -162,7 +162,7 @@ def test_points_have_the_bits_that_they_have_alone(
     assert len(found.points) == 6
     for point in found.points:
         alone = raysim.run(exp.changed(dict(point.values)), dataset=dataset, path=tmp_path / point.path.name)
-        names = [name for name in alone.rounds.column_names if not records.tells_cost(name)]
+        names = [name for name in alone.rounds.column_names if not cost_columns.tells_cost(name)]
         assert point.rounds.select(names).equals(alone.rounds.select(names))
         assert point.clients.equals(alone.clients)
 
@@ -192,7 +192,7 @@ def test_a_sweep_over_workers_goes_through_them(
     found = raysim.run_sweep(
         experiment(rounds=1), {"engine.threads": [1, 2]}, dataset=dataset, path=tmp_path / "all", executor="local"
     )
-    assert [records.stored_experiment(point.path).engine.threads for point in found.points] == [1, 2]
+    assert [experiment_record.stored_experiment(point.path).engine.threads for point in found.points] == [1, 2]
 
 
 def test_cohorts_of_different_sizes_are_nested(experiment: Make, dataset: raysim.FederatedDataset) -> None:

@@ -15,7 +15,7 @@ import torch
 import raysim
 from raysim.api import many, series
 from raysim.engine.plan.resolve import resolve
-from raysim.run_folder import records, tables
+from raysim.run_folder import cost_columns, experiment_record, round_table, tables
 
 Make = Callable[..., raysim.Experiment]
 
@@ -129,7 +129,7 @@ def test_finished_trials_are_read_others_continued_and_more_added(
     for got, expected in zip(found.trials, whole.trials, strict=True):
         assert all(torch.equal(got.params[name], value) for name, value in expected.params.items())
     assert file.stat().st_mtime_ns == written_ns
-    assert records.stored_experiment(where).trials.count == 3
+    assert experiment_record.stored_experiment(where).trials.count == 3
 
 
 def test_one_run_is_not_many(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_trials_go_on_as_what_they_were(experiment: Make, dataset: raysim.Federa
     ):
         with pytest.raises(raysim.RunFolderError, match=said):
             raysim.run_trials(other, dataset=dataset, path=where, resume=True)
-    assert records.stored_experiment(where).cohort.size == 7
+    assert experiment_record.stored_experiment(where).cohort.size == 7
 
 
 def test_what_cannot_run_leaves_the_old_trials(
@@ -184,7 +184,7 @@ def test_what_cannot_run_leaves_the_old_trials(
 
 def same(result: raysim.Result, alone: raysim.Result) -> bool:
     """Whether all but what it cost has the same bits."""
-    names = [name for name in alone.rounds.column_names if not records.tells_cost(name)]
+    names = [name for name in alone.rounds.column_names if not cost_columns.tells_cost(name)]
     rows = result.rounds.select(names).equals(alone.rounds.select(names)) and result.clients.equals(alone.clients)
     return bool(rows) and all(torch.equal(result.params[name], value) for name, value in alone.params.items())
 
@@ -257,7 +257,7 @@ def test_an_interrupt_leaves_a_checkpoint_of_every_trial(
         raysim.run_trials(exp, dataset=dataset, path=where, loggers=[interrupt])
     again = f"raysim.run_trials(experiment, path={str(where)!r}, resume=True, dataset=...)"
     assert cut.value.__notes__ == [f"stopped among several runs; go on with: {again}"]
-    left = [records.read_rounds(where / f"trial-{i}").num_rows for i in range(3)]
+    left = [round_table.read_rounds(where / f"trial-{i}").num_rows for i in range(3)]
     assert left == [4, 2, 2]
     assert all(
         (where / f"trial-{i}" / "checkpoints" / f"round-{n:06d}.safetensors").exists() for i, n in enumerate(left)

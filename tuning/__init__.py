@@ -22,7 +22,7 @@ from tuning.section import TuningSection, section_of
 from tuning.study import default_folder, tune
 from tuning.table.compare import TunerComparison, compare
 from tuning.table.file import read as read_table
-from tuning.table.make import make as make_table
+from tuning.table.grid_study import make as make_table
 from tuning.table.picture import write as write_comparison
 from tuning.table.record import PublishedTable
 from tuning.table.study import tune_on

@@ -29,13 +29,13 @@ def text(experiment: Experiment, source: str | None, heading: str) -> str:
     return _under(heading, tomlkit.dumps(without_none(plain)))
 
 
-def _from(source: str, wanted: Mapping[str, Any]) -> str | None:
-    """Return the source with other values; None if no such rewriting loads as `wanted`."""
+def _from(source: str, values: Mapping[str, Any]) -> str | None:
+    """Return the source with other values; None if no such rewriting loads as `values`."""
     try:
         table = toml.loads(source)
         table.pop("tuning", None)
         before = json.loads(Experiment.model_validate(table).to_json())
-        old, new = dict(leaves(before)), dict(leaves(wanted))
+        old, new = dict(leaves(before)), dict(leaves(values))
         changed = {key: value for key, value in new.items() if old.get(key) != value}
         gone = [key for key in old if key not in new]
         text = rewritten(source, changed, ["tuning", *gone])
@@ -43,7 +43,7 @@ def _from(source: str, wanted: Mapping[str, Any]) -> str | None:
     except (ExperimentError, toml.TomlError):
         # Keys that are valid only together need the complete record. A script may pass any text.
         return None
-    return text if read_back == wanted else None
+    return text if read_back == values else None
 
 
 def without_none(table: Mapping[str, Any]) -> dict[str, Any]:

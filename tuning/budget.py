@@ -64,8 +64,8 @@ class StudyBudget(Section):
         """
         used = [each.get(self.unit, 0.0) for each in ended]
         left, most = self.amount - math.fsum(used), max(used, default=0.0)
-        wanted = math.ceil(left / most) if most else 1
-        return max(0, wanted - under_way)
+        trials = math.ceil(left / most) if most else 1
+        return max(0, trials - under_way)
 
 
 def spent(runs: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, float]:

@@ -29,11 +29,11 @@ from tuning.closing import Line
 from tuning.errors import StudyError
 from tuning.folder import clear_unfinished
 from tuning.generations import Descendant, EvolutionSection
+from tuning.log_filter import quiet_hosts, quiet_rounds
 from tuning.noise import laplace
 from tuning.objective import Objective, Row, divergence
 from tuning.pictures import rates
 from tuning.progress import StudyProgress
-from tuning.quiet import quiet_hosts, quiet_rounds
 from tuning.section import TuningSection
 from tuning.writing import figure, settings
 
@@ -94,7 +94,7 @@ def evolve(
         ExperimentError: a key or a value does not fit, or clients keep states, which cannot be copied.
         StudyError: the folder is of another experiment, or all members have diverged.
     """
-    parts, tuning = study.asked(experiment, None, parts_and_settings)
+    parts, tuning = study.parts_and_section(experiment, None, parts_and_settings)
     section, space = tuning.evolution or EvolutionSection(), tuning.parsed_space()
     generations.check(section, space, tuning.objective, tuning.seeds, experiment)
     dataset = parts.get("dataset")

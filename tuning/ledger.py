@@ -196,12 +196,12 @@ def open_study(
         StudyError: there is another study of that name; states the differences.
     """
     study = optuna.create_study(study_name=name, storage=storage, directions=directions, load_if_exists=True)
-    wanted = json.loads(json.dumps(identity))
+    identity_now = json.loads(json.dumps(identity))
     if "identity" not in study.user_attrs:
         if study.trials:
             raise StudyError(f"{where} has a study {name!r} that raysim did not create: give this one another name.")
-        study.set_user_attr("identity", wanted)
-    if found := differing(study.user_attrs["identity"], wanted):
+        study.set_user_attr("identity", identity_now)
+    if found := differing(study.user_attrs["identity"], identity_now):
         raise StudyError(f"{where} has a study {name!r} with other settings: {'; '.join(found)}. {way_out}")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from raysim import Experiment, ExperimentError, FederatedDataset, Parts, dataset_of, trials_of
-from raysim.run_folder.passed import Passed
+from raysim.run_folder.passed_parts import Passed
 from tuning.objective import Objective
 from tuning.pruners import cohorts
 from tuning.section import TuningSection
@@ -45,9 +45,9 @@ def measured(experiment: Experiment, tuning: TuningSection, dataset: FederatedDa
     best = experiment.checkpoint.best
     if best is not None and best.metric.split("/")[1] not in (splits if tuning.record_test else (splits,)):
         changes["checkpoint.best"] = None
-    wanted = tuning.objective.percentile
-    if wanted is not None and wanted not in experiment.evaluation.percentiles:
-        changes["evaluation.percentiles"] = [*experiment.evaluation.percentiles, wanted]
+    percentile = tuning.objective.percentile
+    if percentile is not None and percentile not in experiment.evaluation.percentiles:
+        changes["evaluation.percentiles"] = [*experiment.evaluation.percentiles, percentile]
     data = experiment.data
     if dataset is None and data is not None and not any(getattr(data, key, 0.0) for key in HELD_OUT):
         whole = dataset_of(experiment)

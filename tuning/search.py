@@ -25,6 +25,7 @@ from raysim import (
     WorkerLostError,
 )
 from tuning import pruners, samplers
+from tuning.current_trial import TrialUnderWay
 from tuning.folder import clear_unfinished
 from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED, PRUNED, Held, Ledger
 from tuning.noise import laplace
@@ -33,7 +34,6 @@ from tuning.progress import StudyProgress
 from tuning.protocol import stages_of
 from tuning.pruners import NoPruner
 from tuning.section import TuningSection
-from tuning.under_way import TrialUnderWay
 
 TRIAL_ERRORS = (ClientError, ModelError, ExperimentError, DataError, DeviceMemoryError)
 """Errors of a configuration or of a user's code, which fail the trial. Any other error ends the process, such as

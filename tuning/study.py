@@ -21,9 +21,9 @@ from tuning.budget import CLIENT_UPDATES, StudyBudget, written
 from tuning.conclude import conclude
 from tuning.errors import StudyError
 from tuning.ledger import Ledger, open_study
+from tuning.log_filter import quiet_hosts, quiet_rounds
 from tuning.processes import Processes
 from tuning.progress import StudyProgress
-from tuning.quiet import quiet_hosts, quiet_rounds
 from tuning.result import COST, Configuration, Study
 from tuning.search import Search
 from tuning.section import TuningSection
@@ -68,7 +68,7 @@ def tune(
             finished.
         RaysimError: as `raysim.run`; a second call resumes trials under way.
     """
-    parts, tuning = asked(experiment, space, parts_and_settings)
+    parts, tuning = parts_and_section(experiment, space, parts_and_settings)
     dataset = parts.get("dataset")
     where = Path(path) if path is not None else default_folder(experiment)
     if ":/" in str(where):
@@ -132,7 +132,7 @@ TABLES = MappingProxyType({"sampler": "tpe", "objective": "accuracy"})
 """A name for an example of each table that a study and a run both have."""
 
 
-def asked(
+def parts_and_section(
     experiment: Experiment, space: Mapping[str, Any] | None, parts_and_settings: Mapping[str, Any]
 ) -> tuple[Parts, TuningSection]:
     """Return a script's parts, and `[tuning]` with its keys, checked; arguments as for `tune`."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from raysim.algorithm.client_state import LocalStates
-from raysim.algorithm.configured import Configured
+from raysim.algorithm.configuration import Configured
 from raysim.algorithm.outgoing import Outgoing, just_trained
 from raysim.algorithm.personal import Personal
 from raysim.algorithm.phase import Broadcast, LocalContext

@@ -114,8 +114,8 @@ def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
         ((_, x, y),) = one.members.held(examples, sent, (position,))
         assert context.loss is not None
         each = [sent.weights.params, *(sent.beside[str(j)] for j in range(1, count))]
-        found = [context.loss(replace(sent.weights, params=params), x, y) for params in each]
-        return each[best(found)]
+        losses_by_model = [context.loss(replace(sent.weights, params=params), x, y) for params in each]
+        return each[best(losses_by_model)]
 
     phases = [Phase(partial(of_losses, j), losses, "losses") for j in range(count)]
     phases += [Phase(partial(of_training, j), training.local) for j in range(count)]
@@ -141,8 +141,8 @@ def best(losses: Sequence[float]) -> int:
 
 def assigned(positions: Sequence[int], losses: Sequence[Sums]) -> dict[int, int]:
     """Return the model of each client, from the sums of every model's losses; none of clients without a finite loss."""
-    found = [{fact.position: fact.loss for fact in its.facts} for its in losses]
-    rows = {position: [its.get(position, math.inf) for its in found] for position in positions}
+    losses_by_model = [{fact.position: fact.loss for fact in its.facts} for its in losses]
+    rows = {position: [its.get(position, math.inf) for its in losses_by_model] for position in positions}
     return {position: best(row) for position, row in rows.items() if min(row) < math.inf}
 
 

@@ -13,7 +13,7 @@ from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.outgoing import Outgoing
 from raysim.algorithm.participants import Participants
 from raysim.algorithm.phase import Broadcast, Phase
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import ServerStepped
 from raysim.client.section import ClientSection
 from raysim.cohort.sampler import State

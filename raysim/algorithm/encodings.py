@@ -19,7 +19,7 @@ from raysim.server.release import Releasing
 from raysim.server.section import ServerSection
 
 
-def made(
+def make(
     server: ServerSection, private: Private | None, sent_groups: Layout
 ) -> tuple[Releasing | None, Encoding | None]:
     """Return what the server learns of a round, and what clients send for it; None: sums, and updates.

@@ -28,8 +28,8 @@ def fair(one: Algorithm, objective: Fairness, population: int) -> Algorithm:
     def weighed(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
         if not sums:
             return sent
-        wanted = set(positions) - sent.left_out
-        losses = [loss for loss in start_losses.taken(sums) if loss.position in wanted]
+        trained = set(positions) - sent.left_out
+        losses = [loss for loss in start_losses.losses_of(sums) if loss.position in trained]
         weights = objective.weigh(state.fairness, losses, sent.lr)
         by_position = {loss.position: weight for loss, weight in zip(losses, weights, strict=True)}
         return replace(sent, fair_weights=by_position)
@@ -38,7 +38,7 @@ def fair(one: Algorithm, objective: Fairness, population: int) -> Algorithm:
         *earlier, last = sums
         after, metrics = one.step(state, (*earlier, fairness.divided(last)), aggregate)
         weights = {fact.position: fact.weight for fact in last.facts}
-        losses = [loss for loss in start_losses.taken(earlier) if loss.position in weights]
+        losses = [loss for loss in start_losses.losses_of(earlier) if loss.position in weights]
         figures = fairness.figures(losses, [fairness.FairWeight(weights[loss.position]) for loss in losses])
         learned = objective.learn(state.fairness, losses) if objective.learn and losses else state.fairness
         return replace(after, fairness=learned), metrics | figures

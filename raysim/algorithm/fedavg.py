@@ -38,7 +38,7 @@ class OnWorkers(NamedTuple):
     """How a worker computes the sums of a chunk.
 
     train: yields the chunk's clients, those that were trained together at a time. stages: change them in turn, from
-    training to contributions. adding: add them to the sums. empty: sums to which nothing was added. kept: their updates
+    training to contributions. adding: add them to the sums. empty: sums to which nothing was added. vectors: updates
     (P,) for rules that need all of them, once per draw; it notes their facts in the sums.
     """
 
@@ -46,7 +46,7 @@ class OnWorkers(NamedTuple):
     stages: Sequence[Callable[[Outgoing], Outgoing]]
     adding: Sequence[Adding]
     empty: Callable[[Weights], Accumulator]
-    kept: Callable[[Accumulator, Outgoing], list[Tensor]]
+    vectors: Callable[[Accumulator, Outgoing], list[Tensor]]
 
 
 def fedavg(client: ClientSection, server: Server, members: Members, on_workers: OnWorkers) -> Algorithm:
@@ -80,7 +80,7 @@ def fedavg(client: ClientSection, server: Server, members: Members, on_workers: 
             for add in on_workers.adding:
                 add(sums, outgoing)
             if context.keeps_updates:
-                kept += on_workers.kept(sums, outgoing)
+                kept += on_workers.vectors(sums, outgoing)
         return LocalResult(sums.total(), tuple(kept))
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
@@ -133,9 +133,9 @@ def noted(sums: Accumulator, outgoing: Outgoing) -> None:
             sums.note(client.position, contribution, None)
 
 
-def kept(sums: Accumulator, outgoing: Outgoing) -> list[Tensor]:
+def kept_vectors(sums: Accumulator, outgoing: Outgoing) -> list[Tensor]:
     """Return what each client sends, clipped, once per draw, and note the facts of it."""
-    found = []
+    vectors = []
     for row, (upload, contribution) in enumerate(zip(outgoing.uploads, outgoing.contributions, strict=True)):
         if contribution is None:
             continue
@@ -144,6 +144,6 @@ def kept(sums: Accumulator, outgoing: Outgoing) -> list[Tensor]:
         else:
             scale = contribution.judged.scale
             vector, squares = upload.delta * scale, outgoing.trained.squared_norms[row] * scale**2
-        found += [vector] * contribution.count
+        vectors += [vector] * contribution.count
         sums.note(upload.client.position, contribution, squares)
-    return found
+    return vectors

@@ -13,10 +13,10 @@ from raysim.algorithm import compressing, encodings, fedex, local_adaptivity, st
 from raysim.algorithm.algorithm import Algorithm, Traffic
 from raysim.algorithm.chunk_training import ChunkTraining
 from raysim.algorithm.client_state import with_states
-from raysim.algorithm.configured import configured
+from raysim.algorithm.configuration import configured
 from raysim.algorithm.corrected import corrected, corrected_updates, described, with_changes
 from raysim.algorithm.fair import fair
-from raysim.algorithm.fedavg import Adding, OnWorkers, contributed, fedavg, included, kept, noted, uploaded
+from raysim.algorithm.fedavg import Adding, OnWorkers, contributed, fedavg, included, kept_vectors, noted, uploaded
 from raysim.algorithm.participants import Participants
 from raysim.algorithm.personal import Personal, personalised
 from raysim.algorithm.phase import Members
@@ -26,7 +26,7 @@ from raysim.algorithm.start_losses import after_losses
 from raysim.algorithm.transforming import Transforming
 from raysim.algorithm.uploads import Attack
 from raysim.client import transform as transforms
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.personalisation import choice as personalisations
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
@@ -65,7 +65,7 @@ def federated(
     kind, correction = personalisations.make(client, layout), corrections.make(client.correcting)
     unsent = layout.only(() if kind is None else kind.unsent)
     sent_groups = layout.only(set(layout.names) - set(unsent.names))
-    releasing, encoding = encodings.made(server, private, sent_groups)
+    releasing, encoding = encodings.make(server, private, sent_groups)
     transforming = Transforming(transforms.make(client.transform), layout, sent_groups, seed)
     keeps_rest = client.compression is not None and client.compression.error_feedback
     keeps_own = kind is not None and kind.after is not None
@@ -115,7 +115,7 @@ def federated(
     train = ChunkTraining(training, correction, vectors, layout, personal).train
 
     server_side = server_step.make(server, layout, participants.cohort_size, participants.labels, counts, releasing)
-    one = fedavg(client, server_side, members, OnWorkers(train, through, adding, empty, kept))
+    one = fedavg(client, server_side, members, OnWorkers(train, through, adding, empty, kept_vectors))
     one = one._replace(traffic=_traffic(client, server, layout, sent_groups, encoding, transforming))
 
     # What the server and the broadcasts know of it, the outermost last.

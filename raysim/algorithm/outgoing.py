@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from raysim.algorithm.client_state import LocalStates
-from raysim.algorithm.configured import Configured
+from raysim.algorithm.configuration import Configured
 from raysim.algorithm.phase import Broadcast
 from raysim.algorithm.uploads import Upload
 from raysim.client.local_training import Trained

@@ -13,7 +13,7 @@ from raysim.algorithm.algorithm import Algorithm, PersonalModels
 from raysim.algorithm.client_state import X0, LocalStates
 from raysim.algorithm.phase import Broadcast, LocalContext, Members, Phase
 from raysim.client import local_training
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import Correction
 from raysim.client.local_training import Trained, measured
 from raysim.client.personalisation.personalisation import Ended, PersonalAt, Personalisation

@@ -143,9 +143,9 @@ class Members:
 
     def training_by(self, client: ClientSection) -> Members:
         """Return what builds the same clients for other local training."""
-        made = Members(client, self._seed, None, frozenset())
-        made._flips = self._flips
-        return made
+        fresh = Members(client, self._seed, None, frozenset())
+        fresh._flips = self._flips
+        return fresh
 
     def of(self, examples: Examples, sent: Broadcast, chunk: Chunk) -> list[Client]:
         """Return the chunk's clients with their data, except those that an earlier phase rejected."""

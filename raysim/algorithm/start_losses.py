@@ -60,7 +60,7 @@ def make(server: ServerSection, members: Members) -> Callable[[LocalContext, Exa
     return local
 
 
-def taken(phases: Sequence[Sums], but: frozenset[int] = frozenset()) -> list[StartLoss]:
+def losses_of(phases: Sequence[Sums], but: frozenset[int] = frozenset()) -> list[StartLoss]:
     """Return the clients' losses, in order of chunks, without those at the positions `but`; none before the phase."""
     facts = phases[0].facts if phases else ()
     return [StartLoss(fact.position, fact.weight, fact.loss) for fact in facts if fact.position not in but]

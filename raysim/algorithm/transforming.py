@@ -85,7 +85,7 @@ def _of_one(
     return delta, kept
 
 
-def check(transform: Transform, said: str, params: Tensor, layout: Layout) -> None:
+def check(transform: Transform, title: str, params: Tensor, layout: Layout) -> None:
     """Apply the transform once, before the first round, to an update of the model's size.
 
     Raises:
@@ -94,27 +94,27 @@ def check(transform: Transform, said: str, params: Tensor, layout: Layout) -> No
     delta = probe(layout, params)
     generator = torch.Generator(params.device).manual_seed(0)
     at = TransformAt(delta, layout, torch.zeros_like(delta), "probe", 0, generator, 1, 1, 0.1)
-    made = called(f"{said}: apply", transform.apply, at)
+    returned = called(f"{title}: apply", transform.apply, at)
     try:
-        whole = checked(transform, made, at)
+        whole = checked(transform, returned, at)
     except (TypeError, ValueError) as error:
-        raise ExperimentError(f"{said}: {within(error)}.") from None
+        raise ExperimentError(f"{title}: {within(error)}.") from None
     for name, vector in whole._asdict().items():
-        check_vector(f"{said}: apply", name, vector, delta, layout)
+        check_vector(f"{title}: apply", name, vector, delta, layout)
 
 
-def checked(transform: Transform, made: Tensor | Transformed, at: TransformAt) -> Transformed:
+def checked(transform: Transform, returned: Tensor | Transformed, at: TransformAt) -> Transformed:
     """Return a transform's result, with the old state if it keeps none.
 
     Raises:
         TypeError, ValueError: the result is not valid.
     """
-    if transform.keeps_state != isinstance(made, Transformed):
+    if transform.keeps_state != isinstance(returned, Transformed):
         what = "a raysim.Transformed" if transform.keeps_state else "a tensor"
         raise TypeError(
-            f"a transform with keeps_state = {transform.keeps_state} must return {what}, but returned {shown(made)}"
+            f"a transform with keeps_state = {transform.keeps_state} must return {what}, but returned {shown(returned)}"
         )
-    whole = made if isinstance(made, Transformed) else Transformed(made, at.state)
+    whole = returned if isinstance(returned, Transformed) else Transformed(returned, at.state)
     for name, vector in whole._asdict().items():
         if not isinstance(vector, Tensor):
             raise TypeError(f"a transform's {name} must be a tensor, but is {shown(vector)}")

@@ -12,14 +12,14 @@ from raysim.api.run import Result
 from raysim.engine import wire
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.resolve import log_beginning, resolve
-from raysim.engine.rounds.first_use import settled
-from raysim.engine.rounds.under_way import UnderWay, Watcher, run_name
+from raysim.engine.rounds.auto_trainer import settled
+from raysim.engine.rounds.run_status import UnderWay, Watcher, run_name
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers, check
-from raysim.run_folder import records
+from raysim.run_folder import stop_record
 from raysim.storage.remote.folder import read_only_copy
 
 if TYPE_CHECKING:
@@ -77,11 +77,11 @@ def launch(
 
 def under_way(address: str = AUTO) -> list[UnderWay]:
     """Return the runs on a cluster to which a user can attach, oldest first."""
-    from raysim.engine.on_ray.cluster import named
+    from raysim.engine.on_ray.cluster import run_names
     from raysim.engine.on_ray.cluster.cluster import connected
 
     with connected(address):
-        return named.under_way()
+        return run_names.under_way()
 
 
 def attach(
@@ -116,14 +116,14 @@ def follow(
 ) -> tuple[UnderWay, Result]:
     """Do `attach`; also returns the run's status at the beginning."""
     check(loggers)
-    from raysim.engine.on_ray.cluster import named
+    from raysim.engine.on_ray.cluster import run_names
     from raysim.engine.on_ray.cluster.cluster import connected
-    from raysim.engine.on_ray.cluster.raised import answer
+    from raysim.engine.on_ray.cluster.remote_errors import answer
     from raysim.engine.on_ray.driver import session
     from raysim.report.progress import Silent, Terminal
 
     with connected(address):
-        driver = named.find(name)
+        driver = run_names.find(name)
         run: UnderWay = answer(driver.about.remote())
         show: Progress = Terminal.where_wanted(progress, run.experiment.rounds) or Silent()
         logs = Loggers(_loggers_here(run, loggers), run.path, run.experiment)
@@ -142,7 +142,7 @@ def follow(
         remains = answer(driver.remains.remote(), run.folder)
         if remains.behind is not None:
             log.warning("%s, on %s: %s", run.name, run.host, remains.behind)
-        stopped = records.stop_reason(run.experiment, remains.rounds)
+        stopped = stop_record.stop_reason(run.experiment, remains.rounds)
         return run, Result(wire.unpack(remains.params), remains.rounds, remains.clients, run.path, stopped)
 
 
@@ -169,13 +169,13 @@ def stop(name: str, *, address: str = AUTO) -> UnderWay:
         UnknownRunError: no run has this name.
         RaysimError: the run failed with this error meanwhile.
     """
-    from raysim.engine.on_ray.cluster import named
+    from raysim.engine.on_ray.cluster import run_names
     from raysim.engine.on_ray.cluster.cluster import connected
-    from raysim.engine.on_ray.cluster.raised import answer
+    from raysim.engine.on_ray.cluster.remote_errors import answer
     from raysim.engine.on_ray.driver import session
 
     with connected(address):
-        driver = named.find(name)
+        driver = run_names.find(name)
         run: UnderWay = answer(driver.about.remote())
         session.stop(driver, run.folder)
         ended: UnderWay = answer(driver.about.remote(), run.folder)

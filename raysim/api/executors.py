@@ -15,10 +15,10 @@ from raysim.engine.in_process import InProcess
 from raysim.engine.outlook import Outlook, workers_here
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
-from raysim.engine.rounds.finished import Finished
+from raysim.engine.rounds.finished_round import Finished
 from raysim.engine.rounds.opening import Opening, opened
+from raysim.engine.rounds.run_status import Watcher, run_name
 from raysim.engine.rounds.state_files import with_states_folder
-from raysim.engine.rounds.under_way import Watcher, run_name
 from raysim.errors import ExperimentError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import EngineSection, Experiment

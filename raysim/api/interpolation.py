@@ -20,7 +20,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.models.model import Weights, replace_params
 from raysim.report.gallery import interpolated
 from raysim.report.picture_files import save
-from raysim.run_folder import checkpoint, records
+from raysim.run_folder import checkpoint, experiment_record, kept_checkpoints
 from raysim.server.state import ServerState
 from raysim.storage.remote.folder import read_only_copy
 
@@ -79,7 +79,7 @@ def between_runs(
         RunFolderError: see `interpolate`; or the first run had other parts.
     """
     where = _folder(first)
-    experiment = records.stored_experiment(where)
+    experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
     report = experiment.report.changed(changes)
     check_same(resolve(with_executor(experiment, "local"), **parts), where, ITS_PARTS)
@@ -94,7 +94,7 @@ def _weights(plan: Plan, given: Mapping[str, npt.ArrayLike] | Place) -> Weights:
     if isinstance(given, Mapping):
         return replace_params(plan.model, plan.initial, given)
     folder = _folder(given)
-    check_one(records.stored_experiment(folder), folder)
+    check_one(experiment_record.stored_experiment(folder), folder)
     state = _state(folder, given)
     if state is None:
         raise RunFolderError(f"{folder} has no checkpoint, so there is no model of it.")
@@ -109,10 +109,10 @@ def _weights(plan: Plan, given: Mapping[str, npt.ArrayLike] | Place) -> Weights:
 
 
 def _state(folder: Path, given: Place) -> ServerState | None:
-    fingerprint = records.stored_fingerprint(folder)
+    fingerprint = experiment_record.stored_fingerprint(folder)
     if _is_file(given):
         return checkpoint.read(Path(given), fingerprint)
-    return records.newest_state(folder, fingerprint)
+    return kept_checkpoints.newest_state(folder, fingerprint)
 
 
 def _folder(place: Place) -> Path:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from raysim.errors import RaysimError
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record, round_table
 from raysim.storage.remote.folder import named, resume_call
 
 
@@ -25,9 +25,9 @@ def noted(note: Callable[[], str]) -> Iterator[None]:
 
 def note_of_run(path: Path) -> str:
     """Return after which round a run has stopped, and the call that goes on with it."""
-    done = records.read_rounds(path).num_rows
+    done = round_table.read_rounds(path).num_rows
     after = f"after round {done:,}" if done else "before the first round was finished"
-    passed = records.stored_passed(path) if path.exists() else None
+    passed = experiment_record.stored_passed(path) if path.exists() else None
     return f"stopped {after}" + (
         f"; go on with: {resume_call(named(path), passed.names if passed else ())}" if path.exists() else ""
     )

@@ -21,12 +21,12 @@ from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import scoring
-from raysim.engine.rounds.first_use import settled
+from raysim.engine.rounds.auto_trainer import settled
 from raysim.errors import DataError, ModelError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.models.lora import adapter_of
 from raysim.models.model import bind, replace_frozen
-from raysim.run_folder import checkpoint, files, frozen, records
+from raysim.run_folder import checkpoint, experiment_record, files, frozen, kept_checkpoints
 from raysim.run_folder.state_check import check_fits
 from raysim.server.state import ServerState
 from raysim.storage import atomic, disk
@@ -155,7 +155,7 @@ def evaluate(
 def _opened(path: str | Path, best: bool, parts: Parts) -> tuple[Plan, ServerState]:
     """Return the plan of a recorded run, and the state with the model that is asked for."""
     where = read_only_copy(path)
-    experiment = records.stored_experiment(where)
+    experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
     plan = settled(resolve(with_executor(experiment, "local"), **parts), where)
     if plan.clusters is not None:
@@ -167,7 +167,7 @@ def _opened(path: str | Path, best: bool, parts: Parts) -> tuple[Plan, ServerSta
     model, _ = replace_frozen(plan.model, frozen.read(where))
     plan = replace(plan, model=model)
     check_same(plan, where, ITS_PARTS)
-    state = _best(where, plan.fingerprint) if best else records.newest_state(where, plan.fingerprint)
+    state = _best(where, plan.fingerprint) if best else kept_checkpoints.newest_state(where, plan.fingerprint)
     if state is None:
         missing = "best model: checkpoint.best keeps one, from the first evaluation on" if best else "checkpoint"
         raise RunFolderError(f"{named(where)} has no {missing}.")

@@ -29,7 +29,7 @@ from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import best_model
-from raysim.engine.rounds.first_use import settled
+from raysim.engine.rounds.auto_trainer import settled
 from raysim.engine.rounds.loop import checkpoint_due
 from raysim.engine.rounds.opening import Opening, opened
 from raysim.engine.worker.lockstep import lockstep_key
@@ -37,9 +37,9 @@ from raysim.errors import ExperimentError, RaysimError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import NOTHING, Seen, StopReason
-from raysim.run_folder import records
+from raysim.run_folder import kept_checkpoints, round_table
 from raysim.run_folder.branch import branch
-from raysim.run_folder.records import STATES
+from raysim.run_folder.files import STATES
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
 from raysim.storage.remote.uri import uri_of
@@ -269,7 +269,7 @@ class Runs:
         held = ExitStack()
         if is_whole(plan, opening):
             folder = RunFolder(opening.path, plan.fingerprint, plan.experiment.checkpoint.keep)
-            state, seen = records.newest_state(opening.path, plan.fingerprint), Seen(stopped=opening.stopped)
+            state, seen = kept_checkpoints.newest_state(opening.path, plan.fingerprint), Seen(stopped=opening.stopped)
         else:
             folder, state = held.enter_context(opened(plan, opening))
             seen = stopping.after_all(plan.experiment, folder.rows)
@@ -281,7 +281,7 @@ class Runs:
         number, self._number = self._number, self._number + 1
         self._expected -= run.state.round
         path = run.folder.path
-        if rows := tuple(records.read_rounds(path).to_pylist()):
+        if rows := tuple(round_table.read_rounds(path).to_pylist()):
             self._said.append(replace(_report(number, run, rows), earlier=True))
         if run.is_over:
             run.held.close()

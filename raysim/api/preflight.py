@@ -13,8 +13,8 @@ from raysim.engine.rounds.opening import Opening
 from raysim.errors import ExperimentError, ResourceError, RunFolderError
 from raysim.experiment import differences, stopping
 from raysim.experiment.experiment import EngineSection, Experiment
-from raysim.run_folder import begun, frozen, other_data, records
-from raysim.run_folder.passed import Passed
+from raysim.run_folder import beginning, experiment_record, frozen, kept_checkpoints, other_data, round_table
+from raysim.run_folder.passed_parts import Passed
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import lock
@@ -41,19 +41,19 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
     Raises:
         RunFolderError: the folder exists already, or belongs to another run, or another process writes to it.
     """
-    if not resume or begun.is_unbegun(path):
+    if not resume or beginning.is_unbegun(path):
         RunFolder.check_free(path, overwrite)
         return Opening(path, None, overwrite, profile)
     lock.check_free(path)
     check_same(plan, path)
-    state = records.newest_state(path, plan.fingerprint)
+    state = kept_checkpoints.newest_state(path, plan.fingerprint)
     done, rounds = (state.round if state else 0), plan.experiment.rounds
-    rows = records.rows_before(path, done)
+    rows = round_table.rows_before(path, done)
     if state is None:
-        records.check_start(path, plan.passed)
+        experiment_record.check_start(path, plan.passed)
     else:
         check_fits(state, plan.begins, path)
-        if plan.passed.has_params and not plan.passed.begins_as(records.stored_passed(path) or plan.passed):
+        if plan.passed.has_params and not plan.passed.begins_as(experiment_record.stored_passed(path) or plan.passed):
             log.warning("params= is not used: the run of %s goes on from its checkpoint", path)
     if done > rounds:
         raise RunFolderError(
@@ -67,7 +67,7 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
 
 def check_one(experiment: Experiment, path: Path | None = None) -> None:
     """Refuse an experiment of several trials, or a folder that holds them or a sweep."""
-    if path is not None and experiment.trials.count < 2 and not records.stored_fingerprint(path):
+    if path is not None and experiment.trials.count < 2 and not experiment_record.stored_fingerprint(path):
         raise RunFolderError(
             f"{path} holds a sweep, and this is for one run: take one of its folders, or go on with all by `raysim "
             f"resume {path}` or raysim.run_sweep(experiment, values, path=..., resume=True)."
@@ -87,15 +87,15 @@ def check_one(experiment: Experiment, path: Path | None = None) -> None:
 
 def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
     """Refuse a folder of a run with other settings or data; `advice` says what to do."""
-    check_one(records.stored_experiment(path), path)
+    check_one(experiment_record.stored_experiment(path), path)
     _check_passed(plan.passed, path)
-    if plan.fingerprint != records.stored_fingerprint(path):
-        differing = differences.settings(records.stored_experiment(path), plan.experiment)
+    if plan.fingerprint != experiment_record.stored_fingerprint(path):
+        differing = differences.settings(experiment_record.stored_experiment(path), plan.experiment)
         differing += frozen.differing(path, plan.model.constants)
         differing = differing or [other_data.differing(path, plan.dataset, plan.passed) or _other_course(plan, path)]
         raise RunFolderError(
             f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(differing)}. "
-            f"{advice}{records.other_version(path)}"
+            f"{advice}{experiment_record.other_version(path)}"
         )
 
 
@@ -103,7 +103,7 @@ def _other_course(plan: Plan, path: Path) -> str:
     """Return the likely cause of another fingerprint where settings, data and frozen parameters are the same."""
     if other := _other_tensors(plan, path):
         return f"model= returned another module: {other}"
-    before, now = records.stored_trained_by(path) or {}, plan.choice.record
+    before, now = experiment_record.stored_trained_by(path) or {}, plan.choice.record
     for key in now:
         if key in before and before[key] != now[key]:
             return (
@@ -124,7 +124,7 @@ def _other_tensors(plan: Plan, path: Path) -> str:
     recorded: Mapping[str, Any] = plan.stated.record
     was, now = (
         {name: tuple(shape) for part in record.values() for name, shape in part}
-        for record in (records.stored_tensors(path) or recorded, recorded)
+        for record in (experiment_record.stored_tensors(path) or recorded, recorded)
     )
     said = [
         f"{name} had shape {was[name]}, and has {now[name]}" for name in was if now.get(name, was[name]) != was[name]
@@ -141,7 +141,7 @@ def _check_passed(passed: Passed, path: Path) -> None:
     Data are known by their fingerprint, and frozen parameters by their values: both may come from elsewhere. A loss
     that is missing is said only: a run may go on with the task's own.
     """
-    had = records.stored_passed(path)
+    had = experiment_record.stored_passed(path)
     if had is None:
         return
     other = [name for name in had.other_names(passed) if name != "params"]
@@ -171,12 +171,12 @@ def check_alike(passed: Passed, folders: Sequence[Path]) -> None:
     Raises:
         RunFolderError: one run is still to begin, and another one had other parts; says which.
     """
-    new = next((path for path in folders if begun.is_unbegun(path)), None)
+    new = next((path for path in folders if beginning.is_unbegun(path)), None)
     if new is None:
         # A run that is there says itself what it needs to go on.
         return
     for path in folders:
-        had = None if begun.is_unbegun(path) else records.stored_passed(path)
+        had = None if beginning.is_unbegun(path) else experiment_record.stored_passed(path)
         if had is None:
             continue
         other = had.other_names(passed)

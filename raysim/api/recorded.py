@@ -15,7 +15,7 @@ from raysim.api.trials import TrialsResult
 from raysim.errors import RunFolderError
 from raysim.experiment import sweep
 from raysim.models.layout import Layout
-from raysim.run_folder import files, records
+from raysim.run_folder import client_table, experiment_record, files, kept_checkpoints, round_table, stop_record
 from raysim.storage.reading import parsing
 from raysim.storage.remote.folder import read_only_copy
 
@@ -37,7 +37,7 @@ def read(path: str | Path) -> Result | TrialsResult | SweepResult:
     if stored is not None:
         results = {member.path: _run(member.path, of_model=False) for member in _begun(sweeps.members(*stored, where))}
         return sweeps.together(sweep.points(*stored), results, where)
-    experiment = records.stored_experiment(where)
+    experiment = experiment_record.stored_experiment(where)
     if experiment.trials.count < 2:
         return _run(where)
     begun = _begun(trials.members_of(experiment, where))
@@ -51,14 +51,15 @@ def _begun(members: Sequence[Member]) -> list[Member]:
 
 
 def _run(path: Path, of_model: bool = True) -> Result:
-    rounds = records.read_rounds(path)
-    stopped = records.stop_reason(records.stored_experiment(path), rounds)
-    return Result(_params(path) if of_model else {}, rounds, records.read_clients(path), path, stopped)
+    rounds = round_table.read_rounds(path)
+    stopped = stop_record.stop_reason(experiment_record.stored_experiment(path), rounds)
+    return Result(_params(path) if of_model else {}, rounds, client_table.read_clients(path), path, stopped)
 
 
 def _params(path: Path) -> dict[str, Tensor]:
     """Return the newest checkpoint's model by the names that the folder records."""
-    recorded, state = records.stored_tensors(path), records.newest_state(path, records.stored_fingerprint(path))
+    recorded = experiment_record.stored_tensors(path)
+    state = kept_checkpoints.newest_state(path, experiment_record.stored_fingerprint(path))
     if recorded is None or state is None:
         return {}
     named: dict[str, Tensor] = {}

@@ -29,12 +29,12 @@ from raysim.api.preflight import (
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import log_beginning, resolve
-from raysim.engine.rounds.finished import Finished
-from raysim.engine.rounds.first_use import settled
+from raysim.engine.rounds.auto_trainer import settled
+from raysim.engine.rounds.finished_round import Finished
 from raysim.engine.rounds.opening import Opening
 from raysim.engine.rounds.replay import ClientUpdate, replay_client, replay_round
+from raysim.engine.rounds.run_status import Watcher
 from raysim.engine.rounds.terminable import terminable
-from raysim.engine.rounds.under_way import Watcher
 from raysim.errors import RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
@@ -42,7 +42,7 @@ from raysim.experiment.stopping import StopReason
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers, check
 from raysim.models.model import Model, Weights
-from raysim.run_folder import records
+from raysim.run_folder import client_table, experiment_record, kept_checkpoints, round_table, stop_record
 from raysim.storage.remote.folder import local_copy, read_only_copy
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Result:
     def _experiment(self) -> Experiment | None:
         """Return the recorded experiment; None if the folder was moved or deleted."""
         try:
-            return records.stored_experiment(self.path)
+            return experiment_record.stored_experiment(self.path)
         except RunFolderError:
             return None
 
@@ -191,7 +191,7 @@ def resume(
             datasets: pass the same code as before.
     """
     with local_copy(path) as where, noted(partial(note_of_run, where)):
-        experiment = records.stored_experiment(where)
+        experiment = experiment_record.stored_experiment(where)
         check_one(experiment, where)
         check(loggers)
         if rounds is not None:
@@ -221,7 +221,7 @@ def replay(
         RunFolderError: it has no such round or client, or data or model differ from those of the run.
     """
     where = read_only_copy(path)
-    experiment = records.stored_experiment(where)
+    experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
     plan = settled(resolve(with_executor(experiment, "local"), **parts), where)
     check_same(plan, where, ITS_PARTS)
@@ -266,8 +266,8 @@ def _as_round(plan: Plan, f: Finished) -> Round:
 
 
 def _result(plan: Plan, path: Path, weights: Weights) -> Result:
-    rounds, clients = records.read_rounds(path), records.read_clients(path)
-    stopped = records.stop_reason(plan.experiment, rounds)
+    rounds, clients = round_table.read_rounds(path), client_table.read_clients(path)
+    stopped = stop_record.stop_reason(plan.experiment, rounds)
     return Result(weights.to_named(plan.stated), rounds, clients, path, stopped)
 
 
@@ -284,7 +284,7 @@ def _carry_out(
     from raysim.report.progress import Silent, Terminal
 
     experiment, path = plan.experiment, opening.path
-    if is_whole(plan, opening) and (state := records.newest_state(path, plan.fingerprint)) is not None:
+    if is_whole(plan, opening) and (state := kept_checkpoints.newest_state(path, plan.fingerprint)) is not None:
         if opening.stopped is not None:
             log.warning("%s stays stopped: it ended %s", opening.named, stopping.text(experiment, opening.stopped))
         return _result(plan, path, state.weights)

@@ -29,7 +29,7 @@ from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers
-from raysim.run_folder import begun, records
+from raysim.run_folder import beginning, client_table, experiment_record, round_table, stop_record
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic
 from raysim.storage.remote.folder import put_meanwhile
@@ -79,7 +79,7 @@ def goes_on(path: Path, overwrite: bool, resume: bool, check_same: Callable[[Pat
     Raises:
         RunFolderError: the folder cannot be created, or `check_same` refuses its content.
     """
-    if resume and not begun.is_unbegun(path):
+    if resume and not beginning.is_unbegun(path):
         check_same(path)
         return True
     RunFolder.check_free(path, overwrite)
@@ -95,10 +95,10 @@ def make_folder(path: Path, experiment: Experiment, resume: bool, write: Callabl
     """Create the series' folder; an existing one is emptied unless `resume`. `write` comes before its experiment."""
     path.mkdir(parents=True, exist_ok=True)
     if not resume:
-        begun.clear(path)
+        beginning.clear(path)
     atomic.sweep(path)
     write()
-    records.write_experiment(path, experiment, "")
+    experiment_record.write_experiment(path, experiment, "")
 
 
 def carry_out(
@@ -145,8 +145,8 @@ def carry_out(
 def _is_recorded(member: Member) -> bool:
     if not member.path.exists():
         return False
-    rounds = records.read_rounds(member.path)
-    return stopping.is_over(member.experiment, rounds.num_rows, records.stop_reason(member.experiment, rounds))
+    rounds = round_table.read_rounds(member.path)
+    return stopping.is_over(member.experiment, rounds.num_rows, stop_record.stop_reason(member.experiment, rounds))
 
 
 def _same_workers(members: Sequence[Member]) -> bool:
@@ -219,7 +219,7 @@ def _side_by_side(
 
 def _result(report: Report) -> Result:
     assert report.params is not None
-    rounds, clients = records.read_rounds(report.path), records.read_clients(report.path)
+    rounds, clients = round_table.read_rounds(report.path), client_table.read_clients(report.path)
     return Result(report.params, rounds, clients, report.path, report.stopped)
 
 

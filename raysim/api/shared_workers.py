@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from raysim.api.executors import begins, can_be_sent
 from raysim.api.preflight import ExecutorName
-from raysim.engine.many.shared import SharedExecutor, SharedInProcess
+from raysim.engine.many.shared_executor import SharedExecutor, SharedInProcess
 from raysim.engine.outlook import Outlook, workers_here
 from raysim.engine.plan.plan import Plan
 from raysim.experiment.experiment import EngineSection
@@ -76,7 +76,7 @@ class SharedWorkers:
     def _on_ray(self) -> SharedExecutor:
         # Import Ray only if it is used.
         from raysim.engine.on_ray.cluster.cluster import connected, place
-        from raysim.engine.on_ray.executor.shared import SharedOnRay
+        from raysim.engine.on_ray.executor.shared_on_ray import SharedOnRay
 
         self._held.enter_context(connected(self._address))
         started = SharedOnRay(place(self._engine), self._log_level)

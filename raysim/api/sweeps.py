@@ -26,7 +26,7 @@ from raysim.experiment.stopping import StopReason
 from raysim.experiment.sweep import ExperimentPoint, Sweep
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, check
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record, files, run_table, sealed_record
 from raysim.run_folder.tables import tagged
 from raysim.storage.reading import json_object, parsing
 from raysim.storage.remote.folder import local_copy
@@ -179,10 +179,10 @@ def members(experiment: Experiment, values: Sweep, where: Path) -> list[Member]:
 
 def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
     """Read the experiment and the values of a sweep's folder; None if it holds no sweep."""
-    file = path / records.SWEEP
+    file = path / files.SWEEP
     if not os.path.lexists(file):
         return None
-    records.check_sealed(file)
+    sealed_record.check_sealed(file)
     stored = json_object(file, RunFolderError)
     try:
         with parsing(file, "an experiment and lists of values by key", RunFolderError):
@@ -191,7 +191,9 @@ def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
                 raise ValueError(f"its values are {values!r:.60}")
             return Experiment.model_validate(stored["experiment"]), values
     except ExperimentError as error:
-        raise ExperimentError(f"{file} cannot be read: {within(error)}.{records.other_version(path)}") from None
+        raise ExperimentError(
+            f"{file} cannot be read: {within(error)}.{experiment_record.other_version(path)}"
+        ) from None
 
 
 def _members(point: ExperimentPoint, where: Path) -> list[Member]:
@@ -229,19 +231,19 @@ def _check_same(experiment: Experiment, values: Sweep, path: Path) -> None:
     if found:
         raise RunFolderError(
             f"{path} holds another sweep: {'; '.join(found)}. Give the sweep another folder (--path, path=), or start "
-            f"afresh (--overwrite, overwrite=True).{records.other_version(path)}"
+            f"afresh (--overwrite, overwrite=True).{experiment_record.other_version(path)}"
         )
 
 
 def _write(path: Path, experiment: Experiment, values: Sweep) -> None:
     asked = {"experiment": experiment.said(), "values": {key: list(each) for key, each in values.items()}}
-    records.write_json(asked, path / records.SWEEP)
+    sealed_record.write_json(asked, path / files.SWEEP)
 
 
 def _put_together(result: SweepResult, experiment: Experiment) -> None:
     if not result.points:
         return
-    records.write_table(result.rounds, result.path / "sweep.parquet")
+    run_table.write_table(result.rounds, result.path / "sweep.parquet")
     # Workers import raysim too: import plotting code only where it is used.
     from raysim.report import sweep_picture
 

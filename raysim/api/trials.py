@@ -22,7 +22,7 @@ from raysim.experiment.expand import trials_of
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, check
-from raysim.run_folder import records, tables
+from raysim.run_folder import experiment_record, run_table, tables
 from raysim.run_folder.tables import tagged
 from raysim.storage.remote.folder import local_copy
 
@@ -49,7 +49,7 @@ class TrialsResult:
     def _experiment(self) -> Experiment | None:
         """Return the recorded experiment; None if the folder was moved or deleted."""
         try:
-            return records.stored_experiment(self.path)
+            return experiment_record.stored_experiment(self.path)
         except RunFolderError:
             return None
 
@@ -160,7 +160,7 @@ def _summarised(results: Sequence[Result]) -> pa.Table:
 def write_summary(experiment: Experiment, results: Sequence[Result], path: Path) -> None:
     """Write the trials' table and picture."""
     table = _summarised(results)
-    records.write_table(table, path / "summary.parquet")
+    run_table.write_table(table, path / "summary.parquet")
     # Workers import raysim too: import plotting code only where it is used.
     from raysim.report import curve
 
@@ -171,7 +171,7 @@ def write_summary(experiment: Experiment, results: Sequence[Result], path: Path)
 
 def check_same(experiment: Experiment, path: Path) -> None:
     """Raise RunFolderError unless the folder holds trials of this experiment, and not more than it has."""
-    stored = records.stored_experiment(path)
+    stored = experiment_record.stored_experiment(path)
     if stored.trials.count < 2:
         raise RunFolderError(f"{path} holds one run and no trials: give the trials another folder (--path, path=).")
     found = differences.settings(stored, experiment)
@@ -180,7 +180,7 @@ def check_same(experiment: Experiment, path: Path) -> None:
     if found:
         raise RunFolderError(
             f"{path} holds trials with other settings: {'; '.join(found)}. Give the trials another folder (--path, "
-            f"path=), or start afresh (--overwrite, overwrite=True).{records.other_version(path)}"
+            f"path=), or start afresh (--overwrite, overwrite=True).{experiment_record.other_version(path)}"
         )
     if experiment.trials.count < stored.trials.count:
         raise RunFolderError(

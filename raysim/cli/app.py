@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from raysim.cli import begin, check, data, kept_model, keys, meant_option, on_cluster, parts, recorded, run, tune
+from raysim.cli import begin, check, data, kept_model, keys, meant_option, on_cluster, parts, recorded_runs, run, tune
 from raysim.cli.output import FAILED, MISUSED, say
 from raysim.errors import (
     DataError,
@@ -87,7 +87,7 @@ app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("attach")(on_cluster.attach)
 app.command("stop")(on_cluster.stop)
-app.command("replay")(recorded.replay)
+app.command("replay")(recorded_runs.replay)
 app.command("check")(check.check)
 app.command("parts")(parts.parts)
 app.command("keys")(keys.keys)
@@ -96,10 +96,10 @@ app.command("table")(tune.table)
 app.command("tuners")(tune.tuners)
 app.command("proxy")(tune.proxy)
 app.command("evolve")(tune.evolve)
-app.command("report")(recorded.report)
-app.command("compare")(recorded.compare)
-app.command("best")(recorded.best)
+app.command("report")(recorded_runs.report)
+app.command("compare")(recorded_runs.compare)
+app.command("best")(recorded_runs.best)
 app.command("export")(kept_model.export)
 app.command("evaluate")(kept_model.evaluate)
-app.command("interpolate")(recorded.interpolate)
+app.command("interpolate")(recorded_runs.interpolate)
 app.add_typer(data.data, name="data")

@@ -104,9 +104,9 @@ def dataset_at(source: Path, changes: list[str] | None) -> FederatedDataset:
     if changes:
         raise typer.BadParameter("--set changes an experiment, and this is a prepared folder, which cannot change.")
     if (source / files.RECORD).exists():
-        from raysim.run_folder import records
+        from raysim.run_folder import experiment_record
 
-        return _prepared(records.stored_experiment(source), source)
+        return _prepared(experiment_record.stored_experiment(source), source)
     from raysim.data.dataset import FederatedDataset
 
     return FederatedDataset.open(uri or source)

@@ -69,7 +69,7 @@ def _listed(found: list[Key], indent: str = "") -> Iterator[str]:
 
 
 def _explained(path: str, found: list[tuple[type[Section], Key]], elsewhere: Elsewhere) -> Iterator[str]:
-    from raysim.config.own import OwnPart
+    from raysim.config.own_part import OwnPart
     from raysim.experiment.keys import keys, name_key, name_of
 
     met: set[type[Section]] = set()

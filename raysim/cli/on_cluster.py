@@ -11,7 +11,7 @@ from raysim.cli.options import Cluster, Loggers, Progress, loggers_of
 from raysim.cli.output import INTERRUPTED, print_table, say
 
 if TYPE_CHECKING:
-    from raysim.engine.rounds.under_way import UnderWay
+    from raysim.engine.rounds.run_status import UnderWay
 
 
 def attach(

@@ -69,10 +69,10 @@ def interruptible(path: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from raysim.run_folder import files, records
+        from raysim.run_folder import files, round_table
         from raysim.storage.remote.folder import named, resume_command
 
-        done = records.read_rounds(path).num_rows
+        done = round_table.read_rounds(path).num_rows
         after = f"after round {done:,}" if done else "before the first round was finished"
         if (path / files.RECORD).exists() and not (path / "checkpoints").exists():
             after = "among several runs"

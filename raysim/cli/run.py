@@ -124,12 +124,12 @@ def resume(
     from raysim.api import run as api
     from raysim.api import sweeps as sweep_runs
     from raysim.report import closing
-    from raysim.run_folder import records
+    from raysim.run_folder import experiment_record
     from raysim.storage.remote.folder import local_copy, read_only_copy
 
     executor = executor_of(local)
     copy = read_only_copy(folder)
-    stored, values = sweep_runs.stored_sweep(copy) or (records.stored_experiment(copy), {})
+    stored, values = sweep_runs.stored_sweep(copy) or (experiment_record.stored_experiment(copy), {})
     if values or stored.trials.count > 1:
         changes = [f"rounds={rounds}"] if rounds else []
         changes += [f"trials.count={trials}"] if trials else []
@@ -147,7 +147,7 @@ def resume(
             progress=progress,
             loggers=loggers_of(loggers),
         )
-    experiment = records.stored_experiment(where)
+    experiment = experiment_record.stored_experiment(where)
     if as_json:
         print_json(of_run(experiment, result.rounds, folder, result.stopped))
     else:

@@ -80,9 +80,9 @@ def members(
     sizes = [len(y) for _, y in data]
     drawn = batches.draw(section, sizes, seed, round_index, positions)
     keys = seeds.keys(seed, "module", round_index, at).tolist()
-    told = None if section.objective is None else RoundAt(seed, round_index, examples.dataset.train.id_of)
+    round_at = None if section.objective is None else RoundAt(seed, round_index, examples.dataset.train.id_of)
     made = [
-        Client(position, len(y), x, y, drawn[i], keys[i], at=told)
+        Client(position, len(y), x, y, drawn[i], keys[i], at=round_at)
         for i, (position, (x, y)) in enumerate(zip(positions, data, strict=True))
     ]
     return made if section.augment is None else [_augmented(c, section.augment, seed, round_index) for c in made]

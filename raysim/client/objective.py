@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim import seeds
-from raysim.config.own import OwnObjective, OwnPart
+from raysim.config.own_part import OwnObjective, OwnPart
 from raysim.config.part import Choice, Packaged, passed
 from raysim.config.section import Section
 from raysim.config.values import Constant

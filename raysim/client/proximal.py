@@ -47,8 +47,8 @@ class Bounded:
         """Return the proximal point of one tensor, (..., n), rows each by itself."""
         # Of norm 0: infinity, clamped to 1.
         norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-        made: Tensor = z * (self.radius / norm).clamp(max=1.0)
-        return made
+        result: Tensor = z * (self.radius / norm).clamp(max=1.0)
+        return result
 
 
 Penalty = Shrunk | Bounded
@@ -80,8 +80,8 @@ def prox(penalty: Penalty, z: Tensor, elapsed: float, layout: Layout) -> Tensor:
         elapsed: E, the sum of the learning rates so far.
         layout: the place of each parameter along the last axis.
     """
-    made = z.clone()
+    result = z.clone()
     for offset, length in spans(layout, penalty.groups):
-        own = made.narrow(-1, offset, length)
+        own = result.narrow(-1, offset, length)
         own.copy_(penalty.of_piece(own, elapsed))
-    return made
+    return result

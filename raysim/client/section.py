@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 
 from raysim.client.augmentations.augment import Augmentation
 from raysim.client.compression import ClientCompression
+from raysim.client.corrections.choice import CorrectionSection
 from raysim.client.corrections.feddualavg import Composite
 from raysim.client.corrections.fedpa import Posterior
-from raysim.client.corrections.make import CorrectionSection
 from raysim.client.objective import ObjectiveSection
 from raysim.client.optimizers.choice import OptimizerSection
 from raysim.client.optimizers.sgd import ClientSgd

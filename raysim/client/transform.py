@@ -13,7 +13,7 @@ import torch
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, WrapSerializer
 from torch import Tensor
 
-from raysim.config.own import OwnTransform
+from raysim.config.own_part import OwnTransform
 from raysim.config.part import Choice, Packaged
 from raysim.config.section import Section
 from raysim.models.layout import Layout

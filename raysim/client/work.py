@@ -80,10 +80,10 @@ class RoundWork:
 
     def changed(self, change: Change) -> RoundWork:
         """Return the work from the round of the change on."""
-        made = self if change.batch_size is None else replace(self, batch_size=change.batch_size)
+        work = self if change.batch_size is None else replace(self, batch_size=change.batch_size)
         if change.epochs is None and change.local_steps is None:
-            return made
-        return replace(made, epochs=1 if change.epochs is None else change.epochs, local_steps=change.local_steps)
+            return work
+        return replace(work, epochs=1 if change.epochs is None else change.epochs, local_steps=change.local_steps)
 
     def steps(self, sizes: Int64s, seed: int, round_index: int, positions: Int64s) -> Int64s:
         """Return tau of the clients at these positions, by their numbers of examples and the finished rounds."""

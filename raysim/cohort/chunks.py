@@ -65,23 +65,23 @@ def stacks(
             ends.append(fits - 1)
         return ends
 
-    def evenly(wanted: int) -> list[int]:
+    def evenly(number: int) -> list[int]:
         """Where so many chunks end, or fewer, of which the costliest is as cheap as can be."""
         all_of_it = range(tops[0] + up_to[-1])
-        return cut(bisect_left(all_of_it, True, key=lambda limit: len(cut(limit)) - 1 <= wanted))
+        return cut(bisect_left(all_of_it, True, key=lambda limit: len(cut(limit)) - 1 <= number))
 
-    def made(ends: list[int]) -> list[int]:
+    def costs_of(ends: list[int]) -> list[int]:
         """What each chunk costs."""
         return [tops[first] + up_to[stop] - up_to[first] for first, stop in pairwise(ends)]
 
     def times(ends: list[int]) -> list[float]:
-        each = made(ends)
+        each = costs_of(ends)
         return [max(max(each), sum(each) / workers) for workers in WORKER_COUNTS]
 
     fewest = math.ceil(len(members) / most)
     cuts = [evenly(number) for number in sorted({max(fewest, number) for number in _numbers(num_chunks)})]
     best = cuts[_suiting_all([times(ends) for ends in cuts])]
-    return tuple(deal([tuple(members[first:stop]) for first, stop in pairwise(best)], made(best)))
+    return tuple(deal([tuple(members[first:stop]) for first, stop in pairwise(best)], costs_of(best)))
 
 
 def enough(work: int, call: int, most: int) -> int:

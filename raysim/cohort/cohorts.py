@@ -94,24 +94,24 @@ class Cohorts:
         return f"sampler= ({self.rule.name})"
 
     def _checked(self, drawn: Any, at: CohortAt) -> Positions:
-        wanted = f"{self._who()} must return the positions of round {at.round}'s cohort, integers (M,)"
+        requirement = f"{self._who()} must return the positions of round {at.round}'s cohort, integers (M,)"
         try:
             positions = np.asarray(drawn)
         except Exception:
-            raise ExperimentError(f"{wanted}, but returned {shown(drawn)}.") from None
+            raise ExperimentError(f"{requirement}, but returned {shown(drawn)}.") from None
         if positions.ndim != 1 or (positions.size and positions.dtype.kind not in "iu"):
             got = f"{positions.dtype} of shape {positions.shape}" if positions.dtype != object else shown(drawn)
-            raise ExperimentError(f"{wanted}, but returned {got}.")
+            raise ExperimentError(f"{requirement}, but returned {got}.")
         positions = positions.astype(np.int64)
         outside = positions[(positions < 0) | (positions >= at.population)]
         if outside.size:
-            raise ExperimentError(f"{wanted}, from 0 to {at.population - 1}, but returned {outside[0]}.")
+            raise ExperimentError(f"{requirement}, from 0 to {at.population - 1}, but returned {outside[0]}.")
         if not self.rule.repeats:
             members, counts = np.unique(positions, return_counts=True)
             if twice := members[counts > 1].tolist():
                 raise ExperimentError(
-                    f"{wanted}, each once unless the raysim.Sampler has repeats = True, but returned {twice} several "
-                    f"times."
+                    f"{requirement}, each once unless the raysim.Sampler has repeats = True, but returned {twice} "
+                    f"several times."
                 )
         return positions
 

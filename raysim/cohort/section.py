@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from raysim.cohort import adafl, availability, bernoulli, cyclic, md, own, power_of_choice, replay, uniform
+from raysim.cohort import adafl, availability, bernoulli, cyclic, md, own_sampler, power_of_choice, replay, uniform
 from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.sampler import Clients, CohortAt, Sampler
-from raysim.config.own import OwnPart, OwnSampler
+from raysim.config.own_part import OwnPart, OwnSampler
 from raysim.config.part import Choice, Packaged
 from raysim.config.section import Section
 from raysim.config.values import Count, Seed
@@ -48,7 +48,7 @@ SAMPLERS: Choice[Sampler] = Choice(
         power_of_choice.PowerOfChoice: power_of_choice.make,
         replay.Replay: _replayed,
     },
-    own.made,
+    own_sampler.make,
     (Sampler,),
 )
 
@@ -106,7 +106,7 @@ class CohortSection(Section):
     def rule(self) -> Sampler:
         """The sampler's properties; a user-defined sampler has the defaults until the script has passed it."""
         if isinstance(self.sampler, OwnPart) and not self.sampler.is_bound:
-            return own.UNBOUND
+            return own_sampler.UNBOUND
         return SAMPLERS.make(self.sampler)
 
     def size_at(self, population: int) -> Callable[[int], float]:
@@ -122,8 +122,8 @@ class CohortSection(Section):
         return size
 
 
-def _too_few_candidates(asked: int, wanted: str) -> str:
-    return f"sampler.candidates >= size must hold, the clients that train, but got candidates = {asked} and {wanted}"
+def _too_few_candidates(asked: int, limit: str) -> str:
+    return f"sampler.candidates >= size must hold, the clients that train, but got candidates = {asked} and {limit}"
 
 
 def cohorts(

@@ -31,14 +31,14 @@ def centroids(bits: int) -> Tensor:
     """
     count = 2**bits
     limit = NormalDist(0, 3**0.5)
-    found = np.array([limit.inv_cdf((i + 0.5) / count) for i in range(count)])
+    levels = np.array([limit.inv_cdf((i + 0.5) / count) for i in range(count)])
     for _ in range(_MOST_STEPS):
-        step = np.linalg.solve(*_equations(found))
-        found = found - step
+        step = np.linalg.solve(*_equations(levels))
+        levels = levels - step
         if abs(step).max() < 1e-9:
             break
     # The distribution is symmetric, and so are they but for rounding.
-    return torch.from_numpy((found - found[::-1]) / 2)
+    return torch.from_numpy((levels - levels[::-1]) / 2)
 
 
 def _equations(points: Floats) -> tuple[Floats, Floats]:

@@ -59,9 +59,9 @@ def make(section: RandomKKeys, scale: Scale) -> Compressor:
     """
 
     def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
-        kept = num_kept(section.fraction, len(v))
-        chosen = seeds.generator(key).choice(len(v), kept, replace=False, shuffle=False)
+        count = num_kept(section.fraction, len(v))
+        chosen = seeds.generator(key).choice(len(v), count, replace=False, shuffle=False)
         places = torch.from_numpy(chosen).to(v.device)
-        return out.zero_().index_copy_(0, places, v[places] * (len(v) / kept if scale == "unbiased" else 1.0))
+        return out.zero_().index_copy_(0, places, v[places] * (len(v) / count if scale == "unbiased" else 1.0))
 
     return Compressor(apply, lambda length: 32 + 32 * num_kept(section.fraction, length))

@@ -45,10 +45,10 @@ def make(section: TopKKeys) -> Compressor:
     """
 
     def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
-        sizes, kept = v.abs(), num_kept(section.fraction, len(v))
-        least = sizes.topk(kept, sorted=False).values.min()
+        sizes, count = v.abs(), num_kept(section.fraction, len(v))
+        least = sizes.topk(count, sorted=False).values.min()
         larger = sizes > least
-        ties = (sizes == least).nonzero()[: kept - int(larger.sum()), 0]
+        ties = (sizes == least).nonzero()[: count - int(larger.sum()), 0]
         larger[ties] = True
         return torch.mul(v, larger, out=out)
 

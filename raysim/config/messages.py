@@ -58,14 +58,14 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         else:
             # A key that takes several types fails once for each: one sentence lists them all.
             kinds = wanted.setdefault((key, f"{shown(given)}{_remedy(given, path, section)}"), [])
-            kinds.append(_wanted(details))
+            kinds.append(_expectation(details))
     for (key, given), kinds in wanted.items():
         if any(other.startswith((f"{key}.", f"{key}[")) for other in named):
             continue  # an error inside the table is more exact
         sentences[f"{key} must be {' or '.join(dict.fromkeys(kinds))}, but got {given}"] = None
-    said = list(sentences)
-    more = [f"and {len(said) - MOST_SAID} more"] if len(said) > MOST_SAID else []
-    return "; ".join([*said[:MOST_SAID], *more])
+    texts = list(sentences)
+    more = [f"and {len(texts) - MOST_SAID} more"] if len(texts) > MOST_SAID else []
+    return "; ".join([*texts[:MOST_SAID], *more])
 
 
 _NAMES = {
@@ -87,7 +87,7 @@ _BOUNDS = {
 }
 
 
-def _wanted(details: Any) -> str:
+def _expectation(details: Any) -> str:
     kind = details["type"]
     for prefix, name in _NAMES.items():
         if kind in (f"{prefix}_type", f"{prefix}_parsing", f"{prefix}_from_float"):

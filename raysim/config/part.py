@@ -16,7 +16,7 @@ from pydantic import GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from raysim.config import messages
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.config.plain import shown
 from raysim.config.reading import GROUP
 from raysim.config.section import Section
@@ -91,21 +91,21 @@ class Choice(Generic[T]):
             return (
                 self._own(section)
                 if self._own is not None
-                else self._made(self.title(section), section.passed, section)
+                else self._part_of(self.title(section), section.passed, section)
             )
         make, package = _of_package(self.kind, section)
-        return self._made(f"{self.title(section)} of the package {package}", make, section)
+        return self._part_of(f"{self.title(section)} of the package {package}", make, section)
 
-    def _made(self, title: str, make: Any, section: Section) -> T:
+    def _part_of(self, title: str, make: Any, section: Section) -> T:
         """What the script's or the package's function makes."""
         named = [_public(record) for record in self._records if record is not Callable]
         returns = " or ".join([*(f"a {name}" for name in named), *(["a function"] * (Callable in self._records))])
         example = f", such as lambda section: {named[0]}(...)" if named else ""
-        wanted = f"{title} must be a function make(section) that returns {returns}{example}"
-        made = made_by(wanted, make, section)
-        if not isinstance(made, self._records):
-            raise ExperimentError(f"{wanted}, but returned {shown(made)}.")
-        return cast(T, made)
+        requirement = f"{title} must be a function make(section) that returns {returns}{example}"
+        returned = made_by(requirement, make, section)
+        if not isinstance(returned, self._records):
+            raise ExperimentError(f"{requirement}, but returned {shown(returned)}.")
+        return cast(T, returned)
 
     def is_built_in(self, section: Section) -> bool:
         """Whether the section belongs to a built-in part."""

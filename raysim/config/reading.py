@@ -36,7 +36,7 @@ class Named(NamedTuple):
     name: str
 
 
-class Found(NamedTuple):
+class Definition(NamedTuple):
     """The definition of a name, and its module."""
 
     module: str
@@ -49,7 +49,7 @@ def choices(section: Named, key: str) -> list[Described]:
     Raises:
         LookupError: there is no such section or key.
     """
-    module, record = _found(section) or Found("", ast.Pass())
+    module, record = _definition(section) or Definition("", ast.Pass())
     for node in record.body if isinstance(record, ast.ClassDef) else ():
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == key:
             return list(_allowed(node.annotation, module, _description(node.value)))
@@ -73,7 +73,7 @@ def call(place: Named) -> tuple[str, ast.Call]:
     Raises:
         LookupError: the name is not defined by a call.
     """
-    definition = _found(place)
+    definition = _definition(place)
     if definition is not None and isinstance(definition.node, ast.Call):
         return definition.module, definition.node
     raise LookupError(f"{place.name} of {place.module} is no call that can be read")
@@ -95,7 +95,7 @@ def _allowed(annotation: ast.expr, module: str, description: str) -> Iterator[De
             for member in members[:1] if isinstance(kind, ast.Name) and kind.id == "Annotated" else members:
                 yield from _allowed(member, module, description)
         case ast.Name() | ast.Attribute():
-            definition = _found(_place(annotation, module))
+            definition = _definition(_place(annotation, module))
             if definition is not None and isinstance(definition.node, ast.ClassDef):
                 yield from _section(definition.node, definition.module)
             elif definition is not None and isinstance(definition.node, ast.expr):
@@ -147,22 +147,22 @@ def _place(named: ast.expr, module: str) -> Named:
     return Named(module, named.id if isinstance(named, ast.Name) else "")
 
 
-def _found(place: Named) -> Found | None:
+def _definition(place: Named) -> Definition | None:
     """Return the final definition of a name: a class, or an assigned expression; None if no source defines it."""
     for node in _tree(place.module).body:
         match node:
             case ast.ClassDef(name) if name == place.name:
-                return Found(place.module, node)
+                return Definition(place.module, node)
             case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, ast.expr() as value) if (
                 name == place.name
             ):
                 if isinstance(value, ast.Name | ast.Attribute):
-                    return _found(_place(value, place.module))
-                return Found(place.module, value)
+                    return _definition(_place(value, place.module))
+                return Definition(place.module, value)
             case ast.ImportFrom(str(home), names) if _is_near(home, place.module):
                 for alias in names:
                     if (alias.asname or alias.name) == place.name:
-                        return _found(Named(home, alias.name))
+                        return _definition(Named(home, alias.name))
     return None
 
 

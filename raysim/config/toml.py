@@ -138,9 +138,9 @@ _AROUND = 60
 """Characters that are shown on either side of a place: a line may be long."""
 
 
-def _located(said: str, text: str) -> str:
-    if (place := _PLACE.search(said)) is None:
-        return said
+def _located(message: str, text: str) -> str:
+    if (place := _PLACE.search(message)) is None:
+        return message
     # As the parser counts.
     text = text.replace("\r\n", "\n")
     if place[1] is None:
@@ -149,18 +149,19 @@ def _located(said: str, text: str) -> str:
         lines = text.split("\n")
         at = sum(len(line) + 1 for line in lines[: int(place[1]) - 1]) + int(place[2]) - 1
     odd = _of_character(text[at : at + 1])
-    at = _beginning(said, text, at)
+    at = _beginning(message, text, at)
     start, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
     line, column = text[start : end if end >= 0 else len(text)], at - start
     before, after = line[max(0, column - _AROUND) : column], line[column : column + _AROUND]
-    remedy = _of_value(before, after) if said.startswith("Invalid value") else _of_message(said, before, after)
+    remedy = _of_value(before, after) if message.startswith("Invalid value") else _of_message(message, before, after)
     hint = odd or remedy
-    return f"{said}{f': {hint}' if hint else ''}\n  {_seen(before + after).rstrip()}\n  {' ' * _width(_seen(before))}^"
+    line, margin = _printable(before + after).rstrip(), " " * _width(_printable(before))
+    return f"{message}{f': {hint}' if hint else ''}\n  {line}\n  {margin}^"
 
 
-def _beginning(said: str, text: str, at: int) -> int:
+def _beginning(message: str, text: str, at: int) -> int:
     """Return where a text begins that does not end; else the place itself."""
-    if (opened := _OPENED.match(said)) is None:
+    if (opened := _OPENED.match(message)) is None:
         return at
     if opened["basic"]:
         found = text.rfind('"""' if '"""' in text else '"')
@@ -168,11 +169,11 @@ def _beginning(said: str, text: str, at: int) -> int:
         # Behind its beginning there is no such mark up to the end of the file, or else it would end there.
         found = text.rfind(opened["closing"])
     else:
-        found = text.rfind("'" if said.startswith("Found") else '"', text.rfind("\n", 0, at) + 1, at)
+        found = text.rfind("'" if message.startswith("Found") else '"', text.rfind("\n", 0, at) + 1, at)
     return found if found >= 0 else at
 
 
-def _seen(line: str) -> str:
+def _printable(line: str) -> str:
     """Return text as it is shown: a blank for what cannot be printed; without marks that choose a letter's style."""
     shown = (each for each in line if each not in "\ufe0e\ufe0f")
     return "".join(each if each.isprintable() else " " for each in shown)
@@ -204,10 +205,10 @@ def _of_character(odd: str) -> str:
     return ""
 
 
-def _of_message(said: str, before: str, after: str) -> str:
-    if said.startswith("Expected newline") and before.endswith("'") and after[:1].isalnum():
+def _of_message(message: str, before: str, after: str) -> str:
+    if message.startswith("Expected newline") and before.endswith("'") and after[:1].isalnum():
         return "a text with ' in it has double quotation marks around it"
-    return next((remedy for begins, remedy in _REMEDIES.items() if said.startswith(begins)), "")
+    return next((remedy for begins, remedy in _REMEDIES.items() if message.startswith(begins)), "")
 
 
 def _of_value(before: str, after: str) -> str:

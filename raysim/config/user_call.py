@@ -42,11 +42,11 @@ def is_misfit(error: Exception) -> bool:
     return isinstance(error, TypeError) and error.__traceback__ is not None and error.__traceback__.tb_next is None
 
 
-def made_by(wanted: str, make: Any, section: Any) -> Any:
+def made_by(requirement: str, make: Any, section: Any) -> Any:
     """Return what make(section) returns.
 
     Args:
-        wanted: what the part must be, as a message begins.
+        requirement: what the part must be, as a message begins.
         make: the script's or the package's.
         section: its argument.
 
@@ -54,21 +54,21 @@ def made_by(wanted: str, make: Any, section: Any) -> Any:
         ExperimentError: it is no function of a section, raised, or drew from a global generator.
     """
     if not callable(make):
-        raise ExperimentError(f"{wanted}, but got {shown(make)}.")
+        raise ExperimentError(f"{requirement}, but got {shown(make)}.")
     with draws() as drew:
         try:
-            made = make(section)
+            returned = make(section)
         except RaysimError:
             raise
         except Exception as error:
             # Most often it is another function, so the form of make says more than a traceback.
             raise ExperimentError(
-                f"{wanted}, but called with the section it raised {type(error).__name__}: {within(error)}."
+                f"{requirement}, but called with the section it raised {type(error).__name__}: {within(error)}."
             ) from error
         drawn = drew()
     if drawn:
-        raise ExperimentError(f"{wanted}, but called with the section it {ADVICE}.")
-    return made
+        raise ExperimentError(f"{requirement}, but called with the section it {ADVICE}.")
+    return returned
 
 
 def watched_call(what: str, function: Callable[..., Any], *given: Any) -> Any:

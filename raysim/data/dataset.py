@@ -14,12 +14,12 @@ import numpy as np
 from raysim.config import messages
 from raysim.data.array_split import ArraySplit
 from raysim.data.arrow_split import ArrowSplit
+from raysim.data.client_arrays import is_number
 from raysim.data.copies import described, fetch_copy
-from raysim.data.dealt import dealt
+from raysim.data.dealt_source import dealt
 from raysim.data.field import OF_TABLES, TABLES, Field
 from raysim.data.fingerprint import SPLITS, SplitDigest, address_digest, fingerprint
 from raysim.data.gather import Clients, gather
-from raysim.data.given import is_number
 from raysim.data.holdout import Holdout, check_holdout
 from raysim.data.manifest import read_manifest
 from raysim.data.optimum import Optimum

@@ -62,10 +62,10 @@ def download(section: AnyData, missing: MissingFileError) -> list[Path]:
     Raises:
         DataError: nobody offers the source's files in a form that raysim reads, or an address does not answer.
     """
-    wanted = offered(section)
-    if not wanted:
+    sources = offered(section)
+    if not sources:
         raise DataError(f"{missing}; --download has no address for data.name = {section.name!r} as it is set here")
-    return [path for folder, files in wanted for file in files for path in _fetched(file, folder)]
+    return [path for folder, files in sources for file in files for path in _fetched(file, folder)]
 
 
 def _fetched(file: Published | Packed, folder: Path) -> list[Path]:
@@ -85,8 +85,8 @@ def offered(section: AnyData) -> list[Offered]:
         case Cifar100():
             return [_into(section.root, "cifar100", CIFAR100.binary)]
         case FedCifar100():
-            wanted = Packed(fed_cifar100.ARCHIVE, _names(fed_cifar100.HDF5), fed_cifar100.CHECKSUM)
-            return [_into(section.root, "fed_cifar100", wanted)]
+            sources = Packed(fed_cifar100.ARCHIVE, _names(fed_cifar100.HDF5), fed_cifar100.CHECKSUM)
+            return [_into(section.root, "fed_cifar100", sources)]
         case Emnist(form="tff"):
             stem = "fed_emnist_digitsonly" if section.digits else "fed_emnist"
             return [

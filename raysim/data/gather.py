@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.data.array_split import ArraySplit
+from raysim.data.client_arrays import client_id, clients_of, is_fixed, pair_of, rows_of
 from raysim.data.field import Field
-from raysim.data.given import client_id, clients_of, is_fixed, pair_of, rows_of
 from raysim.errors import DataError
 
 Clients = Mapping[str, tuple[Any, Any]] | Mapping[int, tuple[Any, Any]]

@@ -11,10 +11,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from raysim.data.client_arrays import client_id as as_text
+from raysim.data.client_arrays import rows_of
 from raysim.data.field import Field
 from raysim.data.fingerprint import SPLITS, fingerprint
-from raysim.data.given import client_id as as_text
-from raysim.data.given import rows_of
 from raysim.data.manifest import FILE, Manifest
 from raysim.data.split_writer import SplitWriter
 from raysim.errors import DataError

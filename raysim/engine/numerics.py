@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from raysim import card
-from raysim.client.trainers.choose import Precision
+from raysim.client.trainers.trainer_choice import Precision
 from raysim.errors import ResourceError
 
 

@@ -17,7 +17,7 @@ from raysim.client.optimizers.optimizer import ClientOptimizer
 from raysim.client.transform import Transform
 from raysim.cohort.sampler import CohortAt, Sampler
 from raysim.config.messages import nearest
-from raysim.config.own import (
+from raysim.config.own_part import (
     OwnAggregator,
     OwnClientOptimizer,
     OwnCorrection,
@@ -106,7 +106,7 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
     parts = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=k) for n, k in kinds.items()]
     allowed = {each.name for each in (*named, *parts)}
     by_place = [each.name for each in named if each.kind is not inspect.Parameter.KEYWORD_ONLY]
-    said = " and ".join(name for name in by_place if name != "self")
+    names = " and ".join(name for name in by_place if name != "self")
 
     @functools.wraps(function)
     def checked(*args: P.args, **keywords: P.kwargs) -> R:
@@ -116,7 +116,7 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
         if len(args) > len(by_place):
             hint = ': a key is set before, as experiment.changed({"trials.count": 3}) does' * ("experiment" in by_place)
             raise TypeError(
-                f"{function.__name__}() takes {said} by position and all else by name, but got more by position{hint}"
+                f"{function.__name__}() takes {names} by position and all else by name, but got more by position{hint}"
             )
         given = signature.bind(*args, **keywords).arguments
         for name, (kinds, wanted) in KINDS.items():

@@ -157,7 +157,7 @@ def evaluate(
     user-defined ones.
     """
     try:
-        return _score(module, task, examples, unit, like, batch_size, seen, metrics)
+        return _scores_of(module, task, examples, unit, like, batch_size, seen, metrics)
     except (DataError, torch.OutOfMemoryError):
         raise
     except Exception as error:
@@ -165,13 +165,13 @@ def evaluate(
         split_name, segments = unit
         for segment in segments if len(segments) > 1 else ():
             try:
-                _score(module, task, examples, (split_name, (segment,)), like, batch_size, seen, metrics)
+                _scores_of(module, task, examples, (split_name, (segment,)), like, batch_size, seen, metrics)
             except Exception as own:
                 raise ClientFailure(segment[0]) from own
         raise ClientFailure(segments[0][0], others=len(segments) - 1) from error
 
 
-def _score(
+def _scores_of(
     module: nn.Module,
     task: Task,
     examples: Examples,

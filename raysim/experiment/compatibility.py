@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from raysim.client import transform as transforms
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction
 from raysim.client.corrections.feddualavg import Composite
 from raysim.client.optimizers.adagrad import ClientAdagrad
@@ -18,7 +18,7 @@ from raysim.client.personalisation.clusters import Clusters
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
 from raysim.cohort.section import CohortSection
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.errors import ExperimentError
 from raysim.experiment import privacy
 from raysim.experiment.leaving import leaving
@@ -308,11 +308,11 @@ def _systems(systems: SystemsSection, cohort: CohortSection) -> Iterator[str]:
         )
 
 
-def _server(correction: Correction, said: str, server: ServerSection) -> Iterator[str]:
+def _server(correction: Correction, title: str, server: ServerSection) -> Iterator[str]:
     optimizer, requires = server.optimizer, correction.requires
     if requires.server_sgd and optimizer.name != "sgd":
         yield (
-            f"{said} is defined with server.optimizer.name = 'sgd', because it defines the server's state itself, "
+            f"{title} is defined with server.optimizer.name = 'sgd', because it defines the server's state itself, "
             f"but got {optimizer.name!r}"
         )
     elif correction.server.average is not None or requires.unit_lr:
@@ -320,45 +320,45 @@ def _server(correction: Correction, said: str, server: ServerSection) -> Iterato
         if optimizer.lr != 1 or scaled:
             sends = "the clients' mean" if correction.server.average is None else "the clients' mean minus h"
             yield (
-                f"{said} broadcasts {sends}, so server.optimizer.lr must be 1, without lr_scaling "
+                f"{title} broadcasts {sends}, so server.optimizer.lr must be 1, without lr_scaling "
                 f"and lr_schedule, but got lr = {optimizer.lr:g}{' with one of these' if scaled else ''}"
             )
     weighting = server.weighting_name
     if requires.weightings is not None and weighting not in requires.weightings:
         *others, last = sorted(requires.weightings, reverse=True)
         allowed = f"{' or '.join(map(repr, others))} or {last!r}" if others else f"= {last!r}"
-        yield f"{said} is defined with server.weighting {allowed}, but got {weighting!r}"
+        yield f"{title} is defined with server.weighting {allowed}, but got {weighting!r}"
     if requires.aggregators is not None and requires.weightings is None and weighting == "ida":
-        yield f"{said} is defined with a mean of sums, but got server.weighting = 'ida'"
+        yield f"{title} is defined with a mean of sums, but got server.weighting = 'ida'"
     if requires.aggregators is not None and server.aggregator.name not in requires.aggregators:
         yield (
-            f"{said} is defined with server.aggregator.name {' or '.join(map(repr, requires.aggregators))}, but got "
+            f"{title} is defined with server.aggregator.name {' or '.join(map(repr, requires.aggregators))}, but got "
             f"{server.aggregator.name!r}"
         )
 
 
-def _points(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str]:
+def _points(half: ClientHalf, title: str, client: ClientSection) -> Iterator[str]:
     if half.point is not None and not client.is_plain_sgd:
         yield (
-            f"{said} is defined with plain local steps: client.optimizer must be 'sgd' without momentum, weight_decay "
+            f"{title} is defined with plain local steps: client.optimizer must be 'sgd' without momentum, weight_decay "
             f"and max_grad_norm"
         )
 
 
-def _clients(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str]:
+def _clients(half: ClientHalf, title: str, client: ClientSection) -> Iterator[str]:
     optimizer = client.optimizer
     if half.optimizer is not None and not (isinstance(optimizer, ClientSgd) and optimizer.momentum == 0):
         yield (
-            f"{said} replaces the client's optimizer by its base, and keeps only the optimizer's lr: "
+            f"{title} replaces the client's optimizer by its base, and keeps only the optimizer's lr: "
             f"client.optimizer must be 'sgd' without momentum, but got {optimizer.name!r}"
             + (f" with momentum = {optimizer.momentum}" if isinstance(optimizer, ClientSgd) else "")
         )
     if half.inverts_sgd and not half.sums_gradients and not client.is_plain_sgd:
         yield (
-            f"{said} computes a client's mean gradient from its update, (x - y) / (K lr): client.optimizer must be "
+            f"{title} computes a client's mean gradient from its update, (x - y) / (K lr): client.optimizer must be "
             f"'sgd' without momentum, weight_decay and max_grad_norm; 'scaffold' is defined with all of them"
         )
     if half.inverts_sgd and not half.sums_gradients and half.bend is not None:
-        yield f"{said} computes a client's mean gradient from its update, which does not hold where `bend` bends it"
+        yield f"{title} computes a client's mean gradient from its update, which does not hold where `bend` bends it"
     if half.inverts_sgd and client.is_plain_sgd and optimizer.lr == 0:
-        yield f"{said} divides by the clients' learning rate: client.optimizer.lr > 0 must hold, but got 0"
+        yield f"{title} divides by the clients' learning rate: client.optimizer.lr > 0 must hold, but got 0"

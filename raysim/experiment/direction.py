@@ -8,27 +8,27 @@ _LARGE = re.compile(r"accuracy|mean_client_accuracy|p[0-9.]+")
 _SMALL = frozenset({"loss", "perplexity", "client_accuracy_variance", "client_accuracy_range"})
 
 
-def is_maximised(column: str, said: bool | None = None) -> bool | None:
-    """Return whether the column is to be large; None if its name does not tell. `said`: what an experiment says.
+def is_maximised(column: str, maximise: bool | None = None) -> bool | None:
+    """Return whether the column is to be large; None if its name does not tell. `maximise`: what an experiment says.
 
     >>> is_maximised("eval/test/accuracy"), is_maximised("loss"), is_maximised("eval/test/f1")
     (True, False, None)
     """
     name = column.rpartition("/")[2]
-    if said is not None or name in _SMALL:
-        return bool(said)
+    if maximise is not None or name in _SMALL:
+        return bool(maximise)
     return True if _LARGE.fullmatch(name) else None
 
 
-def refusal(column: str, said: bool | None) -> str | None:
+def refusal(column: str, maximise: bool | None) -> str | None:
     """Return why the direction is not known, or not the one that the name tells; None if it is known."""
     known = is_maximised(column)
-    if known is None and said is None:
+    if known is None and maximise is None:
         hint = "" if (meant := _meant(column)) is None else f" (did you mean {meant!r}?)"
         must = f"maximise must say whether {column!r} is to be large (true) or small (false)"
         return f"{must}, because its name does not{hint}"
-    if None not in (known, said) and known != said:
-        return f"maximise must be {str(known).lower()} for {column!r}, or left out, but got {str(said).lower()}"
+    if None not in (known, maximise) and known != maximise:
+        return f"maximise must be {str(known).lower()} for {column!r}, or left out, but got {str(maximise).lower()}"
     return None
 
 

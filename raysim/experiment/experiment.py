@@ -14,11 +14,11 @@ from pydantic import BeforeValidator, Field, model_validator
 from raysim.client.adversary import Adversary
 from raysim.client.corrections.feddualavg import Composite
 from raysim.client.section import ClientSection, FineTuning
-from raysim.client.trainers.choose import Precision, TrainerName
+from raysim.client.trainers.trainer_choice import Precision, TrainerName
 from raysim.cohort.section import CohortSection
 from raysim.config import kinds, messages, overrides, toml
-from raysim.config.advised import advised
-from raysim.config.own import OwnMetric
+from raysim.config.call_advice import advised
+from raysim.config.own_part import OwnMetric
 from raysim.config.part import Packaged
 from raysim.config.plain import plain, shown
 from raysim.config.section import Section
@@ -261,9 +261,9 @@ class Experiment(Section):
         """Set uniform weights as the default if a choice is defined by them; they do not count as an explicit key."""
         server = given.get("server", {}) if isinstance(given, Mapping) else None
         if isinstance(server, Mapping) and "weighting" not in server and compatibility.weighs_uniformly(given):
-            made = validated({**given, "server": {**server, "weighting": "uniform"}})
-            made.server.model_fields_set.discard("weighting")
-            return made
+            experiment = validated({**given, "server": {**server, "weighting": "uniform"}})
+            experiment.server.model_fields_set.discard("weighting")
+            return experiment
         return validated(given)
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from raysim.client.corrections.feddualavg import Composite
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
 from raysim.config import overrides
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.errors import ExperimentError
 from raysim.experiment import compatibility
 from raysim.server.aggregators.local_adaptivity import LocalAdaptivity

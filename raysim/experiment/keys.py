@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from raysim.config import kinds
 from raysim.config.messages import WORDS, near
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.config.part import Kind, Packaged
 from raysim.config.section import Section
 from raysim.errors import ExperimentError

@@ -65,11 +65,11 @@ def _secure_sum(client: ClientSection, server: ServerSection) -> Iterator[str]:
             yield f"{premise}, and {key} sends or weighs other vectors: remove one of them"
 
 
-def _clip(section: PrivacySection, said: str, server: ServerSection) -> Iterator[str]:
+def _clip(section: PrivacySection, title: str, server: ServerSection) -> Iterator[str]:
     if server.clip is None:
-        yield f"{said} adds noise in proportion to a clip level: give server.clip, such as {{ fixed = 1.0 }}"
+        yield f"{title} adds noise in proportion to a clip level: give server.clip, such as {{ fixed = 1.0 }}"
     elif isinstance(server.clip, AdaptiveClip) and not isinstance(section, Gaussian):
-        yield f"{said} is defined with a fixed clip level: server.clip must be {{ fixed = ... }}"
+        yield f"{title} is defined with a fixed clip level: server.clip must be {{ fixed = ... }}"
     elif isinstance(section, Gaussian) and section.count_std is not None:
         if not isinstance(server.clip, AdaptiveClip):
             yield "server.privacy.count_std noises the counts of an adaptive clip, but server.clip is fixed: remove it"
@@ -117,30 +117,30 @@ def _without(
             yield key, why
 
 
-def _sampler(section: PrivacySection, said: str, sampler: Sampler) -> Iterator[str]:
+def _sampler(section: PrivacySection, title: str, sampler: Sampler) -> Iterator[str]:
     drawn = sampler.drawn
     if isinstance(section, Tree | Banded):
         if drawn is None or drawn.groups is None:
             yield (
-                f"{said} is accounted for where clients take turns, so cohort.sampler.name must be 'cyclic', but got "
+                f"{title} is accounted for where clients take turns, so cohort.sampler.name must be 'cyclic', but got "
                 f"{sampler.name!r}"
             )
         elif isinstance(section, Banded) and section.bands > drawn.groups:
             yield (
-                f"{said} correlates the noise of so many rounds between which no client comes twice: bands <= "
+                f"{title} correlates the noise of so many rounds between which no client comes twice: bands <= "
                 f"cohort.sampler.groups must hold, but got bands = {section.bands} and groups = {drawn.groups}"
             )
     elif isinstance(section, Distributed):
         if drawn is None or drawn.probability is not None:
             yield (
-                f"{said} needs as many clients in every round, so cohort.sampler.name must be 'uniform', but got "
+                f"{title} needs as many clients in every round, so cohort.sampler.name must be 'uniform', but got "
                 f"{sampler.name!r}"
             )
     elif isinstance(section, Local):
         if sampler.repeats:
-            yield f"{said} lets a client report once, but cohort.sampler.name = {sampler.name!r} may draw it twice"
+            yield f"{title} lets a client report once, but cohort.sampler.name = {sampler.name!r} may draw it twice"
     elif isinstance(section, Gaussian) and (drawn is None or drawn.groups is not None):
         yield (
-            f"{said} has an accountant for cohort.sampler.name 'bernoulli' and 'uniform', but got {sampler.name!r}; "
+            f"{title} has an accountant for cohort.sampler.name 'bernoulli' and 'uniform', but got {sampler.name!r}; "
             f"noise_multiplier = 0 trains with any"
         )

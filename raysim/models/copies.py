@@ -44,8 +44,8 @@ class Copies:
 
     def __call__(self) -> nn.Module:
         """Return a new copy."""
-        made: nn.Module = _Reader(self).load()
-        return made
+        copy: nn.Module = _Reader(self).load()
+        return copy
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class _Blank:
     def parameter(self) -> nn.Parameter:
         # Whoever reads it before it has values shall notice.
         value = torch.full((), float("nan") if self.dtype.is_floating_point else 0, dtype=self.dtype)
-        made = nn.Parameter(value.expand(self.shape), self.is_trained)
-        vars(made).update(self.attributes)
-        return made
+        copy = nn.Parameter(value.expand(self.shape), self.is_trained)
+        vars(copy).update(self.attributes)
+        return copy
 
 
 class _Writer(pickle.Pickler):

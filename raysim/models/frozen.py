@@ -51,10 +51,10 @@ class Frozen(Mapping[str, Tensor]):
         for name, tensor in tensors.items():
             places.append(_Place(name, tensor.dtype, tuple(tensor.shape), end))
             end = math.ceil(places[-1].stop / ALIGNMENT) * ALIGNMENT
-        made = cls(torch.zeros(end, dtype=torch.uint8), tuple(places))
-        for name, view in made.items():
+        frozen = cls(torch.zeros(end, dtype=torch.uint8), tuple(places))
+        for name, view in frozen.items():
             view.copy_(tensors[name])
-        return made
+        return frozen
 
     def on(self, device: torch.device) -> Mapping[str, Tensor]:
         """Return the parameters on a device; the first call copies them there."""

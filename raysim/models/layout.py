@@ -157,11 +157,11 @@ class Layout:
         >>> raised.sum().item()
         9.0
         """
-        made = torch.zeros_like(flat)
-        into = self.views(made)
+        mapped = torch.zeros_like(flat)
+        into = self.views(mapped)
         for name, tensor in self.views(flat).items():
             into[name].copy_(function(name, tensor))
-        return made
+        return mapped
 
     def has_zero_gaps(self, flat: Tensor) -> bool:
         """Whether the numbers of a (..., size) vector that belong to no tensor are 0."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from raysim.config.section import Section
 from raysim.config.values import Positive
 from raysim.errors import ModelError
-from raysim.models.by_name import Patterns, matching
+from raysim.models.name_patterns import Patterns, matching
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 

@@ -33,11 +33,11 @@ from raysim.config.user_call import is_misfit
 from raysim.config.values import FilePath, Seed
 from raysim.errors import ModelError, RaysimError, within
 from raysim.models import holdable, memory
-from raysim.models.by_name import Patterns
 from raysim.models.frozen import Frozen
 from raysim.models.frozen_norms import HeldNorms
 from raysim.models.layout import Layout
 from raysim.models.lora import Lora
+from raysim.models.name_patterns import Patterns
 
 Kind = Literal["trainable", "frozen", "a buffer"]
 
@@ -89,7 +89,7 @@ class Model:
             ModelError: the factory failed, or the module's tensors are not like the first one's; names the first that
                 differs.
         """
-        module = _made(self.factory, self.seed, " every time, but it returned {} later")
+        module = _new_module(self.factory, self.seed, " every time, but it returned {} later")
         made = _parts(module)
         if made != self.parts:
             pairs = zip_longest(self.parts, made, fillvalue="nothing")
@@ -152,7 +152,7 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype, holds_norms: b
         raise ModelError(f"model= must be a function that returns a new module, but got {shown(factory)}.")
     if holds_norms:
         factory = HeldNorms(factory)
-    module = _made(factory, seed, ", but it returned {}")
+    module = _new_module(factory, seed, ", but it returned {}")
     holdable.check(module)
     trainable = [(n, p.detach()) for n, p in module.named_parameters() if p.requires_grad]
     if not trainable:
@@ -179,8 +179,8 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype, holds_norms: b
     return model, weights
 
 
-def _made(factory: ModuleFactory, seed: int, found: str) -> nn.Module:
-    """Call the factory, with generators that start alike every time; `found`: what a message says of its result."""
+def _new_module(factory: ModuleFactory, seed: int, complaint: str) -> nn.Module:
+    """Call the factory, with generators that start alike every time; `complaint`: what a message says of its result."""
     key = seeds.key(seed, "model")
     with draws():
         torch.manual_seed(key >> 1)
@@ -199,7 +199,7 @@ def _made(factory: ModuleFactory, seed: int, found: str) -> nn.Module:
             trace = "".join(traceback.format_exception(error))
             raise ModelError(f"model= could not make a module: {error!r}\n{trace}") from None
     if not isinstance(module, nn.Module):
-        raise ModelError(f"model= must be a function that returns a torch.nn.Module{found.format(type(module))}.")
+        raise ModelError(f"model= must be a function that returns a torch.nn.Module{complaint.format(type(module))}.")
     return module
 
 

@@ -25,11 +25,11 @@ def probe(layout: Layout, like: Tensor, rows: int | None = None) -> Tensor:
     return layout.map(lambda name, tensor: tensor, flat)
 
 
-def called(said: str, function: Callable[..., Any], *arguments: Any, writes: tuple[str, ...] = ()) -> Any:
+def called(title: str, function: Callable[..., Any], *arguments: Any, writes: tuple[str, ...] = ()) -> Any:
     """Return what the function returns.
 
     Args:
-        said: how messages name it.
+        title: how messages name it.
         function: the user's.
         arguments: records, mappings and tensors.
         writes: arguments that it may write to, as in "argument 1".
@@ -41,43 +41,45 @@ def called(said: str, function: Callable[..., Any], *arguments: Any, writes: tup
     before = [tensor.clone() for _, tensor in given]
     try:
         with torch.no_grad(), draws() as drew:
-            made = function(*arguments)
+            returned = function(*arguments)
             drawn = drew()
     except Exception as error:
-        raise ExperimentError(f"{said} raised {type(error).__name__}: {error}") from error
+        raise ExperimentError(f"{title} raised {type(error).__name__}: {error}") from error
     if drawn:
-        raise ExperimentError(f"{said} {ADVICE}.")
+        raise ExperimentError(f"{title} {ADVICE}.")
     for (name, tensor), old in zip(given, before, strict=True):
         if not name.startswith(writes or ("\0",)) and not torch.equal(tensor, old):
-            raise ExperimentError(f"{said} must not write to its arguments, but wrote to {name}: clone it first.")
-    return made
+            raise ExperimentError(f"{title} must not write to its arguments, but wrote to {name}: clone it first.")
+    return returned
 
 
-def check_vector(said: str, name: str, made: Any, like: Tensor, layout: Layout) -> None:
+def check_vector(title: str, name: str, returned: Any, like: Tensor, layout: Layout) -> None:
     """Refuse what is no vector like `like`, or has numbers in the gaps between the layout's tensors.
 
     Raises:
         ExperimentError: says what was returned, and what has to be.
     """
-    if not isinstance(made, Tensor) or made.shape != like.shape or made.dtype != like.dtype:
-        raise ExperimentError(f"{said} must return {name} as {shown(like)}, but returned {shown(made)}.")
-    if made.shape[-1] == layout.size and not layout.has_zero_gaps(made):
+    if not isinstance(returned, Tensor) or returned.shape != like.shape or returned.dtype != like.dtype:
+        raise ExperimentError(f"{title} must return {name} as {shown(like)}, but returned {shown(returned)}.")
+    if returned.shape[-1] == layout.size and not layout.has_zero_gaps(returned):
         raise ExperimentError(
-            f"{said} must leave zeros between the parameters of a flat vector, but {name} has other numbers there: "
+            f"{title} must leave zeros between the parameters of a flat vector, but {name} has other numbers there: "
             f"make it by layout.map(function, vector), or multiply it by layout.vector({{}}, default=1.0)."
         )
 
 
-def check_vectors(said: str, what: str, made: Any, like: Mapping[str, Tensor], layout: Layout) -> None:
+def check_vectors(title: str, what: str, returned: Any, like: Mapping[str, Tensor], layout: Layout) -> None:
     """Refuse a mapping whose names are not those of `like`, or whose vectors are not like these; see `check_vector`."""
-    if not isinstance(made, Mapping):
+    if not isinstance(returned, Mapping):
         raise ExperimentError(
-            f"{said} must return {what} as a mapping from names to tensors, but returned {shown(made)}."
+            f"{title} must return {what} as a mapping from names to tensors, but returned {shown(returned)}."
         )
-    if set(made) != set(like):
-        raise ExperimentError(f"{said} must return {what} with the names {sorted(like)}, but returned {sorted(made)}.")
-    for name, vector in made.items():
-        check_vector(said, f"{what}[{name!r}]", vector, like[name], layout)
+    if set(returned) != set(like):
+        raise ExperimentError(
+            f"{title} must return {what} with the names {sorted(like)}, but returned {sorted(returned)}."
+        )
+    for name, vector in returned.items():
+        check_vector(title, f"{what}[{name!r}]", vector, like[name], layout)
 
 
 def _tensors(value: Any, place: int) -> Iterator[tuple[str, Tensor]]:
@@ -92,8 +94,8 @@ def _tensors(value: Any, place: int) -> Iterator[tuple[str, Tensor]]:
 
 def _named(values: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Tensor]]:
     for name, value in values.items():
-        said = f"{within}[{name!r}]" if within else name
+        path = f"{within}[{name!r}]" if within else name
         if isinstance(value, Tensor):
-            yield said, value
+            yield path, value
         elif isinstance(value, Mapping):
-            yield from _named(value, said)
+            yield from _named(value, path)

@@ -22,14 +22,14 @@ from raysim.models import (
     lstm_word,
     mlp,
     mobilenet_v2_gn,
-    own,
+    own_module,
     resnet18_gn,
     resnet56,
     transformer_word,
 )
-from raysim.models.by_name import FreezesByName
 from raysim.models.lora import WithLora
 from raysim.models.model import ModelChoice, ModuleFactory
+from raysim.models.name_patterns import FreezesByName
 
 ModelSection = Annotated[
     linear.Linear
@@ -46,7 +46,7 @@ ModelSection = Annotated[
     | bilstm.Bilstm
     | distilbert.Distilbert
     | causal_lm.CausalLm
-    | own.Own,
+    | own_module.Own,
     Field(discriminator="name"),
 ]
 
@@ -77,8 +77,8 @@ def factory(
 
     `vectors`: of the words, for a model that has a file of them.
     """
-    made = partial(_MAKERS[type(section)], section, x_shape, outputs)
-    return made if vectors is None else partial(made, vectors=vectors)
+    of_shape = partial(_MAKERS[type(section)], section, x_shape, outputs)
+    return of_shape if vectors is None else partial(of_shape, vectors=vectors)
 
 
 def adapted(factory: ModuleFactory, section: ModelChoice) -> ModuleFactory:

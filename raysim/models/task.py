@@ -119,15 +119,15 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
     if not own_loss:
         if num_classes is None:
             fits = outputs.numel() == targets.numel()
-            wanted = f"have as many numbers as the targets y, {tuple(targets.shape)}"
+            rule = f"have as many numbers as the targets y, {tuple(targets.shape)}"
             why = f" y is of {targets.dtype}, which makes this a regression: class labels are integers."
         else:
             fits = outputs.dim() == targets.dim() + 1 and outputs.shape[:-1] == targets.shape
             fits = fits and outputs.shape[-1] >= num_classes
-            wanted = f"have shape (..., classes) = {(*targets.shape, num_classes)} for labels 0 to {num_classes - 1}"
+            rule = f"have shape (..., classes) = {(*targets.shape, num_classes)} for labels 0 to {num_classes - 1}"
             why = f" y has shape {tuple(targets.shape)}: one label per example has {(batch,)}." * (targets.dim() > 1)
         if not fits:
-            raise ModelError(f"The module's outputs must {wanted}, but have shape {tuple(outputs.shape)}.{why}")
+            raise ModelError(f"The module's outputs must {rule}, but have shape {tuple(outputs.shape)}.{why}")
     with draws() as drew:
         losses = task.losses(outputs, targets)
         drawn = drew()

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from raysim.engine.rounds.under_way import UnderWay
+from raysim.engine.rounds.run_status import UnderWay
 from raysim.experiment import metric_columns, stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
 from raysim.report import figures
 from raysim.report.figures import headlines, is_share, percentiles
-from raysim.run_folder.records import stop_reason, stored_passed
+from raysim.run_folder.experiment_record import stored_passed
+from raysim.run_folder.stop_record import stop_reason
 from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, part, summarise
 from raysim.storage.remote.folder import named, resume_call, resume_command
 

@@ -18,7 +18,7 @@ from raysim.report import figures
 from raysim.report.drawing import blank, drawing, encoded
 from raysim.report.figures import headlines
 from raysim.report.looks import GREY, INK, QUIET, CurveStyle, nth, plain
-from raysim.run_folder import records
+from raysim.run_folder import round_table
 from raysim.storage import atomic
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def curves(rounds: pa.Table, deviations: pa.Table | None = None) -> tuple[list[C
     found = headlines(names)
     is_accuracy = "accuracy" in names or any(name.endswith("/accuracy") for name in found.values())
     metric = "accuracy" if is_accuracy else "loss"
-    wanted = {TRAINING: metric} | {split: name for split, name in found.items() if name.endswith(f"/{metric}")}
+    columns = {TRAINING: metric} | {split: name for split, name in found.items() if name.endswith(f"/{metric}")}
     # A row's index counts from 0; its values are known after one round more.
     after = [index + 1 for index in rounds["round"].to_pylist()] if "round" in names else []
     lines = []
-    for label, name in wanted.items():
+    for label, name in columns.items():
         values = rounds[name].to_pylist() if name in names else []
         around = deviations[name].to_pylist() if deviations is not None else [None] * len(values)
         points = [(x, y, d or 0.0) for x, y, d in zip(after, values, around, strict=False) if y is not None]
@@ -138,7 +138,7 @@ def draw(
 
 def of_run(path: Path, experiment: Experiment) -> None:
     """Write the picture of a run's folder, from its records."""
-    draw(records.read_rounds(path), path / "curve", experiment.name, report=experiment.report)
+    draw(round_table.read_rounds(path), path / "curve", experiment.name, report=experiment.report)
 
 
 def save(picture: Figure, path: Path, report: ReportSection | None = None) -> None:

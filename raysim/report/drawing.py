@@ -74,9 +74,9 @@ def blank(report: ReportSection, width_in: float, height_in: float) -> Canvas:
     from matplotlib.figure import Figure as Canvas
 
     dpi = PNG_DPI if report.width_cm is None else PRINTED_DPI
-    made = Canvas(figsize=report.size_in(width_in, height_in), dpi=dpi, layout="constrained")
-    FigureCanvasAgg(made)
-    return made
+    painter = Canvas(figsize=report.size_in(width_in, height_in), dpi=dpi, layout="constrained")
+    FigureCanvasAgg(painter)
+    return painter
 
 
 def encoded(canvas: Canvas, kind: PictureFormat) -> bytes:

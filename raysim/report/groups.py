@@ -82,8 +82,10 @@ def renamed(groups: Sequence[Group], names: Iterable[str]) -> list[Group]:
     Raises:
         RunFolderError: nothing is so called; or two groups would be called the same.
     """
-    names_by_text = dict(_given(groups, each) for each in names)
-    named_groups = [replace(group, label=called(group.label, names_by_text), names=names_by_text) for group in groups]
+    names_by_text = dict(_label_and_name(groups, each) for each in names)
+    named_groups = [
+        replace(group, label=with_names(group.label, names_by_text), names=names_by_text) for group in groups
+    ]
     labels = [group.label for group in named_groups]
     if names_by_text and (twice := [label for label in labels if labels.count(label) > 1]):
         raise RunFolderError(f"--label calls two methods {twice[0]!r}: give each one a name of its own.")
@@ -107,7 +109,7 @@ def without_shared(groups: Sequence[Group]) -> list[Group]:
     return [replace(group, label=label) for group, label in zip(groups, labels, strict=True)]
 
 
-def _given(groups: Sequence[Group], pair: str) -> tuple[str, str]:
+def _label_and_name(groups: Sequence[Group], pair: str) -> tuple[str, str]:
     """Return the text of labels that is meant, and its name: the longest text before a "=" that means something."""
     keys = dict.fromkeys(key for group in groups for key in group.keys)
     settings = (setting(*item) for group in groups for item in group.keys.items())
@@ -126,10 +128,10 @@ def _given(groups: Sequence[Group], pair: str) -> tuple[str, str]:
     )
 
 
-def called(label: str, names: Mapping[str, str]) -> str:
+def with_names(label: str, names: Mapping[str, str]) -> str:
     """Return a label with the names of it, or of its settings.
 
-    >>> called("cohort.size = 5, seed = 1", {"cohort.size = 5": "small"})
+    >>> with_names("cohort.size = 5, seed = 1", {"cohort.size = 5": "small"})
     'small, seed = 1'
     """
     return names.get(label) or ", ".join(names.get(part, part) for part in label.split(", "))

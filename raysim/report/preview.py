@@ -10,7 +10,7 @@ import numpy as np
 
 from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.operations import operations
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.optimizers import choice as optimizers
 from raysim.config.section import Section
 from raysim.data.dataset import Split

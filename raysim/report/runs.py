@@ -16,7 +16,7 @@ from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
-from raysim.run_folder import files, not_a_run, records, timeline
+from raysim.run_folder import client_table, experiment_record, files, not_a_run, round_table, stop_record, timeline
 from raysim.run_folder.checked_tables import CLIENT_SCHEMA
 from raysim.run_folder.rows import table
 from raysim.run_folder.timeline import Span
@@ -24,7 +24,7 @@ from raysim.storage.remote.folder import read_only_copy
 
 log = logging.getLogger("raysim")
 
-_PARTS = frozenset({"checkpoints", "clients", records.STATES})
+_PARTS = frozenset({"checkpoints", "clients", files.STATES})
 """A run's folders that contain no other run; they may hold very many files."""
 
 
@@ -49,7 +49,7 @@ class Run:
     @property
     def stopped(self) -> StopReason | None:
         """Why `[stop]` has ended it before its last round; None: it has not."""
-        return records.stop_reason(self.experiment, self.rounds)
+        return stop_record.stop_reason(self.experiment, self.rounds)
 
     @property
     def seeds(self) -> tuple[int, int, int, int]:
@@ -113,14 +113,14 @@ def read(path: Path) -> Run:
     Raises:
         RunFolderError, ExperimentError: its experiment.json is damaged, or not of this version.
     """
-    experiment, notes = records.stored_experiment(path), []
+    experiment, notes = experiment_record.stored_experiment(path), []
     try:
-        rounds = records.read_rounds(path)
+        rounds = round_table.read_rounds(path)
     except RunFolderError as error:
         rounds = table([])
         notes.append(f"The rounds of {path} are left out: {error}")
     else:
-        reason = records.stop_reason(experiment, rounds)
+        reason = stop_record.stop_reason(experiment, rounds)
         if reason is not None:
             notes.append(f"{path} has stopped {stopping.text(experiment, reason)}.")
         elif rounds.num_rows < experiment.rounds:
@@ -128,22 +128,22 @@ def read(path: Path) -> Run:
                 f"{path} has finished {rounds.num_rows:,} of {experiment.rounds:,} rounds: it is still going, or was "
                 f"stopped, and is shown as far as it is."
             )
-    if (privacy := records.stored_privacy(path)) is not None:
+    if (privacy := experiment_record.stored_privacy(path)) is not None:
         notes.append(_private(path, privacy, rounds))
     try:
-        clients = records.newest_clients(path)
+        clients = client_table.newest_clients(path)
     except RunFolderError as error:
         clients = CLIENT_SCHEMA.empty_table()
         notes.append(f"The clients of {path} are left out: {error}")
     return Run(
         path,
         experiment,
-        records.stored_fingerprint(path),
-        records.stored_data_fingerprint(path),
+        experiment_record.stored_fingerprint(path),
+        experiment_record.stored_data_fingerprint(path),
         rounds,
         clients,
         tuple(notes),
-        records.stored_training_clients(path),
+        experiment_record.stored_training_clients(path),
     )
 
 

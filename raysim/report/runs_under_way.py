@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raysim.engine.rounds.under_way import UnderWay
+from raysim.engine.rounds.run_status import UnderWay
 from raysim.report import figures
 from raysim.storage.remote.folder import resume_command
 

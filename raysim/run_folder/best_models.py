@@ -35,10 +35,10 @@ class BestModels:
     def open(self, rows: Sequence[Row]) -> None:
         """Begin with the rows of a run that goes on; files of other rounds are deleted."""
         if self._metric is not None:
-            found = files.best_models(self._path)
-            for done in [done for done in found if done <= len(rows)]:
+            models = files.best_models(self._path)
+            for done in [done for done in models if done <= len(rows)]:
                 self.add(rows[done - 1])
-            self._delete(done for done in found if done not in self._kept)
+            self._delete(done for done in models if done not in self._kept)
 
     def add(self, row: Row) -> bool:
         """Take a row; return whether it has the best value so far, so that its model has to be written."""

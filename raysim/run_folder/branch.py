@@ -8,7 +8,16 @@ from typing import Any
 
 from raysim.errors import RunFolderError
 from raysim.experiment.experiment import Experiment
-from raysim.run_folder import begun, checkpoint, files, records
+from raysim.run_folder import (
+    beginning,
+    checkpoint,
+    client_table,
+    experiment_record,
+    files,
+    kept_checkpoints,
+    round_table,
+    run_table,
+)
 from raysim.run_folder.writer import FOLDERS
 
 
@@ -23,20 +32,22 @@ def branch(
     Raises:
         RunFolderError: there is a folder, or the other one has no checkpoint, or is damaged.
     """
-    state = records.newest_state(origin, records.stored_fingerprint(origin))
+    state = kept_checkpoints.newest_state(origin, experiment_record.stored_fingerprint(origin))
     if state is None:
         raise RunFolderError(f"{origin} has no checkpoint yet, so no run can go on from it.")
-    if not begun.is_unbegun(path):
+    if not beginning.is_unbegun(path):
         raise RunFolderError(f"{path} exists already, so no run is put there that goes on from {origin}.")
-    records.rows_before(origin, state.round)
+    round_table.rows_before(origin, state.round)
     for name in FOLDERS:
         (path / name).mkdir(parents=True)
     for index in files.client_files(origin):
         if index < state.round:
-            clients = records.clients_after(origin, index)
-            records.write_table(clients, files.client_file(path, index), fingerprint)
-    rows = records.read_rounds(origin).slice(0, state.round)
-    records.write_table(rows, path / files.ROUNDS, fingerprint)
+            clients = client_table.clients_after(origin, index)
+            run_table.write_table(clients, files.client_file(path, index), fingerprint)
+    rows = round_table.read_rounds(origin).slice(0, state.round)
+    run_table.write_table(rows, path / files.ROUNDS, fingerprint)
     checkpoint.write(state, files.checkpoint_file(path, state.round), fingerprint)
     # The record comes last: a folder without it is no run's, wherever the process is killed.
-    records.write_experiment(path, experiment, fingerprint, records.PlannedFacts(trained_by=trained_by))
+    experiment_record.write_experiment(
+        path, experiment, fingerprint, experiment_record.PlannedFacts(trained_by=trained_by)
+    )

@@ -1,4 +1,14 @@
-"""Names the numbered files of a run's folder: checkpoints, best models, and tables of evaluated clients.
+"""Names the files of a run's folder, and lists those with numbers: checkpoints, best models, evaluated clients.
+
+experiment.json          the complete experiment, fingerprint, versions
+rounds.parquet           one row per finished round
+clients/round-*.parquet  one row per client and evaluation
+checkpoints/round-*.safetensors
+checkpoints/best-*.safetensors  with checkpoint.best: the model with the best evaluation
+stopped.json             if `[stop]` ended the run: why
+client_state/            client states, if a correction, a transform or a personalisation keeps them
+timeline.json            with profile: the times of driver and workers
+.lock                    locked by the process that writes here
 
 Only names that raysim writes count. A file manager's copy ("round-000003 (copy).parquet") is left alone.
 """
@@ -13,6 +23,12 @@ RECORD, ROUNDS = "experiment.json", "rounds.parquet"
 
 STUDY = "study.json"
 """What a study's folder has, in place of an experiment."""
+
+SWEEP = "sweep.json"
+"""A sweep's folder has it too, written before: {"experiment": explicit keys, "values": {key: values}}."""
+
+STATES = "client_state"
+"""The folder of client states in the run's folder."""
 
 _NUMBER = r"round-(\d{6}|[1-9]\d{6,17})"
 _CHECKPOINT = re.compile(rf"{_NUMBER}\.safetensors", re.ASCII)
@@ -53,5 +69,5 @@ def client_files(path: Path) -> dict[int, Path]:
 def _numbered(folder: Path, name: re.Pattern[str]) -> dict[int, Path]:
     if not folder.is_dir():
         return {}
-    found = ((name.fullmatch(file.name), file) for file in folder.iterdir())
-    return dict(sorted((int(match[1]), file) for match, file in found if match))
+    matches = ((name.fullmatch(file.name), file) for file in folder.iterdir())
+    return dict(sorted((int(match[1]), file) for match, file in matches if match))

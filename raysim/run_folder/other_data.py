@@ -9,8 +9,8 @@ import numpy as np
 
 from raysim.data import FederatedDataset, Split
 from raysim.errors import DataError
-from raysim.run_folder import records
-from raysim.run_folder.passed import Passed
+from raysim.run_folder import client_table, experiment_record
+from raysim.run_folder.passed_parts import Passed
 
 
 def differing(path: Path, dataset: FederatedDataset, passed: Passed) -> str | None:
@@ -24,7 +24,7 @@ def differing(path: Path, dataset: FederatedDataset, passed: Passed) -> str | No
         dataset: the data that are there now.
         passed: what the script passes now.
     """
-    before = records.stored_data_fingerprint(path)
+    before = experiment_record.stored_data_fingerprint(path)
     if before is None or before == dataset.fingerprint:
         return None
     found = list(_by_split(path, dataset)) or ["clients and sizes are those that it knows of, so the examples differ"]
@@ -32,24 +32,24 @@ def differing(path: Path, dataset: FederatedDataset, passed: Passed) -> str | No
 
 
 def _by_split(path: Path, dataset: FederatedDataset) -> Iterator[str]:
-    had, clients = records.stored_training_clients(path), len(dataset.train)
+    had, clients = experiment_record.stored_training_clients(path), len(dataset.train)
     if had not in (None, clients):
         yield f"train had {had:,} clients, and has {clients:,}"
-    if records.stored_experiment(path).evaluation.examples != "all":
+    if experiment_record.stored_experiment(path).evaluation.examples != "all":
         # Rows have as many examples as were drawn.
         return
-    told = set[str]()
-    scored = records.newest_clients(path).select(["split", "client", "examples"]).to_pylist()
+    names = set[str]()
+    scored = client_table.newest_clients(path).select(["split", "client", "examples"]).to_pylist()
     for row in scored:
         name = row["split"]
-        if name in told or "/" in name:
+        if name in names or "/" in name:
             continue
         split = dataset.splits.get(name)
         if split is None:
-            told.add(name)
+            names.add(name)
             yield f"{name} is missing"
         elif (size := _size(split, row["client"])) != row["examples"]:
-            told.add(name)
+            names.add(name)
             now = "is not there" if size is None else f"has {size:,}"
             yield f"{name} had {row['examples']:,} examples of client {row['client']!r}, which {now}"
 
@@ -63,7 +63,7 @@ def _size(split: Split, client: str) -> int | None:
 
 
 def _cause(path: Path, passed: Passed) -> str:
-    had = records.stored_passed(path)
+    had = experiment_record.stored_passed(path)
     before, now = ("dataset" in each.names for each in (had or passed, passed))
     if before != now:
         there, here = ("dataset= of its script", "[data] of the experiment")[:: 1 if before else -1]

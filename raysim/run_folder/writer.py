@@ -16,7 +16,18 @@ from raysim.experiment.experiment import Experiment
 from raysim.experiment.stop import EVALUATIONS
 from raysim.experiment.stopping import StopReason
 from raysim.models.model import Weights
-from raysim.run_folder import begun, checkpoint, files, records
+from raysim.run_folder import (
+    beginning,
+    checkpoint,
+    client_table,
+    experiment_record,
+    files,
+    kept_checkpoints,
+    round_table,
+    run_table,
+    sealed_record,
+    stop_record,
+)
 from raysim.run_folder.best_models import BestModels
 from raysim.run_folder.rows import Row, Rows
 from raysim.run_folder.timeline import Span, Timeline
@@ -32,7 +43,7 @@ FLUSH_S = 5.0
 
 FOLDERS = ("checkpoints", "clients")
 
-PARTS = (*FOLDERS, records.STATES, "timeline.json")
+PARTS = (*FOLDERS, files.STATES, "timeline.json")
 """What a run writes to in its place; other files are written aside and renamed."""
 
 
@@ -72,18 +83,18 @@ class RunFolder:
         experiment: Experiment,
         fingerprint: str,
         overwrite: bool = False,
-        facts: records.PlannedFacts = records.NO_FACTS,
+        facts: experiment_record.PlannedFacts = experiment_record.NO_FACTS,
     ) -> None:
-        """Create a new folder; see `check_free` for the errors, `records.write_experiment` for the content.
+        """Create a new folder; see `check_free` for the errors, `experiment_record.write_experiment` for the content.
 
         The caller holds the folder's lock, or knows that no other process writes there.
         """
         RunFolder._check_empty(path, overwrite)
         with disk.writing(path):
             path.mkdir(parents=True, exist_ok=True)
-            begun.clear(path)
+            beginning.clear(path)
         # The record comes first: a folder without it holds no run, wherever the process is killed.
-        records.write_experiment(path, experiment, fingerprint, facts)
+        experiment_record.write_experiment(path, experiment, fingerprint, facts)
         with disk.writing(path):
             for name in FOLDERS:
                 (path / name).mkdir()
@@ -104,7 +115,7 @@ class RunFolder:
     def _check_empty(path: Path, overwrite: bool) -> None:
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file, so no run's folder can be made there.")
-        if not begun.is_unbegun(path):
+        if not beginning.is_unbegun(path):
             if not overwrite:
                 raise RunFolderError(
                     f"{named(path)} exists already. Go on with it (--resume, raysim.resume({named(path)!r})), start "
@@ -132,11 +143,11 @@ class RunFolder:
             atomic.sweep(place, older_than_s=0)
         every = experiment.evaluation.every
         best = BestModels(path, experiment.checkpoint.best, every)
-        folder = cls(path, records.stored_fingerprint(path), experiment.checkpoint.keep, profile, best)
-        state = records.newest_state(path, folder._fingerprint)
+        folder = cls(path, experiment_record.stored_fingerprint(path), experiment.checkpoint.keep, profile, best)
+        state = kept_checkpoints.newest_state(path, folder._fingerprint)
         done = state.round if state else 0
         folder.checkpointed = done
-        rows = records.rows_before(path, done)
+        rows = round_table.rows_before(path, done)
         stopped = stopping.after_all(experiment, rows).stopped
         if done % every and not stopping.is_over(experiment, done, stopped):
             # The round was evaluated only because it was the last, which it no longer is.
@@ -149,8 +160,8 @@ class RunFolder:
                 part.unlink()
             else:
                 # They are read at the end of the run: to find damage then would be late.
-                records.clients_after(path, index)
-        (path / records.STOPPED).unlink(missing_ok=True)
+                client_table.clients_after(path, index)
+        (path / stop_record.STOPPED).unlink(missing_ok=True)
         best.open(rows)
         folder._rows = Rows(rows)
         folder.flush()
@@ -168,7 +179,7 @@ class RunFolder:
             if self._timeline is not None:
                 self._timeline.add(spans)
             if clients is not None:
-                records.write_table(clients, files.client_file(self.path, row["round"]), self._fingerprint)
+                run_table.write_table(clients, files.client_file(self.path, row["round"]), self._fingerprint)
         if time.monotonic() - self._flushed_s > FLUSH_S:
             self.flush()
 
@@ -180,7 +191,7 @@ class RunFolder:
             RunFolderError: the folder was deleted or moved.
         """
         with self._recording():
-            records.write_table(self._rows.packed(), self.path / files.ROUNDS, self._fingerprint)
+            run_table.write_table(self._rows.packed(), self.path / files.ROUNDS, self._fingerprint)
         self._flushed_s = time.monotonic()
 
     def checkpoint(self, state: ServerState) -> None:
@@ -202,7 +213,7 @@ class RunFolder:
     def write_stopped(self, reason: StopReason) -> None:
         """Write why the run stops before its last round. Other programs read it; raysim asks the rows."""
         with self._recording():
-            records.write_json(reason._asdict(), self.path / records.STOPPED)
+            sealed_record.write_json(reason._asdict(), self.path / stop_record.STOPPED)
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
@@ -226,7 +237,7 @@ def _check_parts(path: Path) -> None:
             (path / name).mkdir(exist_ok=True)
         except OSError as error:
             raise RunFolderError(f"{path / name} must be a folder: {error.strerror}.") from error
-    if os.path.lexists(states := path / records.STATES) and not states.is_dir():
+    if os.path.lexists(states := path / files.STATES) and not states.is_dir():
         raise RunFolderError(f"{states} must be a folder, but is a file: remove it.")
     timeline = [file for file in (path / "timeline.json",) if os.path.lexists(file)]
     numbered = (files.checkpoints(path), files.best_models(path), files.client_files(path))

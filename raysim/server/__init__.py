@@ -2,6 +2,6 @@
 
 from raysim.models.layout import Layout
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped, path
-from raysim.server.optimizers.own import Own
+from raysim.server.optimizers.step_check import Own
 
 __all__ = ["Descent", "Layout", "Own", "ServerOptimizer", "Stepped", "path"]

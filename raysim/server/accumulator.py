@@ -114,7 +114,7 @@ class Accumulator:
         self._counters = torch.full((sizes.counters,), torch.iinfo(torch.int64).min, device=device)
         self._squared_norms = vectors.zeros(sizes.groups, torch.float64, device)
         self._units, self._changes = (
-            vectors.zeros(sizes.params if wanted else 0, dtype, device) for wanted in (sizes.units, sizes.changes)
+            vectors.zeros(sizes.params if is_kept else 0, dtype, device) for is_kept in (sizes.units, sizes.changes)
         )
         self._shares = vectors.zeros(sizes.shares, torch.float64, device)
         self._encoded = vectors.zeros(sizes.encoded, torch.float64, device)

@@ -41,12 +41,12 @@ def agreement(layout: Layout, sums: Sums) -> Agreement:
 
 def similarity(layout: Layout, of: Agreement, prefix: str = "") -> dict[str, float | None]:
     """`gsi` of the whole model and `gsi/<group>` of every group, under names that begin with `prefix`."""
-    said: dict[str, float | None] = {
+    figures: dict[str, float | None] = {
         f"{prefix}gsi": gsi(sum(of.mean_squared_norms), sum(of.squared_norms_of_mean)),
     }
     for name, spread, mean in zip(layout.names, *of, strict=True):
-        said[f"{prefix}gsi/{name}"] = gsi(spread, mean)
-    return said
+        figures[f"{prefix}gsi/{name}"] = gsi(spread, mean)
+    return figures
 
 
 def gsi(mean_squared_norm: float, squared_norm_of_mean: float) -> float:

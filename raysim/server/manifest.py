@@ -49,13 +49,13 @@ def committed(manifest: Tensors, round_index: int, chunks: Sequence[Sequence[int
 
 def places(manifest: Tensors, positions: Iterable[int]) -> dict[int, StatePlace]:
     """Where the newest states of these clients lie; those that never took part are left out."""
-    wanted = np.fromiter(positions, dtype=np.int64)
+    rows = np.fromiter(positions, dtype=np.int64)
     known = manifest["position"].numpy()
-    at = np.searchsorted(known, wanted)
-    found = at < len(known)
-    found[found] = known[at[found]] == wanted[found]
-    columns = (manifest[name].numpy()[at[found]].tolist() for name in COLUMNS[1:])
-    return dict(zip(wanted[found].tolist(), map(StatePlace, *columns), strict=True))
+    at = np.searchsorted(known, rows)
+    is_known = at < len(known)
+    is_known[is_known] = known[at[is_known]] == rows[is_known]
+    columns = (manifest[name].numpy()[at[is_known]].tolist() for name in COLUMNS[1:])
+    return dict(zip(rows[is_known].tolist(), map(StatePlace, *columns), strict=True))
 
 
 def files(manifest: Tensors) -> set[tuple[int, int]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.config.section import Section, with_default_name
 from raysim.config.values import Constant
 from raysim.server.aggregators import ida

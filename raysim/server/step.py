@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.config.user_call import called
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
@@ -24,7 +24,7 @@ from raysim.server import diagnostics, glad, ledger
 from raysim.server.agreement import Agreement, agreement, similarity
 from raysim.server.clipping import AdaptiveClip, Limits, follow, initial
 from raysim.server.optimizers import choice as optimizers
-from raysim.server.optimizers import own
+from raysim.server.optimizers import step_check
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer
 from raysim.server.pseudo_gradient import pseudo_gradient
 from raysim.server.release import Releasing
@@ -197,7 +197,7 @@ class _OfRun:
         step = self.optimizer.step
         stepped = called(f"{self.title}: step, in round {t},", step, weights.params, descent, state.optimizer)
         if isinstance(self.section.optimizer, OwnPart):
-            own.check_gaps(self.title, stepped.params, self.layout)
+            step_check.check_gaps(self.title, stepped.params, self.layout)
         metrics |= stepped.metrics
         params, half = stepped.params, state.correction
         if settle is not None:
@@ -275,9 +275,9 @@ def _is_finite(params: Tensor, norm: float | None) -> bool:
 
 def _not_finite(layout: Layout, params: Tensor) -> str:
     counts = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in layout.views(params).items()}
-    found = [f"{count:,} of the numbers of {name!r}" for name, count in counts.items() if count]
-    others = f", and of {len(found) - 1} other tensors," if len(found) > 1 else ""
-    return f"{found[0]}{others} are"
+    counted = [f"{count:,} of the numbers of {name!r}" for name, count in counts.items() if count]
+    others = f", and of {len(counted) - 1} other tensors," if len(counted) > 1 else ""
+    return f"{counted[0]}{others} are"
 
 
 def _glad(
@@ -292,15 +292,15 @@ def _glad(
     if section is None:
         return None, state.glad, {}
     if clients < 2:
-        made = glad.unmeasured(unit_of, state.glad)
+        new_factors = glad.unmeasured(unit_of, state.glad)
     else:
-        made = glad.factors(section, unit_of, *agreed, state.glad, state.round)
-    metrics: Metrics = {f"glad_factor/{name}": f for name, f in zip(layout.names, made.groups, strict=True)}
-    metrics["glad_bounded_fraction"] = made.bounded
+        new_factors = glad.factors(section, unit_of, *agreed, state.glad, state.round)
+    metrics: Metrics = {f"glad_factor/{name}": f for name, f in zip(layout.names, new_factors.groups, strict=True)}
+    metrics["glad_bounded_fraction"] = new_factors.bounded
     ends = [f"/{unit}" if unit else "" for unit in dict.fromkeys(glad.unit_names(section.scope, layout.names))]
-    metrics |= {f"gsi_baseline{end}": baseline for end, baseline in zip(ends, made.baselines, strict=True)}
-    metrics |= {f"gsi_unbounded{end}": ratio for end, ratio in zip(ends, made.ratios, strict=True)}
-    return None if set(made.groups) == {1.0} else made.groups, made.state, metrics
+    metrics |= {f"gsi_baseline{end}": baseline for end, baseline in zip(ends, new_factors.baselines, strict=True)}
+    metrics |= {f"gsi_unbounded{end}": ratio for end, ratio in zip(ends, new_factors.ratios, strict=True)}
+    return None if set(new_factors.groups) == {1.0} else new_factors.groups, new_factors.state, metrics
 
 
 def _levels(section: ServerSection, levels: Tensors, sums: Sums, within: float | None) -> Tensors:

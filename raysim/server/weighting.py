@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator
 
-from raysim.config.own import OwnPart, OwnWeighting
+from raysim.config.own_part import OwnPart, OwnWeighting
 from raysim.config.part import Choice, Packaged
 from raysim.config.plain import shown
 from raysim.config.user_call import is_misfit

@@ -40,13 +40,13 @@ def writing(path: Path, needed_bytes: int | None = None, then: str = AGAIN) -> I
 
 def why(path: Path, error: OSError, needed_bytes: int | None = None) -> str:
     """Return the reason in words; of a full disk, with the room that it has and that the file needs."""
-    said = os.strerror(error.errno) if error.errno is not None else str(error)
+    reason = os.strerror(error.errno) if error.errno is not None else str(error)
     if error.errno not in FULL:
-        return said
+        return reason
     free = free_bytes(path)
     if needed_bytes is None:
-        return f"{said}: {in_words(free)} are free"
-    return f"{said}: {in_words(needed_bytes)} are needed, and {in_words(free)} are free"
+        return f"{reason}: {in_words(free)} are free"
+    return f"{reason}: {in_words(needed_bytes)} are needed, and {in_words(free)} are free"
 
 
 def free_bytes(path: Path) -> int:

@@ -84,7 +84,7 @@ def library(source: CSource, dtype: torch.dtype) -> ctypes.CDLL:
                     why = "cannot be loaded"
             log.warning("%s %s, and is compiled again", path, why)
             path.unlink(missing_ok=True)
-        path = _compile(source, compiler, dtype, folder, name)
+        path = _compile_to(source, compiler, dtype, folder, name)
         if (why := distrust(path)) is not None:
             raise NoLibraryError(f"{path} {why}, just after it was written: set RAYSIM_CACHE to a folder of your own")
         return ctypes.CDLL(str(path))
@@ -134,13 +134,13 @@ def _compiler() -> list[str]:
     raise NoLibraryError(f"there is no C compiler: none of {', '.join(COMPILERS)} is on the PATH, and CC is not set")
 
 
-def _compile(source: CSource, compiler: list[str], dtype: torch.dtype, folder: Path, name: str) -> Path:
+def _compile_to(source: CSource, compiler: list[str], dtype: torch.dtype, folder: Path, name: str) -> Path:
     """Return the library, whose name ends with its checksum. Others may do it at the same time: each file is whole."""
     complaint = ""
-    told = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    contraction = CONTRACTED["clang" if "clang" in told else "gcc"] if source.contracted else "-ffp-contract=off"
+    version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    contraction = CONTRACTED["clang" if "clang" in version else "gcc"] if source.contracted else "-ffp-contract=off"
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        made = Path(scratch) / f"{name}.so"
+        file = Path(scratch) / f"{name}.so"
         for processor in FOR_THIS_PROCESSOR:
             command = [
                 *compiler,
@@ -150,13 +150,13 @@ def _compile(source: CSource, compiler: list[str], dtype: torch.dtype, folder: P
                 f"-DREAL={REALS[dtype]}",
                 str(source.path),
                 "-o",
-                str(made),
+                str(file),
             ]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
-                made.chmod(_PRIVATE)  # whatever the umask
-                path = folder / f"{name}-{checksum(made)}.so"
-                os.replace(made, path)
+                file.chmod(_PRIVATE)  # whatever the umask
+                path = folder / f"{name}-{checksum(file)}.so"
+                os.replace(file, path)
                 return path
             complaint = done.stderr.strip() or f"it ended with {done.returncode}"
     raise NoLibraryError(f"{compiler[0]} does not compile it: {complaint.splitlines()[-1]}")
@@ -191,5 +191,5 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    told = sorted({line for line in lines if line.partition(":")[0].strip() in ("model name", "flags", "Features")})
-    return "\n".join((platform.machine(), platform.processor(), *told))
+    facts = sorted({line for line in lines if line.partition(":")[0].strip() in ("model name", "flags", "Features")})
+    return "\n".join((platform.machine(), platform.processor(), *facts))

@@ -19,8 +19,8 @@ _KEY, _OWNER = "raysim", "raysim_run"
 def write(content: pa.Table, file: Path, owner: str = "") -> None:
     """Write a table in its place; callers write it aside. `owner` says whose it is; "": nobody's."""
     sink = pa.BufferOutputStream()
-    said = {_KEY: sealed.BLANK, **({_OWNER: owner} if owner else {})}
-    pq.write_table(content.replace_schema_metadata(said), sink, write_page_checksum=True)
+    metadata = {_KEY: sealed.BLANK, **({_OWNER: owner} if owner else {})}
+    pq.write_table(content.replace_schema_metadata(metadata), sink, write_page_checksum=True)
     # The footer, which holds the mark, comes after all texts of the table.
     sealed.write(file, sink.getvalue().to_pybytes(), last=True)
 

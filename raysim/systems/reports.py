@@ -32,22 +32,22 @@ class Closed(NamedTuple):
     abandoned: bool
 
 
-def close(times_s: Floats, wanted: int, deadline_s: float | None = None, min_reports: int = 1) -> Closed:
+def close(times_s: Floats, size: int, deadline_s: float | None = None, min_reports: int = 1) -> Closed:
     """Close the round.
 
     Args:
         times_s: report time of each client that was asked, (clients,); infinite for a client that never reports.
-        wanted: number of reports that the server waits for.
+        size: number of reports that the server waits for.
         deadline_s: the latest report that counts; None waits for all.
         min_reports: with fewer reports the round is abandoned.
     """
     reports = np.isfinite(times_s)
     in_time = reports if deadline_s is None else reports & (times_s <= deadline_s)
     come = int(in_time.sum())
-    first = np.argsort(times_s, kind="stable")[: min(wanted, come)]
+    first = np.argsort(times_s, kind="stable")[: min(size, come)]
     counts = np.zeros(len(times_s), dtype=np.bool_)
     counts[first] = True
-    if deadline_s is not None and come < min(wanted, len(times_s)):
+    if deadline_s is not None and come < min(size, len(times_s)):
         time_s = deadline_s
     else:
         time_s = float(times_s[first].max(initial=0.0))

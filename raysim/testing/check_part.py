@@ -13,15 +13,15 @@ from torch import nn
 
 from raysim.api.run import Round, resume, rounds, run
 from raysim.cohort.sampler import CohortAt
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.config.part import Part
 from raysim.config.section import Section
 from raysim.data.dataset import FederatedDataset
 from raysim.engine.plan.bind import PLACES
 from raysim.errors import RaysimError
-from raysim.run_folder import records
+from raysim.run_folder import cost_columns
 from raysim.testing import federation
-from raysim.testing.followed import ContractError, followed
+from raysim.testing.purity_check import ContractError, followed
 
 AS_IT_IS = ("objective", "weighting", "metric")
 """Kinds of which a script passes the function itself, and not what makes it."""
@@ -210,7 +210,7 @@ def _check_same(part: Part, when: str, expected: Sequence[Round], got: Sequence[
 
 def _figures(one: Round) -> dict[str, str]:
     """The round's figures, but those that say what it cost."""
-    return {name: repr(value) for name, value in one.metrics.items() if not records.tells_cost(name)}
+    return {name: repr(value) for name, value in one.metrics.items() if not cost_columns.tells_cost(name)}
 
 
 def _ray() -> Any:

@@ -16,7 +16,7 @@ import psutil
 from compare import Record, difference
 from tries import Try, Victim, of_raysim
 
-from raysim.run_folder import records
+from raysim.run_folder import client_table, cost_columns, experiment_record, kept_checkpoints, round_table
 
 PATIENCE_S = 600.0
 """How long a run may take on a busy machine; one that takes longer hangs."""
@@ -61,12 +61,12 @@ def outcome(tried: Try, experiment: Path, folder: Path, whole: Record) -> str | 
 
 def recorded(folder: Path) -> Record:
     """Read what a run must have left alike: its last model, rounds and clients."""
-    state = records.newest_state(folder, records.stored_fingerprint(folder))
+    state = kept_checkpoints.newest_state(folder, experiment_record.stored_fingerprint(folder))
     assert state is not None
     # The columns of the costs are not compared.
-    rounds = records.read_rounds(folder)
-    kept = rounds.select([name for name in rounds.column_names if not records.tells_cost(name)])
-    tables = {"rounds": kept, "clients": records.read_clients(folder)}
+    rounds = round_table.read_rounds(folder)
+    kept = rounds.select([name for name in rounds.column_names if not cost_columns.tells_cost(name)])
+    tables = {"rounds": kept, "clients": client_table.read_clients(folder)}
     return Record({"params": state.weights.params.numpy()}, tables)
 
 

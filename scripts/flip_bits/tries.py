@@ -19,7 +19,7 @@ import torch
 
 import raysim
 from raysim.data import DatasetWriter, Field
-from raysim.run_folder import records
+from raysim.run_folder import cost_columns
 
 Outcome = Literal["refused", "identical", "SILENT", "crashed"]
 
@@ -162,7 +162,7 @@ def difference(expected: raysim.Result, found: raysim.Result) -> str | None:
         ("rounds", expected.rounds, found.rounds),
         ("clients", expected.clients, found.clients),
     ):
-        names = [[name for name in each.column_names if not records.tells_cost(name)] for each in (left, right)]
+        names = [[name for name in each.column_names if not cost_columns.tells_cost(name)] for each in (left, right)]
         if names[0] != names[1]:
             return f"the columns of {table}"
         for name in names[0]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.mime import MimeLite
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.optimizers.adagrad import ClientAdagrad

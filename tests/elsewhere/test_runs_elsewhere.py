@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import raysim
 from raysim.cli import app
-from raysim.run_folder.records import tells_cost
+from raysim.run_folder.cost_columns import tells_cost
 from raysim.storage.remote import folder
 from raysim.storage.remote.mirror import MIRRORS, Mirror
 from raysim.storage.remote.remote import Remote

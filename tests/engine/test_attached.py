@@ -19,9 +19,9 @@ import torch
 
 import raysim
 from raysim.api import attach as attached
-from raysim.engine.on_ray.cluster import named
+from raysim.engine.on_ray.cluster import run_names
 from raysim.models.softmax import cross_entropy
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record, kept_checkpoints, round_table
 from raysim.storage.remote.mirror import Mirror
 from tests.support.executors import failing_loss
 from tests.support.interrupted import same_records
@@ -180,9 +180,9 @@ def test_a_run_that_is_ended_leaves_a_checkpoint_to_go_on_from(
     assert re.search(r"KeyboardInterrupt\nstopped after round \d+; go on with: raysim\.resume\(.*\)\n$", err), err
     assert raysim.under_way() == []
     folder = Path("runs/tiny")
-    state = records.newest_state(folder, records.stored_fingerprint(folder))
+    state = kept_checkpoints.newest_state(folder, experiment_record.stored_fingerprint(folder))
     assert state is not None
-    assert 2 <= state.round == records.read_rounds(folder).num_rows < ROUNDS
+    assert 2 <= state.round == round_table.read_rounds(folder).num_rows < ROUNDS
     same_records(resumed("runs/tiny"), undisturbed)
 
 
@@ -255,7 +255,7 @@ def test_an_unknown_name_is_an_error_that_says_which_there_are() -> None:
     for ask in (raysim.attach, raysim.stop):
         with pytest.raises(raysim.UnknownRunError, match=r"No run 'quick' is under way .*\(under way: none\)"):
             ask("quick")
-    assert named.under_way() == []
+    assert run_names.under_way() == []
 
 
 def test_a_run_in_this_process_cannot_be_left_to_itself(dataset: raysim.FederatedDataset, experiment: Make) -> None:

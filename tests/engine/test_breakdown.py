@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import raysim
-from raysim.run_folder import records
+from raysim.run_folder import cost_columns
 from raysim.run_folder.writer import RunFolder
 
 Make = Callable[..., raysim.Experiment]
@@ -54,4 +54,4 @@ def test_a_row_says_what_it_took_to_write_the_round_before(rows: list[dict[str, 
 
 
 def test_it_is_a_cost_which_equal_runs_need_not_share() -> None:
-    assert records.tells_cost("seconds/write")
+    assert cost_columns.tells_cost("seconds/write")

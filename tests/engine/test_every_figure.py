@@ -15,7 +15,7 @@ from torch import nn
 
 import raysim
 from raysim.report import closing
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record, kept_checkpoints, round_table
 from raysim.run_folder.rows import table
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
 
@@ -113,11 +113,11 @@ def test_a_step_to_no_number_is_an_error_in_that_round(
     assert f"diverged in round {index}: 1 of the numbers of 'fc1.weight' are not finite" in said
     assert "after the step of server_optimizer= with the learning rate 1." in said
     assert f"The last good state is that of {index} rounds in {tmp_path / 'run' / 'checkpoints'}." in said
-    state = records.newest_state(tmp_path / "run", records.stored_fingerprint(tmp_path / "run"))
+    state = kept_checkpoints.newest_state(tmp_path / "run", experiment_record.stored_fingerprint(tmp_path / "run"))
     assert state is not None
     assert state.round == index
     assert torch.isfinite(state.weights.params).all()
-    assert len(records.read_rounds(tmp_path / "run")) == index
+    assert len(round_table.read_rounds(tmp_path / "run")) == index
 
 
 def test_a_built_in_step_to_no_number_in_the_first_round(dataset: raysim.FederatedDataset, experiment: Make) -> None:

@@ -18,7 +18,7 @@ from raysim.data import DatasetWriter, FederatedDataset, Field
 from raysim.data.on_device import Examples
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.worker.example_memory import ExampleMemory
-from raysim.run_folder import records
+from raysim.run_folder import round_table
 from tests.support.executors import bits
 from tests.support.small_data import make_clients
 
@@ -127,7 +127,7 @@ def test_mates_of_a_process_upload_once_and_have_the_numbers_that_each_has_alone
     for own in wanted:
         alone = raysim.rounds(own.changed(["engine.examples=host"]), dataset=dataset)
         losses = [finished.metrics["eval/test/loss"] for finished in alone]
-        assert records.read_rounds(tmp_path / own.name)["eval/test/loss"].to_pylist() == losses
+        assert round_table.read_rounds(tmp_path / own.name)["eval/test/loss"].to_pylist() == losses
 
 
 def test_a_run_that_scores_another_split_uploads_no_more_than_that(

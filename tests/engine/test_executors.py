@@ -24,7 +24,7 @@ from raysim.engine.on_ray.executor import assigning, replies
 from raysim.engine.on_ray.executor.shell import OnRay
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import loop
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record, kept_checkpoints, round_table
 from tests.support.executors import EXECUTORS, DiesOnce, bits, failing_loss, own_actors
 from tests.support.nodes import until
 
@@ -273,9 +273,9 @@ def test_a_reader_that_leaves_leaves_a_checkpoint(
         if finished.index == 2:
             time.sleep(1)  # the round ahead has ended by now
             break
-    state = records.newest_state(tmp_path / "run", records.stored_fingerprint(tmp_path / "run"))
+    state = kept_checkpoints.newest_state(tmp_path / "run", experiment_record.stored_fingerprint(tmp_path / "run"))
     assert state is not None
-    assert 3 <= state.round == records.read_rounds(tmp_path / "run").num_rows <= 4
+    assert 3 <= state.round == round_table.read_rounds(tmp_path / "run").num_rows <= 4
 
 
 class Slow:

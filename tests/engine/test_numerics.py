@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import raysim
-from raysim.client.trainers.choose import Precision
+from raysim.client.trainers.trainer_choice import Precision
 from raysim.engine import numerics
 from raysim.engine.plan.resolve import resolve
 from raysim.report import preview

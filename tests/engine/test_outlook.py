@@ -18,7 +18,7 @@ from raysim.engine import outlook
 from raysim.engine.on_ray.driver import session
 from raysim.engine.outlook import Outlook
 from raysim.engine.plan.plan import Plan
-from raysim.engine.rounds.finished import Finished
+from raysim.engine.rounds.finished_round import Finished
 from raysim.engine.rounds.opening import Opening
 from raysim.experiment.experiment import EngineSection
 

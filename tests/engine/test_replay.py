@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import raysim
-from raysim.cli.recorded import beside_record
-from raysim.run_folder import records
+from raysim.cli.recorded_runs import beside_record
+from raysim.run_folder import cost_columns, round_table
 
 Make = Callable[..., raysim.Experiment]
 
@@ -36,9 +36,9 @@ def folder(tmp_path: Path, experiment: Make, dataset: raysim.FederatedDataset) -
 def test_every_figure_of_a_round_is_as_recorded(index: int, folder: Path, dataset: raysim.FederatedDataset) -> None:
     again = raysim.replay(folder, index, dataset=dataset)
     assert isinstance(again, raysim.Round)
-    row = records.read_rounds(folder).to_pylist()[index]
+    row = round_table.read_rounds(folder).to_pylist()[index]
     for name, value in again.metrics.items():
-        if not records.tells_cost(name) and row.get(name) is not None:
+        if not cost_columns.tells_cost(name) and row.get(name) is not None:
             assert value == row[name], name
     head, *lines = beside_record(folder, index, again.metrics).splitlines()
     assert head == f"round {index}: every figure as recorded"

@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional
 
 import raysim
-from raysim.run_folder import checkpoint, records
+from raysim.run_folder import checkpoint, experiment_record, kept_checkpoints, round_table
 from tests.support import sealed_json
 from tests.support.executors import own_actors
 from tests.support.interrupted import Stops, same_records
@@ -56,7 +56,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
             path=tmp_path / "cut",
             loss=Stops(after),
         )
-    done = records.read_rounds(tmp_path / "cut").num_rows
+    done = round_table.read_rounds(tmp_path / "cut").num_rows
     assert 0 <= done < 6
     after_round = f"after round {done}" if done else "before the first round was finished"
     again = f"raysim.resume({str(tmp_path / 'cut')!r}, dataset=..., loss=...)"
@@ -108,7 +108,7 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(
             loss=slow_loss,
         )
     killer.join()
-    assert records.read_rounds(folder).num_rows < 40
+    assert round_table.read_rounds(folder).num_rows < 40
     same_records(raysim.resume(folder, dataset=dataset), whole)
 
 
@@ -158,9 +158,9 @@ def test_a_killed_script_is_resumed_to_the_same_bits(sent: signal.Signals, tmp_p
     script.send_signal(sent)
     script.wait(30)
     if sent != signal.SIGKILL:
-        state = records.newest_state(folder, records.stored_fingerprint(folder))
+        state = kept_checkpoints.newest_state(folder, experiment_record.stored_fingerprint(folder))
         assert state is not None
-        assert state.round == records.read_rounds(folder).num_rows < 200
+        assert state.round == round_table.read_rounds(folder).num_rows < 200
     same_records(raysim.resume(folder), whole)
 
 
@@ -447,10 +447,10 @@ def test_a_folder_whose_checkpoints_are_all_damaged_loses_nothing(
         file.write_bytes(b"nothing")
     with pytest.raises(raysim.CheckpointError, match=r"No checkpoint in .* can be read"):
         raysim.resume(tmp_path / "run", dataset=dataset, rounds=6)
-    assert records.read_rounds(tmp_path / "run").num_rows == 4
+    assert round_table.read_rounds(tmp_path / "run").num_rows == 4
     (tmp_path / "run" / "rounds.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(raysim.RunFolderError, match=r"rounds.parquet is damaged"):
-        records.read_rounds(tmp_path / "run")
+        round_table.read_rounds(tmp_path / "run")
     (tmp_path / "run" / "experiment.json").write_text("{")
     with pytest.raises(raysim.RunFolderError, match=r"experiment.json is damaged"):
         raysim.resume(tmp_path / "run", dataset=dataset)

@@ -22,8 +22,8 @@ from raysim.engine.job import Job, Outcome, UpdatesLost
 from raysim.engine.many.segment import job_of
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.executor import client_pool, rules
-from raysim.engine.on_ray.executor import shared as several
-from raysim.engine.on_ray.executor.shared import SharedOnRay
+from raysim.engine.on_ray.executor import shared_on_ray as several
+from raysim.engine.on_ray.executor.shared_on_ray import SharedOnRay
 from raysim.engine.on_ray.executor.shell import OnRay
 from raysim.errors import ClientError, RaysimError, ResourceError, WorkerLostError
 from tests.support.simulated_ray import SimulatedRay, bracket, simulated

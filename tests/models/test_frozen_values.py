@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from raysim.errors import ModelError
-from raysim.models.by_name import FreezesByName
 from raysim.models.frozen import ALIGNMENT, Frozen
 from raysim.models.model import create
+from raysim.models.name_patterns import FreezesByName
 
 VALUES = {
     "a": torch.arange(7.0).view(7, 1),

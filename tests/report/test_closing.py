@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from raysim import Experiment
-from raysim.engine.rounds.under_way import UnderWay
+from raysim.engine.rounds.run_status import UnderWay
 from raysim.report import closing
 from raysim.run_folder.rows import table
 from raysim.run_folder.tables import summarise

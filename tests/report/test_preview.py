@@ -11,7 +11,7 @@ import raysim
 from raysim import Experiment, FederatedDataset
 from raysim.engine.plan.resolve import resolve
 from raysim.report import preview
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record
 
 Make = Callable[..., Experiment]
 
@@ -74,7 +74,7 @@ def test_a_folder_that_is_in_the_way_is_said(experiment: Make, dataset: Federate
 
 def test_the_fingerprint_is_that_of_the_run(experiment: Make, dataset: FederatedDataset, tmp_path: Path) -> None:
     raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
-    assert said(experiment(), dataset)["fingerprint"] == records.stored_fingerprint(tmp_path / "run")
+    assert said(experiment(), dataset)["fingerprint"] == experiment_record.stored_fingerprint(tmp_path / "run")
 
 
 def test_what_the_server_does_beside_its_step_is_said(experiment: Make, dataset: FederatedDataset) -> None:

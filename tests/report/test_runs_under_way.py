@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import raysim
-from raysim.engine.rounds.under_way import UnderWay, run_name
+from raysim.engine.rounds.run_status import UnderWay, run_name
 from raysim.report import runs_under_way
 
 

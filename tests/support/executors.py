@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from raysim.models.softmax import cross_entropy
-from raysim.run_folder import records
+from raysim.run_folder import cost_columns
 
 EXECUTORS: dict[str, dict[str, Any]] = {
     "in-process": {"workers": 0},
@@ -23,7 +23,7 @@ EXECUTORS: dict[str, dict[str, Any]] = {
 
 def bits(finished: Any) -> list[Any]:
     """All that must be the same wherever a round was run."""
-    metrics = {name: value for name, value in finished.metrics.items() if not records.tells_cost(name)}
+    metrics = {name: value for name, value in finished.metrics.items() if not cost_columns.tells_cost(name)}
     params = {name: tensor.numpy().tobytes() for name, tensor in finished.params.items()}
     clients = None if finished.clients is None else finished.clients.to_pylist()
     return [finished.index, finished.cohort, metrics, params, clients]

@@ -6,7 +6,7 @@ import torch
 
 import raysim
 from raysim.models.softmax import cross_entropy
-from raysim.run_folder import records
+from raysim.run_folder import cost_columns
 
 
 def same_records(left: raysim.Result, right: raysim.Result) -> None:
@@ -14,7 +14,7 @@ def same_records(left: raysim.Result, right: raysim.Result) -> None:
     assert left.params.keys() == right.params.keys()
     for name, tensor in left.params.items():
         assert torch.equal(tensor, right.params[name])
-    kept = [name for name in left.rounds.column_names if not records.tells_cost(name)]
+    kept = [name for name in left.rounds.column_names if not cost_columns.tells_cost(name)]
     assert left.rounds.select(kept).equals(right.rounds.select(kept))
     assert left.clients.equals(right.clients)
 

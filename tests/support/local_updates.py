@@ -11,8 +11,8 @@ from torch import nn
 from raysim import FederatedDataset
 from raysim.client import local_training
 from raysim.client.section import ClientSection
-from raysim.client.trainers.choose import TrainerChoice
-from raysim.client.trainers.make import make
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.models.model import create
 from raysim.models.task import task_for
@@ -33,7 +33,7 @@ def train(
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, dtype)
     task = task_for(data.num_classes, loss, data.y.padding, by_place=data.y.by_place)
-    made = make(TrainerChoice.given(trainer, 5), model, weights, task, section, "float32")  # type: ignore[arg-type]
+    made = make(TrainerChoice.of_size(trainer, 5), model, weights, task, section, "float32")  # type: ignore[arg-type]
     members = local_training.members(Examples(data), positions, section, 0, 3, weights.params)
     rows = []
     for trained in local_training.train(made, weights, members, LR, model.params):

@@ -27,14 +27,23 @@ from raysim.data.section import Data
 from raysim.data.sources import array_pickle, glove, idx
 from raysim.data.sources.published import Published
 from raysim.engine.plan import initial_values
-from raysim.engine.rounds import first_use
+from raysim.engine.rounds import auto_trainer
 from raysim.loggers.logger import store_id
-from raysim.models.by_name import FreezesByName
 from raysim.models.model import Model, Weights, create
-from raysim.models.own import Own
+from raysim.models.name_patterns import FreezesByName
+from raysim.models.own_module import Own
 from raysim.report import runs
 from raysim.report.build import build, default_folder
-from raysim.run_folder import checkpoint, files, frozen, records, state_check
+from raysim.run_folder import (
+    checkpoint,
+    client_table,
+    experiment_record,
+    files,
+    frozen,
+    kept_checkpoints,
+    round_table,
+    state_check,
+)
 from raysim.run_folder.client_states import ClientStore
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.run_folder.writer import RunFolder
@@ -90,19 +99,19 @@ def write_run(path: Path) -> None:
 def resume(path: Path) -> None:
     """Everything that a continued run reads, and what it changes before its first round."""
     with lock.locked(path):
-        stored = records.stored_experiment(path)
+        stored = experiment_record.stored_experiment(path)
         RunFolder.reopen(path, stored, profile=True)
-        records.named_states(path)
-        records.read_clients(path)
+        kept_checkpoints.named_states(path)
+        client_table.read_clients(path)
         store_id(path, "wandb", "another")
     lock.check_free(path)
 
 
 def replay(path: Path) -> None:
     """Everything that is read for a replay, an attached script, and a check of the folder."""
-    records.read_rounds(path)
-    records.read_clients(path)
-    records.stored_data_fingerprint(path)
+    round_table.read_rounds(path)
+    client_table.read_clients(path)
+    experiment_record.stored_data_fingerprint(path)
     frozen.read(path)
     for done, file in files.checkpoints(path).items():
         checkpoint.read(file, "fingerprint", done)
@@ -138,7 +147,7 @@ def _write_sweep(path: Path) -> None:
     path.mkdir(exist_ok=True)
     asked = {"experiment": experiment().said(), "values": {"cohort.size": [1, 2]}}
     sealed_json.write(path / "sweep.json", asked)
-    records.write_experiment(path, experiment(), "")
+    experiment_record.write_experiment(path, experiment(), "")
     for size in (1, 2):
         write(path / f"cohort.size={size}", accuracies(0.1, 0.2), cohort={"size": size})
     sealed_parquet.write(pa.table({"round": [0]}), path / "sweep.parquet")
@@ -146,7 +155,7 @@ def _write_sweep(path: Path) -> None:
 
 def _read_sweep(path: Path) -> None:
     stored_sweep(path)
-    records.stored_fingerprint(path)
+    experiment_record.stored_fingerprint(path)
     runs.read_all([path])
 
 
@@ -400,15 +409,15 @@ READERS: dict[str, Reader] = {
     "study on a table": Reader(_write_tuned, _tune_on_table),
     "pretrained tokens": Reader(_write_pretrained, _read_pretrained),
     "trainer on a card": Reader(
-        lambda path: first_use.keep({"trainer": "fused", "chunk_size": 4}, path / "trainer.json"),
-        lambda path: first_use.kept(path / "trainer.json"),
+        lambda path: auto_trainer.keep({"trainer": "fused", "chunk_size": 4}, path / "trainer.json"),
+        lambda path: auto_trainer.cached_choice(path / "trainer.json"),
     ),
 }
 """By name, in the order in which they are tried."""
 
 
 def _write_trials(path: Path) -> None:
-    records.write_experiment(path, experiment(trials={"count": 2}), "fingerprint")
+    experiment_record.write_experiment(path, experiment(trials={"count": 2}), "fingerprint")
     for number in range(2):
         write(path / f"trial-{number}", accuracies(0.1, 0.4), {"a": 0.5, "b": 0.25}, seed=number)
     pq.write_table(pa.table({"round": [0]}), path / "summary.parquet")

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import raysim
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record, run_table
 from raysim.run_folder.checked_tables import CLIENT_SCHEMA
 from raysim.run_folder.rows import table
 from raysim.run_folder.writer import RunFolder
@@ -43,9 +43,9 @@ def write(
     `own_models`: by client, columns of its row of personal models on that split.
     """
     counted = [{"round": index, **row} for index, row in enumerate(rows)]
-    facts = records.PlannedFacts(data_fingerprint, training_clients)
+    facts = experiment_record.PlannedFacts(data_fingerprint, training_clients)
     RunFolder.create(path, experiment(**sections), "fingerprint", facts=facts)
-    records.write_table(table(counted), path / "rounds.parquet")
+    run_table.write_table(table(counted), path / "rounds.parquet")
     if clients is not None:
         scored = [
             {
@@ -63,7 +63,7 @@ def write(
             head = {"round": len(counted) - 1, "split": f"personal/{clients_of}", "examples": 4, "loss": 1.0}
             own = table([{**head, "client": name, **columns} for name, columns in own_models.items()])
             scores = pa.concat_tables([scores, own], promote_options="default")
-        records.write_table(scores, path / "clients" / f"round-{len(counted) - 1:06d}.parquet")
+        run_table.write_table(scores, path / "clients" / f"round-{len(counted) - 1:06d}.parquet")
     return path
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record
 from raysim.run_folder.client_states import ClientStore
 
 
 def states_of(run: Path) -> ClientStore:
-    return ClientStore(run / "client_state", None, str, records.stored_fingerprint(run))
+    return ClientStore(run / "client_state", None, str, experiment_record.stored_fingerprint(run))

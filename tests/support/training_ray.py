@@ -14,7 +14,7 @@ from raysim.engine.job import RunStates
 from raysim.engine.many.segment import Advanced, Host, SegmentUnit
 from raysim.engine.on_ray.cluster import cluster
 from raysim.engine.on_ray.executor import client_pool
-from raysim.engine.on_ray.executor import shared as several
+from raysim.engine.on_ray.executor import shared_on_ray as several
 from tests.support.simulated_ray import SimulatedHost, SimulatedRay, simulated
 
 

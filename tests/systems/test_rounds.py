@@ -12,7 +12,7 @@ import pytest
 import raysim
 from raysim.client import batches
 from raysim.client.section import ClientSection
-from raysim.run_folder import records
+from raysim.run_folder import cost_columns
 from raysim.systems.section import SystemsSection
 
 Make = Callable[..., raysim.Experiment]
@@ -194,7 +194,7 @@ def test_a_run_goes_on_to_the_same_bits(
     raysim.run(long.model_copy(update={"rounds": 2}), dataset=dataset, path=tmp_path / "part")
     part = raysim.resume(tmp_path / "part", dataset=dataset, rounds=5)
     for column in whole.rounds.column_names:
-        if not records.tells_cost(column) and not column.startswith("eval"):
+        if not cost_columns.tells_cost(column) and not column.startswith("eval"):
             assert part.rounds[column].equals(whole.rounds[column]), column
     assert [t.tolist() for t in part.params.values()] == [t.tolist() for t in whole.params.values()]
 

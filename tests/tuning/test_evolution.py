@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import raysim
 import tuning
 from raysim.cli import app
-from raysim.run_folder import records
+from raysim.run_folder import cost_columns, experiment_record
 from tests.support.tiny_study import EXPERIMENT
 from tests.support.training_ray import training
 from tuning import generations
@@ -39,7 +39,7 @@ def exp(tuned: Make) -> raysim.Experiment:
 def rows(folder: Path) -> list[dict[str, Any]]:
     """The figures of a run."""
     found = pq.read_table(folder / "rounds.parquet")
-    return found.drop_columns([name for name in found.column_names if records.tells_cost(name)]).to_pylist()
+    return found.drop_columns([name for name in found.column_names if cost_columns.tells_cost(name)]).to_pylist()
 
 
 def test_the_worst_go_on_from_the_best_with_other_numbers(
@@ -93,7 +93,7 @@ def test_neither_interruptions_nor_workers_change_a_bit(
     with training(monkeypatch, {"here": 3}):
         several = tuning.evolve(exp.changed(["engine.workers=3"]), dataset=small, path=tmp_path / "several")
     assert several.table.equals(whole.table)
-    count, write = itertools.count(), records.write_experiment
+    count, write = itertools.count(), experiment_record.write_experiment
 
     def sometimes(*given: Any, **named: Any) -> None:
         # Within a copied folder, and between two.
@@ -101,7 +101,7 @@ def test_neither_interruptions_nor_workers_change_a_bit(
             raise KeyboardInterrupt
         write(*given, **named)
 
-    monkeypatch.setattr(records, "write_experiment", sometimes)
+    monkeypatch.setattr(experiment_record, "write_experiment", sometimes)
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
             tuning.evolve(exp, dataset=small, path=tmp_path / "cut")

@@ -9,7 +9,7 @@ import pytest
 
 import raysim
 from tuning import pruners, section_of
-from tuning.study import asked
+from tuning.study import parts_and_section
 
 Make = Callable[..., raysim.Experiment]
 GRID = {"client.optimizer.lr": {"grid": [0.1, 1]}, "server.optimizer.lr": {"grid": [0.1, 1, 10]}}
@@ -61,7 +61,7 @@ def test_what_is_refused(keys: dict[str, Any], said: str, experiment: Make) -> N
 def test_a_word_is_not_taken_for_a_part_of_the_trials(keyword: str, word: str, experiment: Make) -> None:
     # What it names as an example is one.
     with pytest.raises(raysim.ExperimentError, match=rf"such as .'name': '(tpe|accuracy)'., but got the text '{word}'"):
-        asked(experiment(), GRID, {keyword: word})
+        parts_and_section(experiment(), GRID, {keyword: word})
 
 
 def test_a_pruner_that_meets_no_round_is_refused(experiment: Make) -> None:

@@ -39,9 +39,9 @@ def figure(found: ProxyStudy) -> Figure:
         columns[key] = column([each.values[key] for each in found.tried])
     columns["proxy"] = pa.array([each.value for each in found.tried])
     columns["here"] = pa.array(found.here, pa.float64())
-    said = "" if found.correlation is None else f" The rank correlation is {found.correlation:.2f}."
+    note = "" if found.correlation is None else f" The rank correlation is {found.correlation:.2f}."
     title = f"{found.study.name}: configurations here against the proxy"
-    return Figure("proxy", title, f"A point for each configuration.{said}", pa.table(columns), partial(_draw, found))
+    return Figure("proxy", title, f"A point for each configuration.{note}", pa.table(columns), partial(_draw, found))
 
 
 def _draw(found: ProxyStudy, axes: Axes) -> None:

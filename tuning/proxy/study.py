@@ -85,7 +85,7 @@ def proxy(
             f"{folder} has {counted(len(every), 'finished trial')}, of which {len(tried)} would be tried, but a "
             f"comparison needs two: take more."
         )
-    asked = experiment.changed({"tuning": {**_protocol(experiment), **_given(tried)}})
+    asked = experiment.changed({"tuning": {**_protocol(experiment), **_search_keys(tried)}})
     where = path or Path("runs") / f"{experiment.name}-proxy"
     found = tune(asked, path=where, **how) if table is None else tune_on(asked, table, path=where, **how)
     # Trials are in the order of their slots, which is that of the configurations.
@@ -109,7 +109,7 @@ def _protocol(experiment: Experiment) -> dict[str, Any]:
     return {key: value for key, value in (experiment.tuning or {}).items() if key not in OF_A_SEARCH}
 
 
-def _given(tried: Sequence[Tried]) -> dict[str, Any]:
+def _search_keys(tried: Sequence[Tried]) -> dict[str, Any]:
     """Return the keys of a section that tries these configurations."""
     values: dict[str, list[Any]] = {}
     for each in tried:

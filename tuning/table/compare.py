@@ -18,8 +18,8 @@ from optuna.trial import FrozenTrial
 from raysim import Experiment, ExperimentError
 from tuning import pruners, section
 from tuning.budget import StudyBudget
+from tuning.log_filter import quiet_rounds
 from tuning.objective import Objective
-from tuning.quiet import quiet_rounds
 from tuning.result import incumbents
 from tuning.section import TuningSection
 from tuning.table.course import Course, courses

@@ -17,8 +17,8 @@ from raysim.storage.atomic import write as write_file
 from raysim.storage.reading import checked_object, parsing
 from tuning import space as spaces
 from tuning.errors import StudyError
-from tuning.table.checked import PLACES, check_columns, clients_of, seeds_of, size_of
 from tuning.table.record import ACCURACIES, LOSSES, PublishedTable
+from tuning.table.table_check import PLACES, check_columns, clients_of, seeds_of, size_of
 
 KEY = b"raysim_table"
 """Of the metadata."""

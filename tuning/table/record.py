@@ -84,7 +84,7 @@ def place_of(space: Space, values: Mapping[str, Any]) -> int:
     return sum(place * math.prod(map(len, every[after:])) for after, place in enumerate(places, start=1))
 
 
-def seen(table: PublishedTable, most: int, *draw: int) -> PublishedTable:
+def view_of(table: PublishedTable, most: int, *draw: int) -> PublishedTable:
     """Return the table as a study sees it that evaluates only so many validation clients of each run.
 
     Without `draw` the clients are those that `evaluation.clients` evaluates; with a number they are drawn anew.
@@ -97,11 +97,11 @@ def seen(table: PublishedTable, most: int, *draw: int) -> PublishedTable:
             positions = seeds.sample(seeds.key(seed, "evaluation", *draw), len(sizes), min(most, len(sizes)))
             weights = np.zeros(len(sizes))
             weights[positions] = sizes[positions] / sizes[positions].sum()
-            rows[-1].append([_seen(row, weights) for row in of_run])
+            rows[-1].append([_row_of(row, weights) for row in of_run])
     return replace(table, rows=rows)
 
 
-def _seen(row: Row, weights: Floats) -> Row:
+def _row_of(row: Row, weights: Floats) -> Row:
     """Return a row without the evaluations of all clients; `weights` is 0 for clients that are not seen."""
     kept = {name: value for name, value in row.items() if not name.startswith("eval/")}
     for lists, name in ((LOSSES, "loss"), (ACCURACIES, "accuracy")):

@@ -12,8 +12,8 @@ from tuning import folder, protocol, pruners, result, section, trials_file
 from tuning.client_scores import sums
 from tuning.errors import StudyError
 from tuning.ledger import FINISHED
+from tuning.log_filter import quiet_rounds
 from tuning.objective import Objective
-from tuning.quiet import quiet_rounds
 from tuning.regret import Regret, bootstrap
 from tuning.result import Study, TableBest
 from tuning.section import TuningSection
@@ -21,7 +21,7 @@ from tuning.space import COHORT_SIZE
 from tuning.study import default_folder, finished_study, write_best
 from tuning.table.course import Course, courses, scores
 from tuning.table.play import PLACE, play
-from tuning.table.record import PublishedTable, seen, values_of
+from tuning.table.record import PublishedTable, values_of, view_of
 
 
 def tune_on(
@@ -39,11 +39,11 @@ def tune_on(
     """
     tuning = section.checked({**(experiment.tuning or {}), **keys}, experiment)
     check(experiment, tuning, table)
-    told = told_by(table, experiment, tuning)
+    tuning_keys = told_by(table, experiment, tuning)
     where = path or default_folder(experiment)
     folder.check(where, "a table", experiment.name)
     with quiet_rounds():
-        trials = play(table, told, tuning, experiment.seed, experiment.name)
+        trials = play(table, tuning_keys, tuning, experiment.seed, experiment.name)
     space = tuning.parsed_space()
     best = result.ranked(trials, space, tuning.objective)
     if not best:
@@ -53,7 +53,7 @@ def tune_on(
     study = finished_study(experiment.name, tuning, space, trials, best, where)
     whole = courses(table, tuning.objective, by_seed=False)
     chosen = whole[trials[best[0].number].user_attrs[PLACE]].value
-    finished = [told[trial.user_attrs[PLACE]] for trial in trials if trial.user_attrs["outcome"] == FINISHED]
+    finished = [tuning_keys[trial.user_attrs[PLACE]] for trial in trials if trial.user_attrs["outcome"] == FINISHED]
     regret = _regret(finished, table, tuning.objective)
     study = replace(study, regret=regret, table=best_of(table, whole, tuning, chosen))
     trials_file.write(where, trials, space, tuning.objective)
@@ -136,7 +136,7 @@ def told_by(table: PublishedTable, experiment: Experiment, tuning: TuningSection
             raise ExperimentError(
                 "On a table, evaluation.clients is defined for accuracy and loss: take one of them, or all clients."
             )
-        table = seen(table, most, *draw)
+        table = view_of(table, most, *draw)
     return courses(table, tuning.objective, pruners.looks_at_seeds(tuning.pruner))
 
 

@@ -59,8 +59,8 @@ class MimeBase(Section):
         if not isinstance(given, Mapping):
             return given
         base = given.get("base", "momentum")
-        wanted = _KEYS.get(base, ()) if isinstance(base, str) else ()
-        return {**given, **{key: _DEFAULTS[key] for key in wanted if given.get(key) is None}}
+        keys = _KEYS.get(base, ()) if isinstance(base, str) else ()
+        return {**given, **{key: _DEFAULTS[key] for key in keys if given.get(key) is None}}
 
     @model_validator(mode="after")
     def _keys_of_the_base(self) -> MimeBase:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from raysim.client.optimizers import adagrad, adam, sgd
 from raysim.client.optimizers.optimizer import ClientOptimizer
-from raysim.config.own import OwnClientOptimizer
+from raysim.config.own_part import OwnClientOptimizer
 from raysim.config.part import Choice, Packaged
 
 OptimizerSection = Annotated[

@@ -103,17 +103,17 @@ def _groups(patterns: tuple[str, ...], layout: Layout) -> tuple[str, ...]:
     for pattern in patterns:
         if not layout.matching([pattern]):
             raise ExperimentError(f"client.personalisation.local: {pattern!r} matches no group: {named}.")
-    found = layout.matching(patterns)
-    if len(found) == len(layout.names):
+    names = layout.matching(patterns)
+    if len(names) == len(layout.names):
         raise ExperimentError(
             f"client.personalisation.local = {list(patterns)} matches every group, so nothing would be sent: {named}."
         )
-    return found
+    return names
 
 
 def _replaced(groups: Layout, whole: Tensor, by: Tensor) -> Tensor:
     """A new vector: `whole`, with these groups of `by`."""
-    made = whole.clone()
-    for piece, own in zip(groups.pieces(made), groups.pieces(by), strict=True):
+    vector = whole.clone()
+    for piece, own in zip(groups.pieces(vector), groups.pieces(by), strict=True):
         piece.copy_(own)
-    return made
+    return vector

@@ -15,7 +15,7 @@ from raysim.client.trainers import loss_gradient
 from raysim.client.trainers.recording.local_step import Weighted, record_step
 from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.tape import NotRecorded
-from raysim.client.trainers.watched import Watched
+from raysim.client.trainers.watched_objective import Watched
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
 

@@ -14,7 +14,7 @@ from raysim import card
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers.bound_module import BoundModule
-from raysim.client.trainers.watched import check_unwritten, versions
+from raysim.client.trainers.watched_objective import check_unwritten, versions
 from raysim.models.model import Model, Weights
 
 

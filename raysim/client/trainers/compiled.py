@@ -19,11 +19,11 @@ from torch import Tensor
 from raysim.client.corrections.correction import ProximalPoint
 from raysim.client.proximal import Bounded, penalised
 from raysim.client.trainer import Client, LocalStart, Updates
-from raysim.client.trainers.choose import STACK_NUMBERS
 from raysim.client.trainers.kernel.kernel import BOUNDED, SHRUNK, Int64s, Kernel, Penalised, StartingPoint, Windows
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.local_steps import LinearSteps, StepRule
 from raysim.client.trainers.scores import MOST_KEPT, Scores
+from raysim.client.trainers.trainer_choice import STACK_NUMBERS
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.models.task import Task

@@ -57,9 +57,9 @@ def _cross_entropy(stacked: bool) -> LossGradient:
         nonlocal minus_ones
         if minus_ones.shape != targets.shape or minus_ones.dtype != outputs.dtype:
             minus_ones = outputs.new_full(targets.shape, -1.0)
-        made = softmax(outputs)
-        made.scatter_add_(-1, targets.unsqueeze(-1), minus_ones.unsqueeze(-1))
-        return made, targets.shape[0] / targets.numel(), None
+        shares = softmax(outputs)
+        shares.scatter_add_(-1, targets.unsqueeze(-1), minus_ones.unsqueeze(-1))
+        return shares, targets.shape[0] / targets.numel(), None
 
     return gradient
 
@@ -71,10 +71,10 @@ def _masked(of_all: LossGradient, padding: int, by_place: bool) -> LossGradient:
     """
 
     def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, Tensor | None]:
-        made, factor, losses = of_all(outputs, classes(targets, padding))
-        made.masked_fill_((targets == padding).unsqueeze(-1), 0.0)
-        by_row = stretch(targets.view(1, -1) if by_place else targets, padding).to(made.dtype)
-        return made.mul_(by_row.view(-1, *[1] * (made.dim() - 1))), factor, losses
+        shares, factor, losses = of_all(outputs, classes(targets, padding))
+        shares.masked_fill_((targets == padding).unsqueeze(-1), 0.0)
+        by_row = stretch(targets.view(1, -1) if by_place else targets, padding).to(shares.dtype)
+        return shares.mul_(by_row.view(-1, *[1] * (shares.dim() - 1))), factor, losses
 
     return gradient
 
@@ -89,9 +89,9 @@ def _by_autograd(losses: Loss) -> LossGradient:
     def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, Tensor]:
         # Tensors of inference mode know no autograd: the outputs are copied out of it.
         with torch.inference_mode(False), torch.enable_grad():
-            leaf, wanted = outputs.clone().requires_grad_(), targets.clone()
-            each = losses(leaf, wanted)
-            (made,) = torch.autograd.grad(each.sum(), leaf)
-        return made.clone(), 1.0, each.detach()
+            leaf, labels = outputs.clone().requires_grad_(), targets.clone()
+            each = losses(leaf, labels)
+            (shares,) = torch.autograd.grad(each.sum(), leaf)
+        return shares.clone(), 1.0, each.detach()
 
     return gradient

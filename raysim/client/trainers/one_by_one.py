@@ -78,14 +78,14 @@ class OneByOne(ClientByClient):
         )
         alpha, acts = steps.alpha, steps.acts
         received = Received(self._model, broadcast)
-        for step, (batch, wanted, keys) in enumerate(zip(given.x, given.y, own.keys_of(client), strict=True)):
+        for step, (batch, targets, keys) in enumerate(zip(given.x, given.y, own.keys_of(client), strict=True)):
             if anchor is not None:
                 # The same draws for both: the generators are put back to where they were.
                 with card.same_draws(client.x.device):
-                    for _ in anchor.in_pieces(batch, wanted, keys, 1.0, self._at(client, step, received)):
+                    for _ in anchor.in_pieces(batch, targets, keys, 1.0, self._at(client, step, received)):
                         pass
             at = self._at(client, step, received)
-            for made in own.in_pieces(batch, wanted, keys, alpha, at):
+            for made in own.in_pieces(batch, targets, keys, alpha, at):
                 scores.keep(*made)
             if acts:
                 steps.step()

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from raysim.client.trainers.straight import FlattenTo, NotStraight, straight_line
+from raysim.client.trainers.straight_line import FlattenTo, NotStraight, straight_line
 from raysim.models.layers import CausalSelfAttention, Positions, Residual, Tied
 from raysim.models.lstm import Lstm
 

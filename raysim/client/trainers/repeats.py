@@ -64,8 +64,8 @@ def _is(calls: Trace, spelling: Loss, built_in: Loss, outputs: Tensor, targets: 
         known, losses = _trace(spelling, outputs, targets), spelling(outputs, targets)
     except Exception:
         return False  # It is for other shapes.
-    wanted = built_in(outputs, targets)
-    return known == calls and losses.shape == wanted.shape and torch.allclose(losses, wanted)
+    expected = built_in(outputs, targets)
+    return known == calls and losses.shape == expected.shape and torch.allclose(losses, expected)
 
 
 _SPELLINGS: dict[Any, Sequence[Loss]] = {

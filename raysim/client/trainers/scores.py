@@ -47,7 +47,7 @@ class Scores:
         """
         if self._kept and bool(self._losses) != (losses is not None):
             # A recorded step leaves its losses to be computed, one by autograd gives them.
-            self._score()
+            self._score_outputs()
         if outputs is None:
             assert losses is not None
             self._has_outputs, outputs = False, losses
@@ -56,7 +56,7 @@ class Scores:
             self._losses.append(losses)
         self._numbers += outputs.numel()
         if self._numbers > MOST_KEPT:
-            self._score()
+            self._score_outputs()
 
     def totals(self) -> tuple[Tensor, Tensor]:
         """Summed losses and hits per client, float64 (K,) on the CPU; hits are NaN where nothing is counted.
@@ -65,7 +65,7 @@ class Scores:
         examples is its accuracy still. Likewise its losses, where examples do not weigh alike.
         """
         if self._kept:
-            self._score()
+            self._score_outputs()
         loss, correct, counted, rows, weight = self._sums.cpu()
         if self._task.weights is not None:
             loss = rows * loss / weight.clamp(min=1)
@@ -76,7 +76,7 @@ class Scores:
             correct = torch.where(counted > 0, rows * correct / counted, 0.0)
         return loss, correct
 
-    def _score(self) -> None:
+    def _score_outputs(self) -> None:
         rows = slice(self._scored, self._scored + sum(map(len, self._kept)))
         targets = self._targets[rows]
         if self._has_outputs:

@@ -70,22 +70,22 @@ class SeveralPoints(ClientByClient):
         scores = Scores(self._task, given.targets)
         steps = LocalSteps(self._rule, rows, gradients, None, rows.clone(), [client], given.lr, given.start)
         received = Received(self._model, given.broadcast)
-        for number, (batch, wanted, keys) in enumerate(zip(given.x, given.y, at_y.keys_of(client), strict=True)):
+        for number, (batch, targets, keys) in enumerate(zip(given.x, given.y, at_y.keys_of(client), strict=True)):
             at_y.weights.params.copy_(rows[0])
             at = self._at(client, number, received)
             # The same draws at every point: those that the module makes where the generators stand now.
             stand = [(generator, generator.get_state()) for generator in card.generators(params.device)]
             curved: Curved = _not_curved
             if self._step.curved:
-                outputs, losses, curved = at_y.differentiate_twice(batch, wanted, keys, at)
+                outputs, losses, curved = at_y.differentiate_twice(batch, targets, keys, at)
             else:
-                outputs, losses = at_y.differentiate(batch, wanted, keys, 1.0, at)
+                outputs, losses = at_y.differentiate(batch, targets, keys, 1.0, at)
             scores.keep(outputs, losses)
 
             def elsewhere(
                 point: Tensor,
                 x: Tensor = batch,
-                y: Tensor = wanted,
+                y: Tensor = targets,
                 keys: Tensor | None = keys,
                 at: ObjectiveAt | None = at,
                 stand: Any = stand,

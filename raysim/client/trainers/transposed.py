@@ -40,9 +40,9 @@ class Turned:
     def _copied(self, flat: Tensor, back: bool) -> Tensor:
         if not self._matrices:
             return flat
-        made = flat.clone()
+        copy = flat.clone()
         for offset, (rows, columns) in self._matrices:
             shape = (columns, rows) if back else (rows, columns)
             here = flat.narrow(-1, offset, rows * columns).unflatten(-1, shape)
-            made.narrow(-1, offset, rows * columns).unflatten(-1, shape[::-1]).copy_(here.transpose(-1, -2))
-        return made
+            copy.narrow(-1, offset, rows * columns).unflatten(-1, shape[::-1]).copy_(here.transpose(-1, -2))
+        return copy

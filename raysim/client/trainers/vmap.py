@@ -100,6 +100,6 @@ class Vmap:
         )
 
 
-def _store(made: Mapping[str, Tensor], views: Mapping[str, Tensor]) -> None:
+def _store(values: Mapping[str, Tensor], views: Mapping[str, Tensor]) -> None:
     for name, into in views.items():
-        into.copy_(made[name])
+        into.copy_(values[name])

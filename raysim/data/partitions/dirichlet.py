@@ -38,11 +38,11 @@ def dirichlet(labels: Int64s, num_clients: int, seed: int, alpha: float, prior: 
     for client, size in enumerate(even_sizes(len(labels), num_clients).tolist()):
         draws = generator(key(seed, "partition/dirichlet/client", client))
         weights = draws.dirichlet(parameter)
-        wanted = np.zeros(len(parameter), np.int64)
+        counts = np.zeros(len(parameter), np.int64)
         # Two methods have the same law: to draw one by one and renormalise when a class runs out, and to draw all at
         # once, drop the draws beyond a class's examples, and draw these again from the classes that remain.
-        while (missing := size - int(wanted.sum())) > 0:
-            weights = renormalise(weights, piles.remaining - wanted, parameter, draws)
-            wanted = np.minimum(wanted + draws.multinomial(missing, weights), piles.remaining)
-        parts.append(piles.take(wanted))
+        while (missing := size - int(counts.sum())) > 0:
+            weights = renormalise(weights, piles.remaining - counts, parameter, draws)
+            counts = np.minimum(counts + draws.multinomial(missing, weights), piles.remaining)
+        parts.append(piles.take(counts))
     return parts

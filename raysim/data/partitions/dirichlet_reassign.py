@@ -62,12 +62,12 @@ def dirichlet_reassign(
     for client, size in enumerate(even_sizes(len(labels), num_clients).tolist()):
         draws = generator(key(seed, "partition/dirichlet_reassign/client", client))
         weights = draws.dirichlet(parameter)
-        wanted = np.zeros(len(parameter), np.int64)
+        counts = np.zeros(len(parameter), np.int64)
         if fill == "remaining":
-            wanted = np.minimum(apportion(size, weights, tie_order), piles.remaining)
-        while (missing := size - int(wanted.sum())) > 0:
-            left = piles.remaining - wanted
+            counts = np.minimum(apportion(size, weights, tie_order), piles.remaining)
+        while (missing := size - int(counts.sum())) > 0:
+            left = piles.remaining - counts
             weights = left.astype(np.float64) if fill == "remaining" else renormalise(weights, left, parameter, draws)
-            wanted = np.minimum(wanted + apportion(missing, weights, tie_order), piles.remaining)
-        parts.append(piles.take(wanted))
+            counts = np.minimum(counts + apportion(missing, weights, tie_order), piles.remaining)
+        parts.append(piles.take(counts))
     return parts

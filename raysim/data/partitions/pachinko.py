@@ -59,12 +59,12 @@ def pachinko(
         draws = generator(key(seed, "partition/pachinko/client", client))
         top = draws.dirichlet(np.full(num_coarse, alpha))
         below = [draws.dirichlet(np.full(int((parent == c).sum()), beta)) for c in range(num_coarse)]
-        wanted = np.zeros(len(fine), np.int64)
-        while (missing := size - int(wanted.sum())) > 0:
+        counts = np.zeros(len(fine), np.int64)
+        while (missing := size - int(counts.sum())) > 0:
             # To draw all at once and draw the excess again has the same law as to draw one by one: see dirichlet.
-            weights = _leaves(top, below, parent, piles.remaining - wanted, alpha, beta, draws)
-            wanted = np.minimum(wanted + draws.multinomial(missing, weights), piles.remaining)
-        parts.append(piles.take(wanted))
+            weights = _leaves(top, below, parent, piles.remaining - counts, alpha, beta, draws)
+            counts = np.minimum(counts + draws.multinomial(missing, weights), piles.remaining)
+        parts.append(piles.take(counts))
     return parts
 
 

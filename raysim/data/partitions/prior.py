@@ -76,11 +76,11 @@ class ClassPiles:
         self._piles = [pile[permutation(key(seed, purpose, c), len(pile))] for c, pile in enumerate(by_class)]
         self.remaining = self.counts.copy()
 
-    def take(self, wanted: Int64s) -> Int64s:
+    def take(self, counts: Int64s) -> Int64s:
         """Remove `wanted[c]` examples of each class c, at most all that remain; return sorted indices."""
         taken = []
-        for c in np.flatnonzero(wanted):
+        for c in np.flatnonzero(counts):
             start = int(self.counts[c] - self.remaining[c])
-            taken.append(self._piles[c][start : start + int(wanted[c])])
-        self.remaining -= wanted
+            taken.append(self._piles[c][start : start + int(counts[c])])
+        self.remaining -= counts
         return np.sort(np.concatenate(taken)).astype(np.int64, copy=False)

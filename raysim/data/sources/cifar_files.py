@@ -158,9 +158,9 @@ class CifarFiles:
         xs, labels = [], []
         for name in names:
             batch = array_pickle.loads(content[name], f"{where}, {name}")
-            wanted = (b"data", *self.distribution.label_keys)
-            if not isinstance(batch, dict) or not all(key in batch for key in wanted):
-                raise DataError(f"{where}, {name}: expected the keys {[key.decode() for key in wanted]}")
+            keys = (b"data", *self.distribution.label_keys)
+            if not isinstance(batch, dict) or not all(key in batch for key in keys):
+                raise DataError(f"{where}, {name}: expected the keys {[key.decode() for key in keys]}")
             x, lists = batch[b"data"], [batch[key] for key in self.distribution.label_keys]
             if not all(isinstance(each, list) and _are_labels(each) for each in lists):
                 raise DataError(f"{where}, {name}: expected lists of labels in 0..255")

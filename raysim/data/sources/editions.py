@@ -30,15 +30,15 @@ _READ_BY: dict[str, tuple[str, ...]] = {
 }
 
 
-def instead(folder: Path, wanted: Collection[str]) -> str:
+def instead(folder: Path, names: Collection[str]) -> str:
     """Return the beginning of an error about missing files: what lies there in their place; "" if nothing known does.
 
     Args:
         folder: the source's.
-        wanted: names of the files that the source would read.
+        names: names of the files that the source would read.
     """
     for keys, patterns in _READ_BY.items():
-        if any(fnmatch(name, pattern) for name in wanted for pattern in patterns):
+        if any(fnmatch(name, pattern) for name in names for pattern in patterns):
             continue
         for pattern in patterns:
             if (found := min(folder.glob(pattern), default=None)) is not None:

@@ -58,9 +58,9 @@ def published(section: EmnistIdx) -> tuple[Published, ...]:
 
 def open_source(section: EmnistIdx) -> Source:
     """Find the files; DataError naming the one that is missing."""
-    wanted = published(section)
-    folder = locate(section.root, "emnist", wanted)
-    files = [IdxFile.find(folder, file) for file in wanted]
+    idx_files = published(section)
+    folder = locate(section.root, "emnist", idx_files)
+    files = [IdxFile.find(folder, file) for file in idx_files]
     train_images, train_labels, test_images, test_labels = files
 
     def load() -> SourceExamples:

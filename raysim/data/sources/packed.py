@@ -94,7 +94,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 yield member.name, content
 
 
-def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def members(path: Path, is_member: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """Yield (name, content) of the wanted files of a tar.gz, in the archive's order.
 
     The archive is read to its end, because gzip's checksum stands there.
@@ -106,7 +106,7 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
     try:
         with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
             for member in archive:
-                content = archive.extractfile(member) if member.isfile() and wanted(member.name) else None
+                content = archive.extractfile(member) if member.isfile() and is_member(member.name) else None
                 if content is not None:
                     if member.size > _MOST_BYTES:
                         raise DataError(

@@ -27,13 +27,13 @@ def places(root: str | None, folder: str, key: str = "root") -> list[Path]:
     return [*([Path(beside).expanduser() / folder] if beside else []), Path("data") / folder]
 
 
-def locate(root: str | None, folder: str, wanted: Sequence[Published], key: str = "root") -> Path:
+def locate(root: str | None, folder: str, files: Sequence[Published], key: str = "root") -> Path:
     """Return the folder of a source's files: the first of its `places` that exists.
 
     Args:
         root: the section's key.
         folder: the source's usual folder name.
-        wanted: the files, for the error.
+        files: the files, for the error.
         key: the name of the section's key.
 
     Raises:
@@ -45,19 +45,19 @@ def locate(root: str | None, folder: str, wanted: Sequence[Published], key: str 
             return place
     above = "" if root is not None else ", or the folder above it in the environment variable RAYSIM_DATA"
     raise MissingFileError(
-        f"there is no folder {' or '.join(map(str, looked_at))}: put {_listed(wanted)} there (published at "
-        f"{_address(wanted)}), or name another folder with data.{key}{above}"
+        f"there is no folder {' or '.join(map(str, looked_at))}: put {_listed(files)} there (published at "
+        f"{_address(files)}), or name another folder with data.{key}{above}"
     )
 
 
-def _listed(wanted: Sequence[Published]) -> str:
-    *names, last = (file.name for file in wanted)
+def _listed(files: Sequence[Published]) -> str:
+    *names, last = (file.name for file in files)
     return f"{', '.join(names)} and {last}" if names else last
 
 
-def _address(wanted: Sequence[Published]) -> str:
+def _address(files: Sequence[Published]) -> str:
     """Return the address of one file or archive, or the folders above those of several."""
-    addresses = dict.fromkeys(file.address for file in wanted)
+    addresses = dict.fromkeys(file.address for file in files)
     if len(addresses) > 1:
         addresses = dict.fromkeys(address.rpartition("/")[0] for address in addresses)
     return " and ".join(addresses)

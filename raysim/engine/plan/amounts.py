@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.cohort.bernoulli import Bernoulli
 from raysim.cohort.section import grown
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.data.dataset import FederatedDataset
 from raysim.data.holdout import MOST_LISTED
 from raysim.engine.plan import own_models

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple, Unpack
 
-from raysim.config.own import (
+from raysim.config.own_part import (
     OwnAggregator,
     OwnClientOptimizer,
     OwnCorrection,
@@ -100,10 +100,10 @@ def _each_bound(place: Place, sections: tuple[Any, ...], passed: Any) -> tuple[A
     several = isinstance(passed, Sequence) and not hasattr(passed, "_fields")
     parts = list(passed) if several else [] if passed is None else [passed]
     sections = sections or tuple(place.own() for _ in parts)
-    wanted = [each for each in sections if isinstance(each, OwnPart)]
-    if len(wanted) != len(parts):
+    own_parts = [each for each in sections if isinstance(each, OwnPart)]
+    if len(own_parts) != len(parts):
         raise ExperimentError(
-            f"{place.table}.{place.key} has {len(wanted)} of name = 'own', which a script passes as "
+            f"{place.table}.{place.key} has {len(own_parts)} of name = 'own', which a script passes as "
             f"{place.own.KEYWORD}=, but {len(parts)} were passed."
         )
     if None in parts:
@@ -112,21 +112,21 @@ def _each_bound(place: Place, sections: tuple[Any, ...], passed: Any) -> tuple[A
     return tuple(each.bound(next(left)) if isinstance(each, OwnPart) else each for each in sections)
 
 
-def _metrics(said: tuple[Section, ...], passed: Any) -> tuple[Section, ...]:
+def _metrics(sections: tuple[Section, ...], passed: Any) -> tuple[Section, ...]:
     """The metrics, those of the script with what was passed under their names; the last are those of no section."""
     if not isinstance(passed, Mapping | NoneType):
         raise ExperimentError(f"metrics= must be a mapping from names to functions, but got {type(passed).__name__}.")
     left = dict(passed or {})
     if nothing := [name for name, metric in left.items() if metric is None]:
         raise ExperimentError(f"metrics= must map names to functions, but {', '.join(map(repr, nothing))} is None.")
-    missing = [each.label for each in said if isinstance(each, OwnMetric) and each.label not in left]
+    missing = [each.label for each in sections if isinstance(each, OwnMetric) and each.label not in left]
     if missing:
         names = ", ".join(map(repr, missing))
         raise ExperimentError(
             f"evaluation.metrics has {names} of name = 'own', which a script passes as metrics=, but none of that name "
             f"was passed."
         )
-    bound = [each.bound(left.pop(each.label)) if isinstance(each, OwnMetric) else each for each in said]
+    bound = [each.bound(left.pop(each.label)) if isinstance(each, OwnMetric) else each for each in sections]
     bound += [OwnMetric(label=name).bound(metric) for name, metric in left.items()]
     if refused := list(metric_columns.refusals(bound)):
         raise ExperimentError(f"metrics=: {'; '.join(refused)}.")

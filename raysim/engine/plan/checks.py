@@ -7,19 +7,19 @@ from collections.abc import Callable
 import numpy as np
 
 from raysim.client.adversary import LabelFlip
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.feddualavg import unmatched
 from raysim.client.work import Between
 from raysim.cohort.sampler import Participant
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.config.user_call import watched_call
-from raysim.engine.plan import everyone, first_examples, own_models, own_parts, recorded
+from raysim.engine.plan import first_examples, full_cohorts, own_models, own_parts, recorded_metrics
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import DataError, ExperimentError
 from raysim.evaluation import own_examples
-from raysim.server.aggregators import own as rules
+from raysim.server.aggregators import own_rule as rules
 from raysim.server.optimizers import choice as optimizers
-from raysim.server.optimizers import own
+from raysim.server.optimizers import step_check
 from raysim.server.weighting import ClientFacts, weight
 
 
@@ -53,7 +53,7 @@ def _check_server(plan: Plan) -> None:
     plan.initial_state()
     section = plan.experiment.server.optimizer
     if isinstance(section, OwnPart):
-        own.check_step(optimizers.make(section), plan.initial.params, plan.model.params)
+        step_check.check_step(optimizers.make(section), plan.initial.params, plan.model.params)
 
 
 def _check_rule(plan: Plan) -> None:
@@ -147,7 +147,7 @@ _CHECKS: tuple[Callable[[Plan], None], ...] = (
     _check_rule,
     _check_own_cohorts,
     _check_equal_work,
-    everyone.check,
+    full_cohorts.check,
     _check_splits,
-    recorded.check,
+    recorded_metrics.check,
 )

@@ -17,8 +17,8 @@ from raysim.client.personalisation import choice as personalisations
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
-from raysim.client.trainers.make import make
-from raysim.client.trainers.make import recording_obstacle as obstacle
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.construction import recording_obstacle as obstacle
 from raysim.config.global_draws import draws
 from raysim.data.dataset import FederatedDataset
 from raysim.data.on_device import Examples
@@ -101,8 +101,8 @@ def _check_twice(plan: Plan) -> None:
     if kind is None or kind.step is None or not kind.step.curved:
         return
     x, y = load(plan.experiment, plan.dataset, plan.initial)
-    told = RoundAt(plan.experiment.seed, 0, plan.dataset.train.id_of)
-    client = Client(0, len(x), x, y, batches.whole(len(x)), key=0, at=told)
+    round_at = RoundAt(plan.experiment.seed, 0, plan.dataset.train.id_of)
+    client = Client(0, len(x), x, y, batches.whole(len(x)), key=0, at=round_at)
     task, objective = plan.minimised.task, plan.minimised.objective
     step = StepGradients(_compared, curved=True)
     try:
@@ -186,11 +186,11 @@ def load(experiment: Experiment, dataset: FederatedDataset, like: Weights, posit
 
 def not_finite(dataset: FederatedDataset, positions: Iterable[int]) -> list[str]:
     """Return which of these training clients have values that are not finite, by their ids."""
-    found = []
+    ids = []
     for position in positions:
         if not all(np.isfinite(values).all() for values in dataset.train.client(position)):
-            found.append(dataset.train.id_of(position))
-    return found
+            ids.append(dataset.train.id_of(position))
+    return ids
 
 
 def labels_as_floats(dataset: FederatedDataset, positions: Iterable[int]) -> str | None:
@@ -213,7 +213,7 @@ def begins_finite(plan: Plan, position: int) -> bool:
 def outputs(model: Model, initial: Weights, x: Tensor) -> Tensor | None:
     """Return the module's outputs for these examples; None if it fails. `check` raises the error."""
     try:
-        found = bind(model, initial.clone(), x.device).eval()(x)
+        result = bind(model, initial.clone(), x.device).eval()(x)
     except Exception:
         return None
-    return found.detach() if isinstance(found, Tensor) and found.dim() and len(found) == len(x) else None
+    return result.detach() if isinstance(result, Tensor) and result.dim() and len(result) == len(x) else None

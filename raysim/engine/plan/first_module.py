@@ -34,12 +34,12 @@ MOVED = 0.01
 _ELSEWHERE = "an attribute of the class, a global variable, or a variable around the function that makes both"
 
 
-def check(model: Model, made: Weights, initial: Weights | None, x: Tensor) -> None:
+def check(model: Model, values: Weights, initial: Weights | None, x: Tensor) -> None:
     """Make two more modules, compare them, and call them.
 
     Args:
         model: of the script's factory.
-        made: the values of the first module.
+        values: the values of the first module.
         initial: those that the script passed instead; None: it passed none.
         x: a batch.
 
@@ -48,14 +48,14 @@ def check(model: Model, made: Weights, initial: Weights | None, x: Tensor) -> No
     """
     first = model.module()
     frozen = model.constants.digest()
-    one, other = (moved(initial or made, by) for by in (MOVED, -MOVED))
+    one, other = (moved(initial or values, by) for by in (MOVED, -MOVED))
     own = one.clone()
     lay = _Lay.of(first)
     # Before there is a second one: a large base would be in memory twice.
     bound(first, model, own, x.device)
     second = model.module()
     _check_new(first, lay, second)
-    _check_values(model, made, second, initial is None)
+    _check_values(model, values, second, initial is None)
     placed(second, model, one.params.dtype, x.device)
     trial = _Trial(model, first, second, own, one, other, [], x)
     evaluated = _check_outputs(trial.turned(training=False))

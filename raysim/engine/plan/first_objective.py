@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from raysim.client import dropout
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received, RoundAt
-from raysim.client.trainers.watched import check_losses
+from raysim.client.trainers.watched_objective import check_losses
 from raysim.config.global_draws import draws
 from raysim.config.plain import shown
 from raysim.errors import ModelError, within
@@ -77,8 +77,8 @@ def check(
     except ValueError as error:
         raise ModelError(str(error)) from None
     params = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    made = torch.autograd.grad(losses.sum(), params, allow_unused=True) if losses.requires_grad else [None]
-    if all(gradient is None for gradient in made):
+    gradients = torch.autograd.grad(losses.sum(), params, allow_unused=True) if losses.requires_grad else [None]
+    if all(gradient is None for gradient in gradients):
         raise ModelError(
             "objective= returned losses that do not depend on the module's parameters, so they have no gradient."
         )

@@ -15,7 +15,7 @@ from raysim.models import holdable
 from raysim.models.layout import Layout
 from raysim.models.lora import base_name, is_adapter
 from raysim.models.model import Model, ModelChoice, Weights, replace_frozen, replace_params
-from raysim.run_folder import checkpoint, files, frozen, records
+from raysim.run_folder import checkpoint, experiment_record, files, frozen
 from raysim.storage.reading import parsing, regular
 
 MOST_NAMED = 5
@@ -49,13 +49,13 @@ def read(section: ModelChoice | None, model: Model, drawn: Weights) -> tuple[Mod
 def _of_checkpoint(file: Path) -> dict[str, Tensor]:
     """The values of a checkpoint by the names that its run's folder records, and the frozen ones there."""
     folder = file.resolve().parents[1]
-    recorded = records.stored_tensors(folder)
+    recorded = experiment_record.stored_tensors(folder)
     if recorded is None:
         raise ModelError(
             f"model.init: {file} must lie in its run's folder, whose {files.RECORD} records the names and shapes of "
             f"its tensors, but that does not: `raysim export` writes a run's model with its names."
         )
-    weights = checkpoint.read(file, records.stored_fingerprint(folder)).weights
+    weights = checkpoint.read(file, experiment_record.stored_fingerprint(folder)).weights
     named = frozen.read(folder)
     with parsing(folder / files.RECORD, "names and shapes of the tensors in checkpoints", ModelError):
         for part, record in recorded.items():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from raysim.algorithm import transforming
-from raysim.client.corrections import make as corrections
-from raysim.client.corrections import own as own_corrections
+from raysim.client.corrections import choice as corrections
+from raysim.client.corrections import correction_check as own_corrections
 from raysim.client.optimizers import choice as client_optimizers
-from raysim.client.optimizers import own as own_client_optimizers
+from raysim.client.optimizers import step_check as own_client_optimizers
 from raysim.client.transform import TRANSFORMS
 from raysim.engine.plan.plan import Plan
 

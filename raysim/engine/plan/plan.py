@@ -19,8 +19,8 @@ from raysim.algorithm.participants import Participants
 from raysim.client.adversary import positions
 from raysim.client.personalisation.clusters import Clusters
 from raysim.client.section import ClientSection
-from raysim.client.trainers.choose import TrainerChoice
-from raysim.client.trainers.minimised import Minimised
+from raysim.client.trainers.minimised_loss import Minimised
+from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.cohort import chunks
 from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.section import cohorts
@@ -34,7 +34,7 @@ from raysim.models import linear
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task, squared_error
 from raysim.run_folder.client_states import ClientStore
-from raysim.run_folder.passed import NOTHING, Passed
+from raysim.run_folder.passed_parts import NOTHING, Passed
 from raysim.seeds import Int64s
 from raysim.server import fedex
 from raysim.server.state import ServerState, Tensors

@@ -18,7 +18,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.models import holdable, size
 from raysim.models import section as models
 from raysim.models.model import Model, ModuleFactory, Weights, create, replace_frozen, replace_params
-from raysim.models.own import Own
+from raysim.models.own_module import Own
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

@@ -11,14 +11,22 @@ from typing import Unpack
 import torch
 
 from raysim.client.objective import LocalObjective
-from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
-from raysim.client.trainers.make import rule_for
-from raysim.client.trainers.minimised import Minimised, minimised, recognised
+from raysim.client.trainers.construction import rule_for
+from raysim.client.trainers.minimised_loss import Minimised, minimised, recognised
+from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
 from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pooled
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
-from raysim.engine.plan import amounts, checks, first_examples, first_objective, own_models, prepared_model, private
+from raysim.engine.plan import (
+    amounts,
+    checks,
+    first_examples,
+    first_objective,
+    own_models,
+    prepared_model,
+    privacy_check,
+)
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.label_similarity import pooled_labels
 from raysim.engine.plan.plan import Plan, evaluated_splits
@@ -28,7 +36,7 @@ from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
 from raysim.models.frozen_norms import frozen_norms
 from raysim.models.task import Task, task_for
-from raysim.run_folder.passed import Passed
+from raysim.run_folder.passed_parts import Passed
 
 log = logging.getLogger("raysim")
 
@@ -47,7 +55,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     dataset = _prepared_data(experiment, parts.get("dataset"))
     sectioned = experiment.data if parts.get("dataset") is None else None
     drawn = prepared_model.drawn(experiment, dataset, sectioned, parts.get("model"))
-    experiment = private.checked(experiment, dataset, drawn.model)
+    experiment = privacy_check.checked(experiment, dataset, drawn.model)
     first = prepared_model.first(experiment, dataset, drawn, parts.get("params"))
     loss = parts.get("loss")
     task = task_for(dataset.num_classes, loss, *_labels(dataset))

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from raysim.client.trainers.choose import TrainerChoice, TrainerName, choose
+from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName, choose
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan.first_examples import check_client_axis, recording_obstacle
 from raysim.engine.plan.plan import Plan
@@ -54,7 +54,7 @@ def calibrate(
     workers: int,
     repeats: int = 5,
     budget_s: float = 1.0,
-    tell: Callable[[str], None] = lambda said: None,
+    tell: Callable[[str], None] = lambda line: None,
     sizes: Sequence[int] = SIZES,
 ) -> list[Timing]:
     """Time every trainer that the module allows on the first round's clients, in turn; fastest first.
@@ -116,11 +116,11 @@ def _candidates(
 ) -> Iterator[TrainerChoice]:
     module = plan.model.module()
     tried = partial(recording_obstacle, plan.experiment, plan.dataset, plan.model, plan.initial, plan.minimised.task)
-    given = replace(training_conditions(plan.experiment, device_kind), chunk_size="auto")
+    conditions = replace(training_conditions(plan.experiment, device_kind), chunk_size="auto")
     for trainer in TRAINERS:
         try:
             choice = choose(
-                replace(given, trainer=trainer), module, plan.minimised.task, plan.minimised.obstacle, tried
+                replace(conditions, trainer=trainer), module, plan.minimised.task, plan.minimised.obstacle, tried
             )
             check_client_axis(replace(plan, choice=choice))
         except ModelError as error:
@@ -128,12 +128,12 @@ def _candidates(
             continue
         if not choice.together:
             # One client after another: the chunk size only balances the workers, and the table's rule does that.
-            yield choice if choice.call else TrainerChoice.given(trainer, choice.chunk_size(cohort_size))
+            yield choice if choice.call else TrainerChoice.of_size(trainer, choice.chunk_size(cohort_size))
             continue
         yield choice
         for size in sizes:
             if size < 2 * cohort_size:
-                yield TrainerChoice.given(trainer, min(size, cohort_size), choice.overhead)
+                yield TrainerChoice.of_size(trainer, min(size, cohort_size), choice.overhead)
 
 
 def _size(choice: TrainerChoice) -> int | Literal["auto"]:

@@ -38,10 +38,10 @@ def scored(
     Raises:
         DataError: the split has no examples.
     """
-    found = plan.dataset.split(split)
+    examples = plan.dataset.split(split)
     section, seed = plan.experiment.evaluation, plan.experiment.seed
-    clients = scores.sample_clients(found, section.clients, seed)
-    if not (units := scores.plan(split, scores.sample_examples(found, clients, section.examples, seed))):
+    clients = scores.sample_clients(examples, section.clients, seed)
+    if not (units := scores.plan(split, scores.sample_examples(examples, clients, section.examples, seed))):
         raise DataError(f"The split {split!r} has no examples, so no model can be scored on it.")
     engine, rows = plan.experiment.engine, []
     with fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision):

@@ -18,7 +18,7 @@ from raysim.engine.job import Executor, Job, Kind, Shard, UpdateQuery
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
-from raysim.server.aggregators import own
+from raysim.server.aggregators import own_rule
 from raysim.server.aggregators.rule import Coordinatewise, Rule
 from raysim.server.step import reweighed
 from raysim.server.sums import Sums
@@ -46,7 +46,7 @@ def aggregate(
         return sums, vector
     inner = _answer(executor, "gram", UpdateQuery(index, torch.zeros(0)), kept)
     chosen = torch.empty_like(weights)
-    chosen[order] = own.applied(rule, inner[order][:, order], weights[order], f"in round {index}")
+    chosen[order] = own_rule.result_of(rule, inner[order][:, order], weights[order], f"in round {index}")
     if not bool(chosen.isfinite().all()) or float(chosen.sum()) <= 0:
         raise ExperimentError(f"{what} finite coefficients whose sum is > 0, but returned {chosen[order].tolist()}.")
     return reweighed(sums, chosen, _answer(executor, "combine", UpdateQuery(index, chosen), kept)), None
@@ -59,20 +59,20 @@ def participants(
     split, distances = plan.dataset.train, [math.nan] * len(sums.facts)
     if plan.experiment.cohort.rule.needs_distances:
         distances = _answer(executor, "distances", UpdateQuery(index, step), kept).sqrt().tolist()
-    found = {fact.position: (fact, distance) for fact, distance in zip(sums.facts, distances, strict=True)}
-    examples = split.sizes(np.array(list(found), dtype=np.int64)).tolist()
+    by_position = {fact.position: (fact, distance) for fact, distance in zip(sums.facts, distances, strict=True)}
+    examples = split.sizes(np.array(list(by_position), dtype=np.int64)).tolist()
     return [
         Participant(p, split.id_of(p), n, fact.loss, fact.norm, fact.steps, distance)
-        for n, (p, (fact, distance)) in zip(examples, found.items(), strict=True)
+        for n, (p, (fact, distance)) in zip(examples, by_position.items(), strict=True)
     ]
 
 
 def _without_gaps(layout: Layout, vector: Tensor) -> Tensor:
     """Return the vector with zeros in the gaps between its tensors, where a rule may return any value."""
-    made = torch.zeros_like(vector)
-    for own_piece, piece in zip(layout.pieces(made), layout.pieces(vector), strict=True):
+    total = torch.zeros_like(vector)
+    for own_piece, piece in zip(layout.pieces(total), layout.pieces(vector), strict=True):
         own_piece.copy_(piece)
-    return made
+    return total
 
 
 def _answer(executor: Executor, kind: Kind, query: UpdateQuery, kept: Sequence[Shard]) -> Tensor:

@@ -13,10 +13,10 @@ from raysim.algorithm.algorithm import Algorithm
 from raysim.cohort.cohorts import Cohorts
 from raysim.engine import failure
 from raysim.engine.job import Executor, Stopped, UpdatesLost
-from raysim.engine.plan import recorded
+from raysim.engine.plan import recorded_metrics
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import best_model, kept_updates, scoring
-from raysim.engine.rounds.finished import Finished, SteppedRound, finish
+from raysim.engine.rounds.finished_round import Finished, SteppedRound, finish
 from raysim.engine.rounds.selection import transfers
 from raysim.engine.rounds.state_files import StateFiles
 from raysim.engine.rounds.training import Training, begin, wait
@@ -117,7 +117,7 @@ class Loop:
         self._plan, self._executor, self._folder = plan, executor, folder
         self._algorithm, self._cohorts = plan.algorithm(), plan.cohorts()
         self._evaluations = scoring.plan_units(plan)
-        self._unscored = dict.fromkeys(recorded.evaluated(plan, self._algorithm, state))
+        self._unscored = dict.fromkeys(recorded_metrics.evaluated(plan, self._algorithm, state))
         self._state_files = None
         if self._algorithm.state_vectors:
             self._state_files = StateFiles(plan, folder, state, checkpoints)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from raysim.engine.plan.plan import Plan
 from raysim.experiment.stopping import StopReason
-from raysim.run_folder import frozen, records
+from raysim.run_folder import experiment_record, frozen
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
@@ -59,7 +59,7 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
     path, experiment, dataset = opening.path, plan.experiment, plan.dataset
     private = plan.private()
     guarantee = None if private is None else private.record(experiment.rounds)
-    facts = records.PlannedFacts(
+    facts = experiment_record.PlannedFacts(
         dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee, plan.stated.record, plan.passed
     )
     with lock.locked(path, run):
@@ -67,9 +67,9 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
             RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, facts)
         else:
             # What was passed at the run's start stays.
-            had = records.stored_passed(path)
+            had = experiment_record.stored_passed(path)
             facts = facts if had is None else replace(facts, passed=had)
-            records.write_experiment(path, experiment, plan.fingerprint, facts)
+            experiment_record.write_experiment(path, experiment, plan.fingerprint, facts)
         frozen.write(path, plan.model.constants)
         folder, state = RunFolder.reopen(path, experiment, opening.profile)
         if state is not None:

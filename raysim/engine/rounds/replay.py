@@ -18,12 +18,12 @@ from raysim.engine.in_process import InProcess
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
-from raysim.engine.rounds.finished import Finished
+from raysim.engine.rounds.finished_round import Finished
 from raysim.engine.rounds.training import before_training, begin
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
 from raysim.errors import CheckpointError, RunFolderError
-from raysim.run_folder import checkpoint, files, records
+from raysim.run_folder import checkpoint, experiment_record, files, kept_checkpoints, round_table
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.clipping import UNLIMITED
@@ -89,20 +89,20 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
         sent = algorithm.phases[-1].broadcast(state, training.selected.repeats, positions.tolist(), sums)
         # The client's upload: before clipping, and once, even if the client was drawn several times.
         sent = replace(sent, limits=UNLIMITED, repeats={})
-        made = Pool(plan, device, "this process", memory).run("train", sent, number, chunks[number], kept)
+        result = Pool(plan, device, "this process", memory).run("train", sent, number, chunks[number], kept)
     members = tuple(train.id_of(p) for p in chunks[number])
-    if position in made.rejected:
+    if position in result.rejected:
         return ClientUpdate(index, client, members, None, rejected=True)
-    row = [fact.position for fact in made.facts].index(position)
+    row = [fact.position for fact in result.facts].index(position)
     named = {name: view.clone() for name, view in plan.model.params.views(kept[row]).items()}
     return ClientUpdate(index, client, members, named, rejected=False)
 
 
 def _did_not_count(plan: Plan, client: str, index: int) -> str:
-    said = f"client {client!r} was drawn for round {index}, "
+    beginning = f"client {client!r} was drawn for round {index}, "
     if plan.experiment.systems is None:
-        return f"{said}and left it before it sent anything."
-    return f"{said}but it left, or its report came too late to count, so it was not trained."
+        return f"{beginning}and left it before it sent anything."
+    return f"{beginning}but it left, or its report came too late to count, so it was not trained."
 
 
 @contextmanager
@@ -112,8 +112,8 @@ def _aside(plan: Plan, path: Path) -> Iterator[Plan]:
         yield plan
         return
     with TemporaryDirectory(prefix="raysim-") as scratch:
-        older, owner = path.absolute() / records.STATES, records.stored_fingerprint(path)
-        yield replace(plan, states=Path(scratch) / records.STATES, older_states=older, states_of=owner)
+        older, owner = path.absolute() / files.STATES, experiment_record.stored_fingerprint(path)
+        yield replace(plan, states=Path(scratch) / files.STATES, older_states=older, states_of=owner)
 
 
 def state_before(plan: Plan, path: Path, index: int) -> ServerState:
@@ -122,12 +122,12 @@ def state_before(plan: Plan, path: Path, index: int) -> ServerState:
     Raises:
         RunFolderError: the run has no such round.
     """
-    done = records.read_rounds(path).num_rows
+    done = round_table.read_rounds(path).num_rows
     if not 0 <= index < done:
         raise RunFolderError(f"0 <= round < {done} must hold, the rounds that {path} has, but got {index}.")
-    nearest = _nearest(path, records.stored_fingerprint(path), index)
+    nearest = _nearest(path, experiment_record.stored_fingerprint(path), index)
     if nearest is None:
-        records.check_start(path, plan.passed)
+        experiment_record.check_start(path, plan.passed)
     else:
         check_fits(nearest, plan.begins, path)
     state = nearest or plan.initial_state()
@@ -138,7 +138,7 @@ def state_before(plan: Plan, path: Path, index: int) -> ServerState:
         (Path(scratch) / "clients").mkdir()
         folder = RunFolder(Path(scratch), plan.fingerprint, keep=1)
         _run(plan, state, index, folder)
-        reached = records.newest_state(Path(scratch), plan.fingerprint)
+        reached = kept_checkpoints.newest_state(Path(scratch), plan.fingerprint)
     assert reached is not None
     return reached
 

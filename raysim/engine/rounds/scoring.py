@@ -24,7 +24,7 @@ from raysim.evaluation.metric import Metric, Metrics, PerExample, value
 from raysim.evaluation.personalised import BeforeAndAfter
 from raysim.evaluation.scores import ClientScores
 from raysim.models.model import Weights
-from raysim.run_folder.records import client_schema
+from raysim.run_folder.client_table import client_schema
 from raysim.server.state import ServerState
 
 log = logging.getLogger("raysim")

@@ -72,8 +72,8 @@ def _select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: in
         return Selection(asked[stay], repeats, len(asked), metrics)
     load = _load(plan, algorithm, asked, round_index, theta)
     times_s = np.where(stay, e.systems.times(e.seed, round_index, asked, load), np.inf)
-    wanted = len(asked) if e.systems.over_selection == 1 else _size(plan, round_index)
-    closed = close(times_s, wanted, e.systems.deadline_s, e.systems.min_reports)
+    reports = len(asked) if e.systems.over_selection == 1 else _size(plan, round_index)
+    closed = close(times_s, reports, e.systems.deadline_s, e.systems.min_reports)
     metrics = {
         "simulated_time_s": closed.time_s + e.systems.server_s,
         "asked": len(asked),

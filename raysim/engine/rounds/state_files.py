@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 
 from raysim.cohort.chunks import Chunk
 from raysim.engine.plan.plan import Plan
-from raysim.run_folder.records import STATES, named_states
+from raysim.run_folder.files import STATES
+from raysim.run_folder.kept_checkpoints import named_states
 from raysim.run_folder.writer import RunFolder
 from raysim.server import manifest
 from raysim.server.state import ServerState

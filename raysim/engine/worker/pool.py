@@ -23,7 +23,7 @@ from raysim.client.personalisation import choice as personalisations
 from raysim.client.personalisation.personalisation import StepGradients
 from raysim.client.section import ClientSection, fine_tuned
 from raysim.client.trainer import LocalStart, LockstepTrainer, Trainer
-from raysim.client.trainers.make import make
+from raysim.client.trainers.construction import make
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
 from raysim.engine.job import DOING, UNITS, Kind, Part, RunStates, Shard, UpdateQuery
@@ -34,7 +34,7 @@ from raysim.errors import ClientError
 from raysim.evaluation import personalised
 from raysim.evaluation import scores as evaluate
 from raysim.models.model import Weights, bind
-from raysim.server.aggregators import own as rules
+from raysim.server.aggregators import own_rule as rules
 from raysim.server.aggregators import updates
 from raysim.server.aggregators.updates import Bounds
 from raysim.server.sums import Sums
@@ -289,7 +289,9 @@ class Pool:
     def _coordinatewise(self, query: UpdateQuery, shard: Shard) -> Tensor:
         rule = self._plan.experiment.server.rule
         assert rule is not None
-        return rules.applied(rule, _rows(shard)[query.order], query.vector, f"in round {query.round} on {self._worker}")
+        return rules.result_of(
+            rule, _rows(shard)[query.order], query.vector, f"in round {query.round} on {self._worker}"
+        )
 
     def _describe(self, kind: Kind, failure: ClientFailure, round_index: int, index: int, unit: Any) -> str:
         split = self._plan.dataset.split(unit[0]) if kind == "evaluate" else self._plan.dataset.train
@@ -305,11 +307,11 @@ class Pool:
 
 
 def _advice(section: ClientSection) -> str:
-    said = ". BatchNorm has no statistics of a batch of one"
+    why = ". BatchNorm has no statistics of a batch of one"
     if section.batch_size == 1:
-        return f"{said}: client.batch_size must be 2 or more"
+        return f"{why}: client.batch_size must be 2 or more"
     return (
-        f"{said}, such as an epoch's last: client.fill_last_batch = true tops it up, client.drop_last = true leaves it "
+        f"{why}, such as an epoch's last: client.fill_last_batch = true tops it up, client.drop_last = true leaves it "
         f"out"
     )
 

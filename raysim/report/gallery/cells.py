@@ -58,8 +58,8 @@ def over_pairs(
     """Yield a grid for every pair of keys with enough cells, up to MOST_MAPS; `amount` is a group's figure."""
     found = [(group, amount(group)) for group in groups]
     keys = [key for key in dict.fromkeys(key for group in groups for key in group.keys) if len(values(groups, key)) > 1]
-    made = (_grid(found, *pair, np.fmax if larger_is_better else np.fmin) for pair in itertools.combinations(keys, 2))
-    full = (grid for grid in made if len(grid.groups) >= LEAST_CELLS and np.isfinite(grid.amounts).any())
+    grids = (_grid(found, *pair, np.fmax if larger_is_better else np.fmin) for pair in itertools.combinations(keys, 2))
+    full = (grid for grid in grids if len(grid.groups) >= LEAST_CELLS and np.isfinite(grid.amounts).any())
     yield from itertools.islice(full, MOST_MAPS)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raysim.report.gallery import axes as ticks
-from raysim.report.gallery.curves import kept
+from raysim.report.gallery.curves import drawn_points
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
 from raysim.report.series import Floats
@@ -72,7 +72,7 @@ def _curve(group: Group, split: str, num_groups: int) -> _Curve:
     # A run's only client is the pooled split, whatever the number of trials.
     ordered = np.sort(np.concatenate([np.zeros(0), *(accuracies for accuracies in each if len(accuracies) > 1)]))
     shares = np.arange(1, len(ordered) + 1) / max(1, len(ordered))
-    rows = kept(len(ordered), num_groups) if len(ordered) else np.zeros(0, np.int64)
+    rows = drawn_points(len(ordered), num_groups) if len(ordered) else np.zeros(0, np.int64)
     return _Curve(group, ordered[rows], shares[rows])
 
 

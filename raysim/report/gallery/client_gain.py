@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from raysim.report import figures
 from raysim.report.gallery.client_distribution import scored, splits, steps
-from raysim.report.gallery.curves import kept
+from raysim.report.gallery.curves import drawn_points
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.groups import Group
 from raysim.report.looks import INK
@@ -45,7 +45,7 @@ def _figure(groups: Sequence[Group], split: str) -> Iterator[Figure]:
     found = [Gain(group, gains) for group in others if len(gains := _gains(first, group, split))]
     if not found:
         return
-    rows = [(gain.group, gain.gains[kept(len(gain.gains))]) for gain in found]
+    rows = [(gain.group, gain.gains[drawn_points(len(gain.gains))]) for gain in found]
     data = pa.table(
         {
             "group": pa.array([group.label for group, gains in rows for _ in gains], pa.string()),
@@ -103,7 +103,7 @@ def draw_rising(found: Sequence[Gain], axes: Axes) -> None:
     """Draw gains in rising order, a line per group."""
     axes.axhline(0, color=INK, linewidth=0.8)
     for gain in found:
-        rows = kept(len(gain.gains))
+        rows = drawn_points(len(gain.gains))
         steps(axes, gain.group, (rows + 0.5) / len(gain.gains), gain.gains[rows], "mid")
     axes.set_xlabel("share of clients, those that lose first")
     axes.set_ylabel("gain in accuracy")

@@ -79,11 +79,11 @@ def lines(
             known = np.flatnonzero(np.isin(y.rounds, x.rounds))
             y = y.at(known)
             found.append(GroupCurve(group, x.mean[np.searchsorted(x.rounds, y.rounds)], y))
-    rows = [kept(len(line.x), len(found)) for line in found]
+    rows = [drawn_points(len(line.x), len(found)) for line in found]
     return [GroupCurve(line.group, line.x[kept], line.y.at(kept)) for line, kept in zip(found, rows, strict=True)]
 
 
-def kept(points: int, num_lines: int = 1) -> Ints:
+def drawn_points(points: int, num_lines: int = 1) -> Ints:
     """Return the indices of a line's points to draw, in a figure of `num_lines` lines."""
     return thinned(points, max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_IN_ALL // max(1, num_lines))))
 

@@ -83,7 +83,7 @@ def predicted(groups: Sequence[Group]) -> Iterator[Figure]:
     along = lanes.lanes(groups)
     for number, lane in enumerate(along.lanes[:SHOWN_LANES] if along else ()):
         recorded = {
-            size: series.at(curves.kept(len(series.rounds), len(lane.sizes)))
+            size: series.at(curves.drawn_points(len(series.rounds), len(lane.sizes)))
             for size, group in zip(lane.sizes, lane.groups, strict=True)
             if (series := group.series(COLUMN)) is not None
         }

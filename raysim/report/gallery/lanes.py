@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raysim.report.gallery import axes as ticks
-from raysim.report.groups import Group, called, written
+from raysim.report.groups import Group, with_names, written
 from raysim.report.looks import CurveStyle, looks
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def lanes(groups: Sequence[Group], key: str = COHORT_SIZE) -> Along | None:
     drawn = looks(-float(i) for i in range(len(long)))
     made = tuple(
         Lane(
-            called(", ".join(f"{name} = {value}" for name, value in others), names)
+            with_names(", ".join(f"{name} = {value}" for name, value in others), names)
             or next(iter(row.values())).runs[0].experiment.name,
             look,
             tuple(row),

@@ -102,8 +102,8 @@ def _column(rows: pa.Table, name: str) -> Floats:
     """A column's figures; NaN where there are none."""
     if name not in rows.column_names:
         return np.full(rows.num_rows, np.nan)
-    made: Floats = rows[name].cast(pa.float64()).to_numpy().astype(np.float64)
-    return made
+    values: Floats = rows[name].cast(pa.float64()).to_numpy().astype(np.float64)
+    return values
 
 
 def _draw_against(found: Sequence[_Clients], column: str, name: str, axes: Axes) -> None:

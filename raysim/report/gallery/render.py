@@ -56,10 +56,10 @@ def render(figure: Figure, report: ReportSection) -> Drawn:
     Raises:
         ExperimentError: see `drawing`.
     """
-    wanted = {"svg", *(report.formats or EVERY_FORMAT)}
+    formats = {"svg", *(report.formats or EVERY_FORMAT)}
     with drawing(report):
         canvas = laid_out(figure, report)
-        files = {kind: encoded(canvas, kind) for kind in EVERY_FORMAT if kind in wanted}
+        files = {kind: encoded(canvas, kind) for kind in EVERY_FORMAT if kind in formats}
     files["svg"] = _small(files["svg"].decode(), figure).encode()
     return Drawn(files)
 

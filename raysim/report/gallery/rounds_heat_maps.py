@@ -39,12 +39,12 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
         for found in cells.over_pairs(groups, rounds, larger_is_better=False):
             speed_ups = {cell: _speed_up(found, at, cell) for cell in found.groups}
             places = [(row, place) for row in range(len(found.rows)) for place in range(len(found.columns))]
-            said = ", ".join(f"{key} = {at[key]}" for key in (found.row_key, found.column_key) if key in at)
+            baseline = ", ".join(f"{key} = {at[key]}" for key in (found.row_key, found.column_key) if key in at)
             yield Figure(
                 f"rounds-heat-map-{found.row_key}-{found.column_key}" + (f"-{aim:g}" if len(targets) > 1 else ""),
                 f"Rounds to {figures.share(aim)} over {found.row_key} and {found.column_key}",
                 f"Rounds until {figures.share(aim)} ({aims.by}); {over(found)}. "
-                + (f"In brackets the speed-up over {said}. " if said else "")
+                + (f"In brackets the speed-up over {baseline}. " if baseline else "")
                 + "Grey cells did not reach it in the rounds that they say; empty ones were not run.",
                 found.table(
                     f"rounds to {figures.share(aim)}",

@@ -15,7 +15,7 @@ from raysim.report import figures
 from raysim.report.gallery import target, written_table
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.target import Reach
-from raysim.report.groups import Group, called, setting, written
+from raysim.report.groups import Group, setting, with_names, written
 
 MOST_ROWS, MOST_TARGETS = 40, 4
 
@@ -40,7 +40,7 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
     at = target.base(groups)
     keys = list(dict.fromkeys(key for group in groups for key in group.keys))
     names = groups[0].names
-    over = called(", ".join(setting(*item) for item in at.items()), names)
+    over = with_names(", ".join(setting(*item) for item in at.items()), names)
     # A method with a name of its own is told by it, and so is one that no key tells apart.
     is_named = not keys or any(group.label in names.values() for group in groups)
     for first in range(0, len(aims.targets), MOST_TARGETS):

@@ -67,7 +67,9 @@ def _draw(group: Group, found: Values, axes: Axes) -> None:
 def _lines(group: Group, name: str) -> dict[str, Series]:
     found = {prefix: group.series(parameters.column(prefix, name)) for prefix in LINES}
     return {
-        prefix: series.at(curves.kept(len(series.rounds))) for prefix, series in found.items() if series is not None
+        prefix: series.at(curves.drawn_points(len(series.rounds)))
+        for prefix, series in found.items()
+        if series is not None
     }
 
 

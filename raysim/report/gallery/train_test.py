@@ -116,7 +116,7 @@ def _gap(group: Group, train: str, num_groups: int) -> curves.GroupCurve | None:
     series = over_trials(tables, "gap")
     if series is None:
         return None
-    kept = curves.kept(len(series.rounds), num_groups)
+    kept = curves.drawn_points(len(series.rounds), num_groups)
     return curves.GroupCurve(group, series.rounds[kept].astype(np.float64), series.at(kept))
 
 

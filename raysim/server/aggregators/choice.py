@@ -16,10 +16,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from raysim.config.own import OwnAggregator
+from raysim.config.own_part import OwnAggregator
 from raysim.config.part import Choice, Packaged
 from raysim.config.section import Section
-from raysim.server.aggregators import geometric_median, krum, own, trimmed_mean
+from raysim.server.aggregators import geometric_median, krum, own_rule, trimmed_mean
 from raysim.server.aggregators.fednova import FedNova
 from raysim.server.aggregators.local_adaptivity import LocalAdaptivity
 from raysim.server.aggregators.rule import Coefficients, Coordinatewise, Rule
@@ -62,6 +62,6 @@ AGGREGATORS: Choice[Rule | None] = Choice(
         krum.MultiKrum: krum.make,
         geometric_median.GeometricMedian: geometric_median.make,
     },
-    own.made,
+    own_rule.make,
     (Coordinatewise, Coefficients),
 )

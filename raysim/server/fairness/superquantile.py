@@ -39,10 +39,10 @@ def tail_weights(start_losses: Sequence[StartLoss], tail: float) -> list[float]:
     by_loss = sorted(range(len(start_losses)), key=lambda row: -start_losses[row].loss)
     for _, tied in groupby(by_loss, key=lambda row: start_losses[row].loss):
         rows = list(tied)
-        wanted = sum(start_losses[row].share for row in rows)
+        share = sum(start_losses[row].share for row in rows)
         for row in rows:
-            weights[row] = start_losses[row].share if wanted <= left else start_losses[row].share * left / wanted
-        left = max(0.0, left - wanted)
+            weights[row] = start_losses[row].share if share <= left else start_losses[row].share * left / share
+        left = max(0.0, left - share)
     return weights
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from raysim.config.own import OwnServerOptimizer
+from raysim.config.own_part import OwnServerOptimizer
 from raysim.config.part import Choice, Packaged
 from raysim.server.optimizers import adagrad, adam, lamb, lars, momentum, normalized, sgd, yogi
 from raysim.server.optimizers.optimizer import ServerOptimizer

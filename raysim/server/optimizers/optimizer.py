@@ -49,12 +49,12 @@ class Descent:
         """keep vector_P + scale f_P g_P, a new vector; one rounding less than with `fg`."""
         if self.factors is None and keep == 1:
             return torch.add(vector, self.g, alpha=scale, out=fresh(vector))
-        made = torch.mul(vector, keep, out=fresh(vector))
+        product = torch.mul(vector, keep, out=fresh(vector))
         if self.factors is None:
-            return made.add_(self.g, alpha=scale)
-        for piece, g, f in zip(self.layout.pieces(made), self.layout.pieces(self.g), self.factors, strict=True):
+            return product.add_(self.g, alpha=scale)
+        for piece, g, f in zip(self.layout.pieces(product), self.layout.pieces(self.g), self.factors, strict=True):
             piece.add_(g, alpha=scale * f)
-        return made
+        return product
 
     def rescale(self, vector: Tensor, scale: float) -> Tensor:
         """vector_P <- scale f_P vector_P, in place."""

@@ -54,7 +54,7 @@ class Event(NamedTuple):
             return f"SampledWithoutReplacement({self.drawn[0]}, {self.drawn[1]}, {inner})"
         return inner if self.probability is None else f"PoissonSampled({self.probability:g}, {inner})"
 
-    def made(self) -> Any:
+    def dp_event(self) -> Any:
         """Return the event of dp-accounting."""
         import dp_accounting
 
@@ -90,8 +90,8 @@ class Accounting(NamedTuple):
     def best(self, rounds: int) -> tuple[float, Event, int]:
         """Return the least epsilon after so many rounds, the event that bounds it, and how often it happens."""
         assert self.noise_multiplier is not None
-        told = self.events(self.noise_multiplier, rounds)
-        return min((epsilon(self.accountant, *each, self.delta), *each) for each in told)
+        bounds = self.events(self.noise_multiplier, rounds)
+        return min((epsilon(self.accountant, *each, self.delta), *each) for each in bounds)
 
 
 def check_installed() -> None:
@@ -133,7 +133,7 @@ def _renyi(event: Event) -> tuple[Any, Any]:
     # It writes a line for each order whose series does not converge, which it leaves out: the bound holds without them.
     logging.getLogger("absl").setLevel(logging.ERROR)
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE if event.drawn is None else NeighboringRelation.REPLACE_ONE
-    accountant = RdpAccountant(neighboring_relation=relation).compose(event.made())
+    accountant = RdpAccountant(neighboring_relation=relation).compose(event.dp_event())
     return accountant.orders, accountant.rdp
 
 

@@ -30,9 +30,9 @@ def rounded(rng: np.random.Generator, values: Numbers, bound: float) -> Numbers:
     """Return the values rounded up or down at random, without bias, drawn anew until their norm is within the bound."""
     low = np.floor(values)
     while True:
-        made = low + (rng.random(len(values)) < values - low)
-        if np.linalg.norm(made) <= bound:
-            return made
+        draws = low + (rng.random(len(values)) < values - low)
+        if np.linalg.norm(draws) <= bound:
+            return draws
 
 
 def rounded_norm(r: float, dimension: int) -> float:

@@ -16,8 +16,8 @@ from raysim.client.batches import Batches
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.client.trainers import cuda_graphs
+from raysim.client.trainers.construction import rule_for
 from raysim.client.trainers.cuda_graphs import Played
-from raysim.client.trainers.make import rule_for
 from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.client.trainers.stacked import Stacked
 from raysim.models.model import Weights, create

@@ -16,17 +16,17 @@ from torch import Tensor, nn
 
 import raysim
 from raysim.client import local_training
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction, ProximalPoint
 from raysim.client.optimizers.optimizer import ClientOptimizer
 from raysim.client.proximal import Bounded, Shrunk
 from raysim.client.section import ClientSection
-from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
 from raysim.client.trainers.compiled import Compiled
+from raysim.client.trainers.construction import make
 from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel, StartingPoint, Windows
-from raysim.client.trainers.make import make
 from raysim.client.trainers.recognise import Recognised, recognise
+from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
 from raysim.data.on_device import Examples
 from raysim.errors import ClientError, ModelError, ResourceError
 from raysim.models.model import create
@@ -112,7 +112,7 @@ def deltas(
     )
     section = ClientSection.model_validate(work)
     model, weights = create(make_module, 0, dtype)
-    made = make(TrainerChoice.given(trainer, len(sizes)), model, weights, task_for(7, None), section, "float32")  # type: ignore[arg-type]
+    made = make(TrainerChoice.of_size(trainer, len(sizes)), model, weights, task_for(7, None), section, "float32")  # type: ignore[arg-type]
     members = local_training.members(Examples(data), tuple(range(len(sizes))), section, 0, 0, weights.params)
     return torch.cat([t.updates.delta.clone() for t in local_training.train(made, weights, members, 0.3, model.params)])
 
@@ -191,7 +191,7 @@ def by_rule(trainer: str, rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch)
     )
     section = ClientSection(batch_size=7)
     model, weights = create(wide, 0, torch.float64)
-    made = make(TrainerChoice.given(trainer, 3), model, weights, task_for(7, None), section, "float32")  # type: ignore[arg-type]
+    made = make(TrainerChoice.of_size(trainer, 3), model, weights, task_for(7, None), section, "float32")  # type: ignore[arg-type]
     assert isinstance(made, Compiled) == (trainer == "compiled" and rule not in APART)
     noise = torch.from_numpy(draw.standard_normal((7, model.params.size)))
     vectors = [model.params.flatten(model.params.views(own), torch.float64) for own in noise]
@@ -261,7 +261,7 @@ def test_squared_errors_of_several_places_are_averaged() -> None:
     got, wanted = (
         next(
             local_training.train(
-                make(TrainerChoice.given(trainer, 1), model, weights, task_for(None, None), section, "float32"),
+                make(TrainerChoice.of_size(trainer, 1), model, weights, task_for(None, None), section, "float32"),
                 weights,
                 members,
                 0.3,
@@ -288,7 +288,7 @@ def test_large_and_small_numbers_are_as_torch_has_them() -> None:
         section = ClientSection(batch_size=1, shuffle=False)
         model, weights = create(factory, 0, torch.float64)
         made = [
-            make(TrainerChoice.given(trainer, 1), model, weights, task_for(3, None), section, "float32")
+            make(TrainerChoice.of_size(trainer, 1), model, weights, task_for(3, None), section, "float32")
             for trainer in ("compiled", "one_by_one")
         ]
         members = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
@@ -336,7 +336,7 @@ def test_it_is_compiled_once_and_kept(fresh: Path, monkeypatch: pytest.MonkeyPat
     (kept,) = fresh.iterdir()
     before = kept.stat().st_mtime_ns
     library.library.cache_clear()
-    monkeypatch.setattr(library, "_compile", None)
+    monkeypatch.setattr(library, "_compile_to", None)
     library.library(SOURCE, torch.float32)
     assert [kept.stat().st_mtime_ns] == [before]
 
@@ -604,7 +604,7 @@ def test_a_target_that_is_no_class_is_an_error_not_a_write_elsewhere(
     model, weights = create(lambda: nn.Linear(3, 2), 0, torch.float32)
     for work in ({"batch_size": 2}, {"batch_size": 2, "optimizer": {"momentum": 0.9}}):
         section = ClientSection.model_validate(work)
-        made = make(TrainerChoice.given("compiled", 1), model, weights, task_for(2, None), section, "float32")
+        made = make(TrainerChoice.of_size("compiled", 1), model, weights, task_for(2, None), section, "float32")
         members = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
         with pytest.raises(local_training.ClientFailure) as raised:
             list(local_training.train(made, weights, members, 0.1, model.params))
@@ -620,7 +620,7 @@ def test_examples_that_do_not_fit_are_an_error(work: dict[str, Any]) -> None:
     ]:
         data = raysim.FederatedDataset.from_clients(train={"a": (x, y)})
         model, weights = create(lambda: nn.Linear(3, 2), 0, torch.float32)
-        made = make(TrainerChoice.given("compiled", 1), model, weights, task_for(2, None), section, "float32")
+        made = make(TrainerChoice.of_size("compiled", 1), model, weights, task_for(2, None), section, "float32")
         members = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
         with pytest.raises(local_training.ClientFailure) as raised:
             list(local_training.train(made, weights, members, 0.1, model.params))
@@ -649,7 +649,7 @@ def test_gaps_between_parameters_stay_zero_and_groups_are_of_any_size() -> None:
     )
     section = ClientSection(batch_size=2)
     model, weights = create(OutOfOrder, 0, torch.float32)
-    made = make(TrainerChoice.given("compiled", 9), model, weights, task_for(7, None), section, "float32")
+    made = make(TrainerChoice.of_size("compiled", 9), model, weights, task_for(7, None), section, "float32")
     in_gaps = torch.ones(model.params.size, dtype=torch.bool)
     for piece in model.params.pieces(in_gaps):
         piece.fill_(False)

@@ -13,12 +13,12 @@ from torch.nn import functional
 
 from raysim.client import local_training
 from raysim.client.section import ClientSection
-from raysim.client.trainers.choose import TrainerName, TrainingConditions, choose
+from raysim.client.trainers.trainer_choice import TrainerName, TrainingConditions, choose
 from raysim.data.on_device import Examples
 from raysim.errors import ModelError
-from raysim.models.by_name import FreezesByName
 from raysim.models.lora import Lora, WithLora
 from raysim.models.model import bind, create
+from raysim.models.name_patterns import FreezesByName
 from raysim.models.task import task_for
 from tests.support.local_updates import LR, assert_same, train
 from tests.support.trainer_models import MODELS, SIZES, dataset

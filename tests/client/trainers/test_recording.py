@@ -20,9 +20,9 @@ from raysim.client import local_training
 from raysim.client.section import ClientSection
 from raysim.client.trainers import bound_module
 from raysim.client.trainers.bound_module import BoundModule
-from raysim.client.trainers.choose import TrainerChoice
-from raysim.client.trainers.make import make, recording_obstacle
+from raysim.client.trainers.construction import make, recording_obstacle
 from raysim.client.trainers.one_by_one import OneByOne
+from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.engine.plan.resolve import resolve
 from raysim.models.model import create
@@ -138,7 +138,7 @@ def trained(
     data, section = dataset((6,), classes=4), ClientSection.model_validate({"batch_size": 4, "epochs": 2} | work)
     dtype = torch.float64 if precision == "float32" else torch.float32
     model, weights = create(factory, 0, dtype)
-    made = make(TrainerChoice.given(trainer, 5), model, weights, TASK, section, precision)  # type: ignore[arg-type]
+    made = make(TrainerChoice.of_size(trainer, 5), model, weights, TASK, section, precision)  # type: ignore[arg-type]
     members = local_training.members(Examples(data), (0, 1, 2, 3), section, 0, 3, weights.params)
     rows = []
     for done in local_training.train(made, weights, members, LR, model.params):

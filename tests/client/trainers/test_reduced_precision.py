@@ -13,8 +13,8 @@ from torch import nn
 from raysim import FederatedDataset
 from raysim.client import local_training
 from raysim.client.section import ClientSection
-from raysim.client.trainers.choose import Precision, TrainerChoice
-from raysim.client.trainers.make import make
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.trainer_choice import Precision, TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.models import cnn, lstm_word, transformer_word
 from raysim.models.model import create
@@ -47,7 +47,7 @@ def delta(trainer: str, name: str, precision: Precision) -> torch.Tensor:
         x, y = draw.standard_normal((20, *shape)).astype(np.float32), draw.integers(0, 10, 20)
     data, section = FederatedDataset.from_clients(train={"it": (x, y)}), ClientSection(batch_size=8)
     model, weights = create(factory, 0, torch.float32)
-    made = make(TrainerChoice.given(trainer, 1), model, weights, task_for(10, None), section, precision)  # type: ignore[arg-type]
+    made = make(TrainerChoice.of_size(trainer, 1), model, weights, task_for(10, None), section, precision)  # type: ignore[arg-type]
     members = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
     (trained,) = local_training.train(made, weights, members, 0.05, model.params)
     return trained.updates.delta[0].clone()

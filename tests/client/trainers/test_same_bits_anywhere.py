@@ -15,8 +15,8 @@ from torch import nn
 from raysim import FederatedDataset
 from raysim.client import local_training
 from raysim.client.section import ClientSection
-from raysim.client.trainers.choose import TrainerChoice
-from raysim.client.trainers.make import make
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.models import cnn, linear, lstm_word, mlp, transformer_word
 from raysim.models.model import create
@@ -56,7 +56,7 @@ def deltas(trainer: str, name: str, others: tuple[int, ...], at: int, work: dict
     )
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, torch.float32)
-    made = make(TrainerChoice.given(trainer, 5), model, weights, task_for(10, None), section, "float32")  # type: ignore[arg-type]
+    made = make(TrainerChoice.of_size(trainer, 5), model, weights, task_for(10, None), section, "float32")  # type: ignore[arg-type]
     places = list(range(1, len(others) + 1))
     places.insert(at, 0)
     members = local_training.members(Examples(data), places, section, 0, 0, weights.params)
@@ -89,7 +89,7 @@ def test_identical_clients_get_identical_bits_at_every_place_of_a_stack(name: st
     for batch_size in [1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 22]:
         section = ClientSection(batch_size=batch_size)
         (one,) = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
-        made = make(TrainerChoice.given("stacked", 9), model, weights, task_for(10, None), section, "float32")
+        made = make(TrainerChoice.of_size("stacked", 9), model, weights, task_for(10, None), section, "float32")
         copies = [replace(one) for _ in range(9)]
         (trained,) = local_training.train(made, weights, copies, 0.1, model.params)
         for row in trained.updates.delta:
@@ -108,7 +108,7 @@ def test_a_stack_leaves_the_gaps_between_parameters_zero() -> None:
     section = ClientSection.model_validate({"batch_size": 2, "optimizer": {"momentum": 0.9, "weight_decay": 0.1}})
     model, weights = create(partial(nn.Linear, 3, 2), 0, torch.float32)
     members = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
-    made = make(TrainerChoice.given("stacked", 1), model, weights, task_for(2, None), section, "float32")
+    made = make(TrainerChoice.of_size("stacked", 1), model, weights, task_for(2, None), section, "float32")
     (trained,) = local_training.train(made, weights, members, 0.1, model.params)
     in_gaps = torch.ones(model.params.size, dtype=torch.bool)
     for piece in model.params.pieces(in_gaps):

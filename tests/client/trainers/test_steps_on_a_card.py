@@ -16,11 +16,11 @@ from torch import nn
 
 from raysim import FederatedDataset
 from raysim.client import batches, local_training
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
-from raysim.client.trainers.choose import Precision, TrainerChoice
-from raysim.client.trainers.make import make
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.trainer_choice import Precision, TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.models import lstm_char, transformer_word
 from raysim.models.model import Weights, create
@@ -94,7 +94,7 @@ def waits(
     with fake_card() as card:
         weights = Weights(*(one.to(CARD) for one in (start.params, start.buffers, start.counters)))
         made = make(
-            TrainerChoice.given(trainer, 2),  # type: ignore[arg-type]
+            TrainerChoice.of_size(trainer, 2),  # type: ignore[arg-type]
             model,
             weights,
             task,
@@ -202,7 +202,7 @@ def test_a_gradient_over_all_examples_lies_on_the_card() -> None:
     with fake_card():
         weights = Weights(*(one.to(CARD) for one in (start.params, start.buffers, start.counters)))
         made = make(
-            TrainerChoice.given("stacked", 2),
+            TrainerChoice.of_size("stacked", 2),
             model,
             weights,
             task_for(4, None),

@@ -12,8 +12,8 @@ import torch
 from raysim.client import local_training
 from raysim.client.section import ClientSection
 from raysim.client.trainer import LocalStart, LockstepTrainer, Updates
-from raysim.client.trainers.choose import TrainerChoice, TrainerName
-from raysim.client.trainers.make import make
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName
 from raysim.data.on_device import Examples
 from raysim.models import mlp
 from raysim.models.model import create
@@ -62,7 +62,7 @@ def both_ways(
         return LocalStart(replace(weights, params=moved), rate)
 
     starts = [start(rate) for rate in RATES]
-    trainer = make(TrainerChoice.given(name, 5), model, weights, task_for(classes, None), section, "float32")
+    trainer = make(TrainerChoice.of_size(name, 5), model, weights, task_for(classes, None), section, "float32")
     assert isinstance(trainer, LockstepTrainer)
     members = local_training.members(Examples(data), (0, 1, 2, 3, 4), section, 0, 3, weights.params)
     alone = []

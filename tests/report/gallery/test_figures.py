@@ -115,10 +115,10 @@ def test_without_an_evaluation_training_is_shown(tmp_path: Path) -> None:
 
 
 def test_long_lines_are_thinned_and_many_lines_more_so() -> None:
-    assert len(curves.kept(1_500)) == curves.MAX_POINTS
-    assert len(curves.kept(1_500, num_lines=50)) == curves.MAX_POINTS_IN_ALL // 50
-    assert len(curves.kept(1_500, num_lines=1_000)) == curves.MIN_POINTS
-    assert curves.kept(3).tolist() == [0, 1, 2]
+    assert len(curves.drawn_points(1_500)) == curves.MAX_POINTS
+    assert len(curves.drawn_points(1_500, num_lines=50)) == curves.MAX_POINTS_IN_ALL // 50
+    assert len(curves.drawn_points(1_500, num_lines=1_000)) == curves.MIN_POINTS
+    assert curves.drawn_points(3).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ class CausalSelfAttention:
         dq = torch.bmm(ds, self._k).div_(math.sqrt(dz.shape[-1]))
         # q was kept divided already.
         dk = torch.bmm(ds.transpose(1, 2), self._q)
-        made = [layer.backward(self._join(own), alpha, need_dx) for layer, own in ((query, dq), (key, dk), (value, dv))]
-        return made[0].add_(made[1]).add_(made[2]) if need_dx else dy
+        dxs = [layer.backward(self._join(own), alpha, need_dx) for layer, own in ((query, dq), (key, dk), (value, dv))]
+        return dxs[0].add_(dxs[1]).add_(dxs[2]) if need_dx else dy
 
     def _split(self, x: Tensor) -> Tensor:
         """(..., time, width) -> (... * heads, time, width / heads), contiguous."""

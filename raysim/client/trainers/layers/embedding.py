@@ -60,11 +60,11 @@ class StackedEmbedding:
         clients, vocabulary, width = self._weight.value.shape
         rows = self._x.reshape(clients, -1)
         rows = (rows + self._clients(rows) * vocabulary).view(-1)
-        made = _embedding_backward(dy.reshape(-1, width), rows, clients * vocabulary, -1, False)
-        made = made.view(clients, vocabulary, width)
+        gradient = _embedding_backward(dy.reshape(-1, width), rows, clients * vocabulary, -1, False)
+        gradient = gradient.view(clients, vocabulary, width)
         if self._padding is not None:
-            made[:, self._padding] = 0
-        self._weight.accept(made, alpha)
+            gradient[:, self._padding] = 0
+        self._weight.accept(gradient, alpha)
         return dy
 
     @staticmethod

@@ -40,9 +40,9 @@ class GroupNorm:
         # Gradients in another layout than the examples' would be read as if they had it.
         same = torch.empty_like(self._x).copy_(dy)
         weight = None if self._weight is None else self._weight.value
-        wanted = [need_dx, self._weight is not None, self._bias is not None]
+        mask = [need_dx, self._weight is not None, self._bias is not None]
         dx, dw, db = _group_norm_backward(
-            same, self._x, self._mean, self._rstd, weight, *_sizes(self._x), self._groups, wanted
+            same, self._x, self._mean, self._rstd, weight, *_sizes(self._x), self._groups, mask
         )
         for parameter, gradient in ((self._weight, dw), (self._bias, db)):
             if parameter is not None:
@@ -83,9 +83,9 @@ class StackedGroupNorm:
         dx = dy
         if need_dx:
             scaled = numbers if self._weight is None else numbers * self._channel_of(self._weight)
-            sizes, wanted = _sizes(self._x), [True, False, False]
+            sizes, mask = _sizes(self._x), [True, False, False]
             dx = _group_norm_backward(
-                scaled.view(self._x.shape), self._x, self._mean, self._rstd, None, *sizes, self._groups, wanted
+                scaled.view(self._x.shape), self._x, self._mean, self._rstd, None, *sizes, self._groups, mask
             )[0].view(dy.shape)
         if self._weight is not None:
             self._weight.first(len(dy)).accept((numbers * self._normal).sum((1, 3)), alpha)

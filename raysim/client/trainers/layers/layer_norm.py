@@ -38,9 +38,9 @@ class LayerNorm:
 
     def backward(self, dy: Tensor, alpha: float, need_dx: bool) -> Tensor:
         """All three in one pass of the library."""
-        wanted = [need_dx, self._weight is not None, self._bias is not None]
+        mask = [need_dx, self._weight is not None, self._bias is not None]
         dx, dw, db = _layer_norm_backward(
-            dy.to(self._dtype).contiguous(), self._x, self._shape, self._mean, self._rstd, *self._values, wanted
+            dy.to(self._dtype).contiguous(), self._x, self._shape, self._mean, self._rstd, *self._values, mask
         )
         for parameter, gradient in ((self._weight, dw), (self._bias, db)):
             if parameter is not None:
@@ -81,9 +81,9 @@ class StackedLayerNorm:
         dx = dy
         if need_dx:
             scaled = rows if self._weight is None else rows * self._row_of(self._weight)
-            wanted = [True, False, False]
+            mask = [True, False, False]
             dx = _layer_norm_backward(
-                scaled.view(self._x.shape), self._x, self._shape, self._mean, self._rstd, None, None, wanted
+                scaled.view(self._x.shape), self._x, self._shape, self._mean, self._rstd, None, None, mask
             )[0]
         if self._weight is not None:
             self._accept(self._weight, (rows * self._normal).sum(1), alpha)

@@ -59,12 +59,12 @@ class Lstm:
         assert self._x is not None
         assert self._y is not None
         with torch.inference_mode(False):
-            wanted = [*self._flat, self._x] if need_dx else self._flat
-            made = torch.autograd.grad(self._y, wanted, dy.clone())
+            leaves = [*self._flat, self._x] if need_dx else self._flat
+            gradients = torch.autograd.grad(self._y, leaves, dy.clone())
         self._x = self._y = None
-        for parameter, gradient in zip(self._parameters, made, strict=False):
+        for parameter, gradient in zip(self._parameters, gradients, strict=False):
             parameter.accept(gradient, alpha)
-        return made[-1] if need_dx else dy
+        return gradients[-1] if need_dx else dy
 
 
 class StackedLstm:
@@ -130,10 +130,10 @@ def _scan(
 ) -> _Kept:
     clients, hidden = len(rows), from_state.shape[2]
     inputs = rows.to(dtype)
-    made = torch.bmm(inputs, from_input.to(dtype).transpose(1, 2)).to(rows.dtype)
+    gradients = torch.bmm(inputs, from_input.to(dtype).transpose(1, 2)).to(rows.dtype)
     for bias in biases:
-        made += bias.unsqueeze(1)
-    gates = made.view(clients, -1, batch, 4 * hidden).transpose(0, 1).contiguous()
+        gradients += bias.unsqueeze(1)
+    gates = gradients.view(clients, -1, batch, 4 * hidden).transpose(0, 1).contiguous()
     time = len(gates)
     states, cells = (rows.new_zeros(time + 1, clients, batch, hidden) for _ in range(2))
     squashed = rows.new_empty(time, clients, batch, hidden)

@@ -146,9 +146,9 @@ def _is_dense(tensor: Tensor) -> bool:
     return tensor.permute(_order(tensor)).is_contiguous()
 
 
-def _op(function: torch._ops.OpOverload, args: tuple[Any, ...], made: Slot) -> Op:
-    return Op(function, args, {}, made)
+def _op(function: torch._ops.OpOverload, args: tuple[Any, ...], result: Slot) -> Op:
+    return Op(function, args, {}, result)
 
 
 def _first_free(program: Program, values: Sequence[Tensor]) -> int:
-    return max([len(values), *(slot.number + 1 for op in program.ops for slot in op.made)])
+    return max([len(values), *(slot.number + 1 for op in program.ops for slot in op.result_slots)])

@@ -58,12 +58,12 @@ def as_products(program: Program, values: Sequence[Tensor]) -> Program:
     return replace(program, ops=tuple(ops))
 
 
-def _op(function: torch._ops.OpOverload, args: tuple[object, ...], made: Slot) -> Op:
-    return Op(function, args, {}, made)
+def _op(function: torch._ops.OpOverload, args: tuple[object, ...], result: Slot) -> Op:
+    return Op(function, args, {}, result)
 
 
 def _first_free(program: Program, values: Sequence[Tensor]) -> int:
-    return max([len(values), *(slot.number + 1 for op in program.ops for slot in op.made)])
+    return max([len(values), *(slot.number + 1 for op in program.ops for slot in op.result_slots)])
 
 
 def _gains(op: Op, values: Sequence[Tensor]) -> bool:

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from raysim import card
 from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers import side_effects
+from raysim.client.trainers.gradient_seed import seeded
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording import attention, convolution, elsewhere, pooling
 from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.simplify import simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
 from raysim.client.trainers.recording.update import updates
-from raysim.client.trainers.seeded import seeded
 from raysim.config.global_draws import python_draws
 
 ROUNDING = 1e-3
@@ -137,7 +137,7 @@ def _check_memory(attempt: _Attempt, weighted: Weighted) -> None:
 def _others(weighted: Weighted) -> list[Tensor]:
     """Tensors of the module that are not parameters: a forward may write to them. Frozen ones are not copied: they may
     be large, and a module that writes to them was refused."""
-    found: dict[int, Tensor] = {}
+    tensors: dict[int, Tensor] = {}
     for child in weighted.module.modules():
         plain = [] if isinstance(child, AddressedDropout) else vars(child).values()
         for one in (*child.buffers(recurse=False), *plain):
@@ -147,8 +147,8 @@ def _others(weighted: Weighted) -> list[Tensor]:
                 and one.layout == torch.strided
                 and 0 not in one.stride()
             ):
-                found[id(one)] = one
-    return list(found.values())
+                tensors[id(one)] = one
+    return list(tensors.values())
 
 
 def _compiled(attempt: _Attempt, weighted: Weighted) -> Replay:
@@ -205,12 +205,12 @@ def _try(
         raise NotRecorded("has other gradients when it is repeated")
 
 
-def _near(got: Tensor, wanted: Tensor) -> bool:
-    if not wanted.is_floating_point():
-        return torch.equal(got, wanted)
-    relative, least = (1e-6, 1e-12) if wanted.dtype == torch.float64 else (ROUNDING, 1e-6)
-    limit = relative * wanted.abs().max() if wanted.numel() else wanted.new_zeros(())
-    return bool(((got - wanted).abs() <= limit + least).all()) or not bool(wanted.isfinite().all())
+def _near(got: Tensor, expected: Tensor) -> bool:
+    if not expected.is_floating_point():
+        return torch.equal(got, expected)
+    relative, least = (1e-6, 1e-12) if expected.dtype == torch.float64 else (ROUNDING, 1e-6)
+    limit = relative * expected.abs().max() if expected.numel() else expected.new_zeros(())
+    return bool(((got - expected).abs() <= limit + least).all()) or not bool(expected.isfinite().all())
 
 
 @contextmanager

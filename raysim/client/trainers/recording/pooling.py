@@ -33,18 +33,20 @@ def channels_last(program: Program, values: Sequence[Tensor]) -> Program:
         values: of its slots, as they were recorded.
     """
     ops: list[Op] = []
-    fresh = max([len(values), *(slot.number + 1 for op in program.ops for slot in op.made)])
+    fresh = max([len(values), *(slot.number + 1 for op in program.ops for slot in op.result_slots)])
     for op in program.ops:
         if not (op.function in _POOLS and _gains(values[op.args[0].number])):
             ops.append(op)
             continue
-        before, *made = (Slot(fresh + i) for i in range(1 + len(op.made)))
+        before, *made = (Slot(fresh + i) for i in range(1 + len(op.result_slots)))
         fresh += 1 + len(made)
         ops.append(_copy(op.args[0], before, torch.channels_last))
         results = tuple(made) if isinstance(op.results, tuple) else made[0]
         ops.append(replace(op, args=(before, *op.args[1:]), results=results))
         # Views that follow ask how their operand lies in memory.
-        ops += [_copy(one, recorded, torch.contiguous_format) for one, recorded in zip(made, op.made, strict=True)]
+        ops += [
+            _copy(one, recorded, torch.contiguous_format) for one, recorded in zip(made, op.result_slots, strict=True)
+        ]
     return replace(program, ops=tuple(ops))
 
 

@@ -124,10 +124,10 @@ class _Source:
 
 def _last_uses(updates: WeightUpdates, results: tuple[Slot | None, ...]) -> dict[int, list[Slot]]:
     """By place, what nobody uses behind it."""
-    made = {slot for op in updates.ops for slot in op.made}
+    made = {slot for op in updates.ops for slot in op.result_slots}
     last: dict[Slot, int] = {}
     for place, op in enumerate(updates.ops):
-        for slot in (*op.made, *op.operands):
+        for slot in (*op.result_slots, *op.operands):
             last[slot] = place
     for product in updates.products:
         for slot in (product.a, product.b):

@@ -113,7 +113,7 @@ def _folded(
         operands = [slot.number for slot in op.operands]
         known = all(number in constants for number in operands)
         if known and operands and is_view(op):
-            for slot in op.made:
+            for slot in op.result_slots:
                 constants[slot.number] = tape.values[slot.number].detach()
                 if operands[0] in roots:
                     roots[slot.number] = roots[operands[0]]
@@ -121,10 +121,10 @@ def _folded(
                     steady.add(slot.number)
             continue
         if op.function in _OF_A_SHAPE or (all(number in steady for number in operands) and _is_pure(op)):
-            made = [slot.number for slot in op.made]
-            if not any(storage(tape.values[number]) in written for number in made):
-                steady.update(made)
-                constants.update((number, tape.values[number].detach()) for number in made)
+            numbers = [slot.number for slot in op.result_slots]
+            if not any(storage(tape.values[number]) in written for number in numbers):
+                steady.update(numbers)
+                constants.update((number, tape.values[number].detach()) for number in numbers)
                 continue
         kept.append(op)
     return Program(tuple(kept), constants, roots, wanted)
@@ -155,7 +155,7 @@ def _used(ops: Iterable[Op], wanted: Iterable[Slot | None]) -> tuple[Op, ...]:
     needed = {slot for slot in wanted if slot is not None}
     kept = []
     for op in reversed(list(ops)):
-        if needed.intersection(op.made) or not _is_pure(op):
+        if needed.intersection(op.result_slots) or not _is_pure(op):
             needed.update(op.operands)
             kept.append(op)
     return tuple(reversed(kept))

@@ -68,7 +68,7 @@ class Op:
         return tuple(slots_of((self.args, tuple(self.kwargs.values()))))
 
     @property
-    def made(self) -> tuple[Slot, ...]:
+    def result_slots(self) -> tuple[Slot, ...]:
         """All slots among the results."""
         return tuple(slots_of(self.results))
 
@@ -103,9 +103,9 @@ class Tape:
         """The tensor's slot; one that nobody made is a constant."""
         number = self._numbers.get(id(tensor))
         if number is None:
-            made = self.add(tensor)
-            self.constants.add(made.number)
-            return made
+            new_slot = self.add(tensor)
+            self.constants.add(new_slot.number)
+            return new_slot
         return Slot(number)
 
     def result(self, tensor: Tensor) -> Slot:
@@ -169,7 +169,7 @@ class _Recorder(TorchDispatchMode):
     def _turned(self, func: Any, args: Any, slots: Any, named: Any) -> Any:
         """Carry out what changes a tensor's shape in place, and record the view that it amounts to."""
         tape, slot = self._tape, slots[0]
-        if func not in _AS_VIEWS or not any(slot in op.made and slot not in op.operands for op in tape.ops):
+        if func not in _AS_VIEWS or not any(slot in op.result_slots and slot not in op.operands for op in tape.ops):
             raise tape.refuse(f"calls {func.name()}, which changes a tensor's shape in place")
         before = args[0].detach()
         func(*args, **named)

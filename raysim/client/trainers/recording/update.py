@@ -59,7 +59,7 @@ def updates(
         gradients: of each weight; None: the loss does not depend on it.
         kept: other slots that are asked for.
     """
-    made_by = {slot: op for op in program.ops for slot in op.made}
+    made_by = {slot: op for op in program.ops for slot in op.result_slots}
     uses: dict[Slot, int] = {}
     for op in program.ops:
         for slot in op.operands:

@@ -32,8 +32,8 @@ def checked(address: str) -> str:
     Raises:
         OSError, ValueError: the address means none, or there is none, or it refuses; the error says which.
     """
-    found = services.canonicalize_bootstrap_address(address)
-    if found is None:
+    bootstrap = services.canonicalize_bootstrap_address(address)
+    if bootstrap is None:
         raise ValueError('it must be "auto" or a host:port')
     # A cluster that Ray finds is one of this machine; any other receives the token only if RAY_AUTH_MODE says so.
     _take_token(is_ours=address == "auto" and not os.environ.get("RAY_ADDRESS"))
@@ -41,7 +41,7 @@ def checked(address: str) -> str:
 
     def ask() -> None:
         try:
-            _ask(found)
+            _ask(bootstrap)
         except Exception as why:
             error[0] = why
         else:
@@ -52,7 +52,7 @@ def checked(address: str) -> str:
     asking.join(ANSWER_S)
     if error:
         raise error[0]
-    return found
+    return bootstrap
 
 
 def _take_token(is_ours: bool) -> None:
@@ -69,9 +69,9 @@ def _take_token(is_ours: bool) -> None:
         raise PermissionError("this user has no token, and RAY_AUTH_MODE asks for one") from None
 
 
-def _ask(found: str) -> None:
+def _ask(bootstrap: str) -> None:
     """Raise OSError if nothing that speaks gRPC answers at host:port, or if it refuses."""
-    host, _, port = found.rpartition(":")
+    host, _, port = bootstrap.rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S) as connection:
         # With TLS nothing is said before a handshake.
         if os.environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
@@ -79,7 +79,7 @@ def _ask(found: str) -> None:
             if connection.recv(len(SETTINGS))[3:4] != SETTINGS[3:4]:
                 raise OSError("what listens there is not Ray")
     try:
-        GcsClient(address=found)
+        GcsClient(address=bootstrap)
     except REFUSED:
         raise PermissionError("it does not take this user's token, or it got none") from None
     except exceptions.RayError as error:

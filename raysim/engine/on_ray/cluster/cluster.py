@@ -76,7 +76,7 @@ def connected(address: str | None, run_folder: Path | None = None) -> Iterator[N
     try:
         joining.init(answering.checked(address), logging_level=logging.WARNING)
         if address == "auto" and ray.is_initialized():
-            log.info("joined %s", joining.found())
+            log.info("joined %s", joining.cluster_name())
     except (OSError, ValueError) as error:
         by_name = os.environ.get("RAY_ADDRESS") if address == "auto" else None
         told = repr(address) + (f", {by_name} by RAY_ADDRESS" if by_name else "")

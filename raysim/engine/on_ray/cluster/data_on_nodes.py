@@ -21,7 +21,7 @@ from raysim.data.arrow_split import ArrowSplit, SplitPlace
 from raysim.data.copies import fetch_copy
 from raysim.data.dataset import FederatedDataset
 from raysim.data.store import store_uri, take
-from raysim.engine.on_ray.cluster.raised import raise_again
+from raysim.engine.on_ray.cluster.remote_errors import raise_again
 from raysim.errors import RaysimError, RemoteError
 from raysim.storage.remote.remote import Remote
 

@@ -36,7 +36,7 @@ def init(address: str, **settings: Any) -> None:
         ray.init(address=address, **settings)
 
 
-def found() -> str:
+def cluster_name() -> str:
     """Return which cluster was joined, and whose its session on this machine is, in words."""
     node: Any = worker._global_node
     whose = "another user"

@@ -10,7 +10,7 @@ from typing import Any
 
 from ray import cloudpickle
 
-from raysim.config.own import own_parts
+from raysim.config.own_part import own_parts
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ExperimentError
 

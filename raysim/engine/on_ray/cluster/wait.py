@@ -33,10 +33,10 @@ class Room:
     def why(self) -> str:
         """What a worker needs, what there is, and what follows, for people."""
         has = {name: self.free.get(name, 0.0) for name in self.each}
-        said = f"each needs {_text(self.each)}, and Ray has {_text(has)} free"
+        text = f"each needs {_text(self.each)}, and Ray has {_text(has)} free"
         if self.fits:
-            return f"{said}, so they are starting: the machine may be busy, or short of memory; Ray's logs say more"
-        return f"{said}. Other jobs on the cluster may hold the rest"
+            return f"{text}, so they are starting: the machine may be busy, or short of memory; Ray's logs say more"
+        return f"{text}. Other jobs on the cluster may hold the rest"
 
 
 class Wait:
@@ -65,12 +65,12 @@ class Wait:
             self._has_said = False
             return
         what = "no other started" if had_some else "no worker has started"
-        said = f"{'All workers were lost, and for' if had_some else 'For'} {waited_s:.0f} s {what}: {self._room().why}"
+        text = f"{'All workers were lost, and for' if had_some else 'For'} {waited_s:.0f} s {what}: {self._room().why}"
         if waited_s > self._wait_s:
             further = " The run can be resumed from its last checkpoint." if had_some else ""
-            raise ResourceError(f"{said}. engine.wait_s says how long to wait.{further}")
+            raise ResourceError(f"{text}. engine.wait_s says how long to wait.{further}")
         if not self._has_said:
-            log.warning("%s. The run waits for up to %g s (engine.wait_s)", said, self._wait_s)
+            log.warning("%s. The run waits for up to %g s (engine.wait_s)", text, self._wait_s)
             self._has_said = True
 
 

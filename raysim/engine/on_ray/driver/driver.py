@@ -14,7 +14,7 @@ from raysim.engine.on_ray.cluster.dashboard import Dashboard
 from raysim.engine.on_ray.executor.shell import OnRay, StartedPools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
-from raysim.engine.rounds.finished import Finished
+from raysim.engine.rounds.finished_round import Finished
 from raysim.engine.rounds.opening import Opening, opened
 from raysim.experiment.stopping import Seen, StopReason
 from raysim.models.model import Weights

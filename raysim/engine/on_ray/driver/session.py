@@ -12,17 +12,17 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysim.engine import wire
-from raysim.engine.on_ray.cluster import named, own_ray, sendable
+from raysim.engine.on_ray.cluster import own_ray, run_names, sendable
 from raysim.engine.on_ray.cluster.cluster import connected, place
-from raysim.engine.on_ray.cluster.raised import answer, settled
+from raysim.engine.on_ray.cluster.remote_errors import answer, settled
 from raysim.engine.on_ray.driver.driver import Driver
-from raysim.engine.on_ray.driver.watched import WatchedDriver
+from raysim.engine.on_ray.driver.watched_driver import WatchedDriver
 from raysim.engine.on_ray.executor.shell import start_pools
 from raysim.engine.plan.plan import Plan
-from raysim.engine.rounds.finished import Finished
+from raysim.engine.rounds.finished_round import Finished
 from raysim.engine.rounds.opening import Opening
+from raysim.engine.rounds.run_status import ENDED, NO_WATCHER, Stage, Watcher
 from raysim.engine.rounds.state_files import with_states_folder
-from raysim.engine.rounds.under_way import ENDED, NO_WATCHER, Stage, Watcher
 from raysim.errors import ExperimentError, RaysimError
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import Seen
@@ -201,12 +201,12 @@ def _start(
         ), ""
 
     def start(name: str) -> Any:
-        detached = {"name": name, "namespace": named.NAMESPACE, "lifetime": "detached"}
+        detached = {"name": name, "namespace": run_names.NAMESPACE, "lifetime": "detached"}
         return _actor(WatchedDriver, max_concurrency=WATCHERS, **detached).remote(
             plan, placement, None, opening, after, name
         )
 
-    return named.start(name, start)
+    return run_names.start(name, start)
 
 
 def _actor(kind: type, **options: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.assigning import assign
-from raysim.engine.on_ray.executor.ending import cancel, cancel_copies, release
+from raysim.engine.on_ray.executor.job_end import cancel, cancel_copies, release
 from raysim.engine.on_ray.executor.table import JobState, Work
 from raysim.engine.on_ray.executor.turn import Turn
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from raysim.engine import failure
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.assigning import assign
-from raysim.engine.on_ray.executor.ending import fail, finish_if_complete, release
+from raysim.engine.on_ray.executor.job_end import fail, finish_if_complete, release
 from raysim.engine.on_ray.executor.late_workers import end_race
 from raysim.engine.on_ray.executor.table import DispatchTable, Gather, JobState, Start, Work
 from raysim.engine.on_ray.executor.turn import Turn, first_work, start_worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from raysim.engine.job import UpdatesLost
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.assigning import assign, record_s
-from raysim.engine.on_ray.executor.ending import fail, finish_if_complete
+from raysim.engine.on_ray.executor.job_end import fail, finish_if_complete
 from raysim.engine.on_ray.executor.late_workers import accept_copy, end_race
 from raysim.engine.on_ray.executor.losses import put_back, retry_unfinished
 from raysim.engine.on_ray.executor.schedule import NO_WORKER

@@ -21,7 +21,7 @@ from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped
 from raysim.engine.on_ray.cluster import own_ray
 from raysim.engine.on_ray.cluster.cluster import Growth, Placement, actor_options, room_for
 from raysim.engine.on_ray.cluster.data_on_nodes import SentRuns, send_plan
-from raysim.engine.on_ray.cluster.raised import cause_of, own_error, raise_again
+from raysim.engine.on_ray.cluster.remote_errors import cause_of, own_error, raise_again
 from raysim.engine.on_ray.cluster.wait import Wait
 from raysim.engine.on_ray.cluster.whereabouts import line
 from raysim.engine.on_ray.executor import events
@@ -116,7 +116,7 @@ class OnRay:
     """Executor over ClientPool actors pinned to `placement`; it is there with the first of them, the others join.
 
     Args:
-        plan: the run; or the data of several runs, which jobs name (shared.py).
+        plan: the run; or the data of several runs, which jobs name (shared_on_ray.py).
         placement: number of workers, and the share of a node for each.
         started_pools: workers that another process has started, and owns; None starts them here.
 

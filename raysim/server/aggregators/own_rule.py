@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.config.plain import shown
 from raysim.config.user_call import made_by, watched_call
 from raysim.errors import ExperimentError
@@ -20,7 +20,7 @@ WANTED = (
 )
 
 
-def made(section: OwnPart) -> Rule:
+def make(section: OwnPart) -> Rule:
     """Return the rule: the passed object, or the result of its call with the section.
 
     Raises:
@@ -34,7 +34,7 @@ def made(section: OwnPart) -> Rule:
     return rule if rule.name != "own" else replace(rule, name=section.label)
 
 
-def applied(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
+def result_of(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
     """Return the rule's result for a slice (M, P') or for inner products (M, M), in float64.
 
     Args:
@@ -48,19 +48,19 @@ def applied(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
     """
     what = f"aggregator= ({rule.name}), {where},"
     returned: Any = watched_call(what, rule.fn, given.double(), weights.clone())
-    wanted = (given.shape[1],)
-    if isinstance(returned, Tensor) and returned.shape == wanted and returned.dtype == torch.float64:
+    shape = (given.shape[1],)
+    if isinstance(returned, Tensor) and returned.shape == shape and returned.dtype == torch.float64:
         return returned
-    raise ExperimentError(f"{what} must return torch.float64 of shape {wanted}, but returned {shown(returned)}.")
+    raise ExperimentError(f"{what} must return torch.float64 of shape {shape}, but returned {shown(returned)}.")
 
 
 def check(rule: Rule, clients: int) -> None:
     """Apply the rule to updates of a few coordinates, before the first round.
 
     Raises:
-        ExperimentError: as `applied`.
+        ExperimentError: as `result_of`.
     """
     # Any numbers, none of them alike.
     updates = torch.linspace(-1.0, 1.0, 5 * clients, dtype=torch.float64).reshape(clients, 5).sin()
-    given = updates if isinstance(rule, Coordinatewise) else updates @ updates.T
-    applied(rule, given, torch.ones(clients, dtype=torch.float64), "tried before the first round")
+    argument = updates if isinstance(rule, Coordinatewise) else updates @ updates.T
+    result_of(rule, argument, torch.ones(clients, dtype=torch.float64), "tried before the first round")

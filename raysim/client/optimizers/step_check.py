@@ -19,7 +19,7 @@ LR = 0.1
 
 def check_step(
     optimizer: ClientOptimizer,
-    said: str,
+    title: str,
     params: Tensor,
     layout: Layout,
     rows: bool,
@@ -29,7 +29,7 @@ def check_step(
 
     Args:
         optimizer: the pair of functions.
-        said: how messages name it.
+        title: how messages name it.
         params: of one client.
         layout: where its parameters lie.
         rows: clients are trained together.
@@ -40,78 +40,78 @@ def check_step(
             depends on another.
     """
     stack = probe(layout, params, rows=2)
-    alone = [_stepped(optimizer, said, row, layout, start) for row in stack]
+    alone = [_stepped(optimizer, title, row, layout, start) for row in stack]
     if optimizer.affine is not None:
-        _check_affine(optimizer, said, stack[0], alone[0], start)
+        _check_affine(optimizer, title, stack[0], alone[0], start)
     if not rows:
         return
-    together = _stepped(optimizer, said, stack, layout, start)
+    together = _stepped(optimizer, title, stack, layout, start)
     if not torch.allclose(together, torch.stack(alone), rtol=1e-3, atol=1e-5):
         raise ExperimentError(
-            f"{said} must step each row of a stack (K, P) as it steps one client (P,), because clients are trained "
+            f"{title} must step each row of a stack (K, P) as it steps one client (P,), because clients are trained "
             f"together here, but the rows differ: reduce over the last axis only, or set engine.trainer = 'fused' or "
             f"'one_by_one'."
         )
 
 
 def _check_affine(
-    optimizer: ClientOptimizer, said: str, params: Tensor, stepped: Tensor, start: Mapping[str, Tensor] | None
+    optimizer: ClientOptimizer, title: str, params: Tensor, stepped: Tensor, start: Mapping[str, Tensor] | None
 ) -> None:
     """Take the two steps of `_stepped` by `affine`."""
     assert optimizer.affine is not None
-    made = called(f"{said}: affine", optimizer.affine, optimizer.init(params) if start is None else start)
-    share, constant = made
-    wanted = params.clone()
+    factors = called(f"{title}: affine", optimizer.affine, optimizer.init(params) if start is None else start)
+    share, constant = factors
+    expected = params.clone()
     for gradient in (params * 0.5, params.square()):
-        wanted -= LR * (share * gradient + (0 if constant is None else constant))
-    if not torch.allclose(stepped, wanted, rtol=1e-3, atol=1e-5):
+        expected -= LR * (share * gradient + (0 if constant is None else constant))
+    if not torch.allclose(stepped, expected, rtol=1e-3, atol=1e-5):
         raise ExperimentError(
-            f"{said}: affine must return share and constant of every step, y <- y - lr (share g + constant), but step "
+            f"{title}: affine must return share and constant of every step, y <- y - lr (share g + constant), but step "
             f"does something else: leave affine out."
         )
 
 
 def _stepped(
-    optimizer: ClientOptimizer, said: str, params: Tensor, layout: Layout, start: Mapping[str, Tensor] | None
+    optimizer: ClientOptimizer, title: str, params: Tensor, layout: Layout, start: Mapping[str, Tensor] | None
 ) -> Tensor:
     """The weights after two steps, with a state that was checked."""
     params = params.clone()
     state: State = {} if start is None else {name: value.expand(params.shape) for name, value in start.items()}
     if start is None:
-        state = called(f"{said}: init", optimizer.init, params)
-        _check_init(f"{said}: init", state, params)
+        state = called(f"{title}: init", optimizer.init, params)
+        _check_init(f"{title}: init", state, params)
     # Of other directions: a step that normalises would take the one back with the other.
     for gradient in (params * 0.5, params.square()):
-        _step(optimizer, f"{said}: step", params, gradient, state)
+        _step(optimizer, f"{title}: step", params, gradient, state)
     if not layout.has_zero_gaps(params):
-        raise ExperimentError(f"{said}: step must leave zeros between the parameters of a flat vector as they are.")
+        raise ExperimentError(f"{title}: step must leave zeros between the parameters of a flat vector as they are.")
     return params
 
 
-def _check_init(said: str, state: Any, params: Tensor) -> None:
+def _check_init(title: str, state: Any, params: Tensor) -> None:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ExperimentError(f"{said} must return a dict from names to tensors, but returned {shown(state)}.")
+        raise ExperimentError(f"{title} must return a dict from names to tensors, but returned {shown(state)}.")
     lead = params.shape[:-1]
     for name, value in state.items():
         if value.shape[: len(lead)] != lead:
             raise ExperimentError(
-                f"{said} must return a row of {name!r} for each row of params, {shown(params)}, but returned "
+                f"{title} must return a row of {name!r} for each row of params, {shown(params)}, but returned "
                 f"{shown(value)}: torch.zeros_like(params) has them."
             )
 
 
-def _step(optimizer: ClientOptimizer, said: str, params: Tensor, gradient: Tensor, state: State) -> None:
-    given, before = dict(state), [(value.shape, value.dtype) for value in state.values()]
-    made = called(said, optimizer.step, params, gradient, state, LR, writes=("argument",))
+def _step(optimizer: ClientOptimizer, title: str, params: Tensor, gradient: Tensor, state: State) -> None:
+    tensors, before = dict(state), [(value.shape, value.dtype) for value in state.values()]
+    returned = called(title, optimizer.step, params, gradient, state, LR, writes=("argument",))
     # A lambda that writes in place returns what it wrote to.
-    if made is not None and made is not params:
+    if returned is not None and returned is not params:
         raise ExperimentError(
-            f"{said} must write to params and state in place and return nothing, but returned {shown(made)}: "
+            f"{title} must write to params and state in place and return nothing, but returned {shown(returned)}: "
             f"params.copy_(new) writes."
         )
-    if list(state) != list(given) or any(state[name] is not value for name, value in given.items()):
+    if list(state) != list(tensors) or any(state[name] is not value for name, value in tensors.items()):
         raise ExperimentError(
-            f"{said} must write to the tensors of state in place, but put others there: value.copy_(new) writes."
+            f"{title} must write to the tensors of state in place, but put others there: value.copy_(new) writes."
         )
     if before != [(value.shape, value.dtype) for value in state.values()]:
-        raise ExperimentError(f"{said} must leave the shapes and dtypes of state as they are.")
+        raise ExperimentError(f"{title} must leave the shapes and dtypes of state as they are.")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import LocalGradient, LocalPoint, ProximalPoint
 from raysim.client.objective import LocalObjective
 from raysim.client.optimizers import choice as optimizers
@@ -17,7 +17,6 @@ from raysim.client.personalisation.personalisation import StepGradients
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Trainer
 from raysim.client.trainers.bound_module import BoundModule
-from raysim.client.trainers.choose import Precision, TrainerChoice
 from raysim.client.trainers.compiled import Compiled, CompiledNetwork
 from raysim.client.trainers.cuda_graphs import on_card
 from raysim.client.trainers.fused import Fused, LayersByHand
@@ -28,6 +27,7 @@ from raysim.client.trainers.one_by_one import OneByOne
 from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.client.trainers.several_points import SeveralPoints
 from raysim.client.trainers.stacked import Stacked
+from raysim.client.trainers.trainer_choice import Precision, TrainerChoice
 from raysim.client.trainers.vmap import Vmap
 from raysim.errors import ResourceError, within
 from raysim.models.layout import Layout

@@ -143,10 +143,10 @@ def _generators() -> tuple[Any, ...]:
 
 
 def _values(given: Sequence[Any]) -> list[_Value]:
-    return [each for place, value in enumerate(given) for each in _found(value, str(place))]
+    return [each for place, value in enumerate(given) for each in _tensors_in(value, str(place))]
 
 
-def _found(value: Any, path: str) -> Iterator[_Value]:
+def _tensors_in(value: Any, path: str) -> Iterator[_Value]:
     """Every tensor and array in an argument, with its path."""
     if isinstance(value, Tensor):
         yield _Value(path, value.detach(), value.detach().clone())
@@ -155,18 +155,18 @@ def _found(value: Any, path: str) -> Iterator[_Value]:
     elif isinstance(value, nn.Module):
         # Buffers such as running means are written by the module itself.
         for name, parameter in value.named_parameters():
-            yield from _found(parameter, f"{path}.{name}")
+            yield from _tensors_in(parameter, f"{path}.{name}")
     elif isinstance(value, ObjectiveAt):
-        yield from _found(value.broadcast, f"{path}.broadcast")
+        yield from _tensors_in(value.broadcast, f"{path}.broadcast")
     elif isinstance(value, Mapping):
         for key, each in value.items():
-            yield from _found(each, f"{path}[{key!r}]")
+            yield from _tensors_in(each, f"{path}[{key!r}]")
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         for key, each in zip(value._fields, value, strict=True):
-            yield from _found(each, f"{path}.{key}")
+            yield from _tensors_in(each, f"{path}.{key}")
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
-            yield from _found(getattr(value, field.name), f"{path}.{field.name}")
+            yield from _tensors_in(getattr(value, field.name), f"{path}.{field.name}")
 
 
 def _code(function: Any) -> CodeType | None:

@@ -70,11 +70,11 @@ def _digest(params: object) -> str | None:
     if not isinstance(each, Sequence) or not each or not all(isinstance(named, Mapping) for named in each):
         # None was passed; or it is nothing that a run takes, which the plan says.
         return None
-    made = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for named in each:
-        made.update(f"{len(named)} tensors".encode())
+        digest.update(f"{len(named)} tensors".encode())
         for name in sorted(named, key=str):
             tensor = given_tensor(name, named[name])
-            made.update(f"{name!r} {tuple(tensor.shape)}".encode())
-            made.update(tensor.to(torch.float64).reshape(-1).contiguous().numpy().data)
-    return made.hexdigest()
+            digest.update(f"{name!r} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.to(torch.float64).reshape(-1).contiguous().numpy().data)
+    return digest.hexdigest()

@@ -16,11 +16,11 @@ import raysim
 from raysim import card
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
-from raysim.engine.rounds import first_use
+from raysim.engine.rounds import auto_trainer
+from raysim.engine.rounds.auto_trainer import settled
 from raysim.engine.rounds.calibrate import Timing
-from raysim.engine.rounds.first_use import settled
 from raysim.errors import RunFolderError
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record
 
 Make = Callable[..., raysim.Experiment]
 
@@ -31,7 +31,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Timing]:
     timings = [Timing("stacked", "auto", (2.0,)), Timing("fused", 4, (1.0,))]
     monkeypatch.setattr(card, "is_there", lambda: True)
     monkeypatch.setattr(card, "name", lambda: "NVIDIA H200")
-    monkeypatch.setattr(first_use, "calibrate", lambda plan, workers, repeats, budget_s, sizes: list(timings))
+    monkeypatch.setattr(auto_trainer, "calibrate", lambda plan, workers, repeats, budget_s, sizes: list(timings))
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     return timings
 
@@ -73,7 +73,7 @@ def test_another_model_step_card_or_version_is_measured_for_itself(
         elsewhere.setattr(card, "name", lambda: "NVIDIA A100")
         assert trained_by(settled(plan)) == ("one_by_one", 4)
     with monkeypatch.context() as later:
-        later.setattr(records, "version", lambda: "99")
+        later.setattr(experiment_record, "version", lambda: "99")
         assert trained_by(settled(plan)) == ("one_by_one", 4)
     assert trained_by(settled(plan)) == ("fused", 4)
 
@@ -87,7 +87,7 @@ def test_the_number_of_workers_changes_nothing(
         given.append(workers)
         return measured
 
-    monkeypatch.setattr(first_use, "calibrate", noted)
+    monkeypatch.setattr(auto_trainer, "calibrate", noted)
     plans = [settled(resolve(experiment(engine={"workers": n}), dataset=dataset)) for n in (0, 1, 8)]
     assert given == [1]
     assert len({plan.fingerprint for plan in plans}) == 1
@@ -109,7 +109,7 @@ def test_a_given_chunk_size_stays(measured: list[Timing], experiment: Make, data
 def test_the_first_file_that_is_written_counts(plan: Plan, measured: list[Timing], tmp_path: Path) -> None:
     settled(plan)
     (file,) = (tmp_path / "cache" / "trainers").iterdir()
-    first_use.keep({"trainer": "vmap", "chunk_size": 2}, file)
+    auto_trainer.keep({"trainer": "vmap", "chunk_size": 2}, file)
     assert json.loads(file.read_text())["trainer"] == "fused"
 
 
@@ -139,8 +139,8 @@ def test_without_a_cache_to_write_to_the_table_decides(
 def test_a_run_that_goes_on_takes_the_trainer_of_its_folder(plan: Plan, measured: list[Timing], tmp_path: Path) -> None:
     folder, begun = tmp_path / "run", settled(plan)
     folder.mkdir()
-    records.write_experiment(
-        folder, plan.experiment, begun.fingerprint, records.PlannedFacts(trained_by=begun.choice.record)
+    experiment_record.write_experiment(
+        folder, plan.experiment, begun.fingerprint, experiment_record.PlannedFacts(trained_by=begun.choice.record)
     )
     # As on another machine, with an empty cache and another clock.
     for file in (tmp_path / "cache" / "trainers").iterdir():
@@ -153,7 +153,9 @@ def test_a_run_that_goes_on_takes_the_trainer_of_its_folder(plan: Plan, measured
 
 
 def test_a_folder_with_a_strange_trainer_is_refused(plan: Plan, tmp_path: Path) -> None:
-    records.write_experiment(tmp_path, plan.experiment, "", records.PlannedFacts(trained_by={"trainer": "fastest"}))
+    experiment_record.write_experiment(
+        tmp_path, plan.experiment, "", experiment_record.PlannedFacts(trained_by={"trainer": "fastest"})
+    )
     with pytest.raises(RunFolderError, match="the trainer of a run"):
         settled(plan, tmp_path)
 
@@ -167,12 +169,12 @@ def test_a_measurement_on_this_machine_ends(
     """The real measurement, on the CPU: the card is only said to be there after the plan was made."""
     plan = resolve(experiment(cohort={"size": 4}), dataset=dataset)
     monkeypatch.setattr(card, "name", lambda: "a card")
-    monkeypatch.setattr(first_use, "BUDGET_S", 0.001)
+    monkeypatch.setattr(auto_trainer, "BUDGET_S", 0.001)
     # The others take seconds to import.
     monkeypatch.setattr("raysim.engine.rounds.calibrate.TRAINERS", ("fused", "stacked"))
     caplog.set_level(logging.INFO, "raysim")
-    found = first_use._measured(plan)
-    assert first_use.checked(found)["trainer"] in {key.split()[0] for key in found["seconds"]}
+    found = auto_trainer._measured(plan)
+    assert auto_trainer.checked(found)["trainer"] in {key.split()[0] for key in found["seconds"]}
     assert "measuring which trainer is fastest on a card" in caplog.text
 
 
@@ -181,7 +183,7 @@ def test_a_run_records_its_trainer_and_a_resumed_one_keeps_it(
 ) -> None:
     made = experiment(rounds=1)
     raysim.run(made, dataset=dataset, path=tmp_path / "run", progress=False)
-    recorded = records.stored_trained_by(tmp_path / "run")
+    recorded = experiment_record.stored_trained_by(tmp_path / "run")
     assert recorded == resolve(made, dataset=dataset).choice.record
 
 

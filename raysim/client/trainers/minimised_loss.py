@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from raysim.client.objective import LocalObjective
-from raysim.client.trainers.of_outputs import LossOfOutputs, obstacle
+from raysim.client.trainers.output_objectives import LossOfOutputs, obstacle
 from raysim.client.trainers.repeats import repeats
 from raysim.config.global_draws import draws
 from raysim.models.task import Loss, Task

@@ -11,7 +11,7 @@ import ray
 from ray import exceptions
 from ray.util import list_named_actors
 
-from raysim.engine.rounds.under_way import ENDED, UnderWay
+from raysim.engine.rounds.run_status import ENDED, UnderWay
 from raysim.errors import UnknownRunError
 
 NAMESPACE = "raysim"
@@ -23,16 +23,16 @@ FREE_S = 5.0
 """How long a name may take to be free again."""
 
 
-def start(wanted: str, start_as: Callable[[str], Any]) -> tuple[Any, str]:
+def start(base: str, start_as: Callable[[str], Any]) -> tuple[Any, str]:
     """Start a driver under the wanted name, or under the first of NAME-2, NAME-3, ... that is free.
 
     Args:
-        wanted: the name.
+        base: the name.
         start_as: starts a driver under a name; raises ValueError if that is taken.
     """
-    _end_ended(wanted)
+    _end_ended(base)
     for number in itertools.count(1):
-        name = wanted if number == 1 else f"{wanted}-{number}"
+        name = base if number == 1 else f"{base}-{number}"
         if name in _names():
             continue
         try:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raysim.config.own import OwnServerOptimizer
+from raysim.config.own_part import OwnServerOptimizer
 from raysim.config.plain import shown
 from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
@@ -38,12 +38,12 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
             f"{shown(before)}."
         )
     descent = Descent(layout, params.new_zeros(params.shape), 0.0)
-    given = {"params": params, "descent.g": descent.g, **before}
-    versions = {name: value._version for name, value in given.items() if isinstance(value, Tensor)}
+    arguments = {"params": params, "descent.g": descent.g, **before}
+    versions = {name: value._version for name, value in arguments.items() if isinstance(value, Tensor)}
     stepped = watched_call(
         "server_optimizer=: step, tried before the first round,", optimizer.step, params, descent, before
     )
-    if written := [name for name, version in versions.items() if given[name]._version != version]:
+    if written := [name for name, version in versions.items() if arguments[name]._version != version]:
         raise ExperimentError(
             f"server_optimizer=: step must leave its arguments as they are and return new tensors, but wrote in "
             f"place to {' and '.join(written)}: torch.add(params, update) makes one, params.add_(update) writes."
@@ -53,12 +53,14 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
             f"server_optimizer=: step must return a raysim.server.Stepped(params, state) of a tensor and a mapping, "
             f"but returned {shown(stepped)}."
         )
-    wanted = {"params": params, **before}
-    made = {"params": stepped.params, **stepped.state}
-    if found := [name for name in wanted if not isinstance(made.get(name), Tensor)]:
-        raise ExperimentError(f"A step of the server optimizer must return {', '.join(wanted)}, but left out {found}.")
-    for name, vector in made.items():
-        like = wanted.get(name)
+    expected = {"params": params, **before}
+    after = {"params": stepped.params, **stepped.state}
+    if missing := [name for name in expected if not isinstance(after.get(name), Tensor)]:
+        raise ExperimentError(
+            f"A step of the server optimizer must return {', '.join(expected)}, but left out {missing}."
+        )
+    for name, vector in after.items():
+        like = expected.get(name)
         if like is None or vector.shape != like.shape or vector.dtype != like.dtype:
             raise ExperimentError(
                 f"A step of the server optimizer must return what it was given, but {name!r} came back as "

@@ -1,9 +1,9 @@
 """Settles which trainer "auto" is on a card: measured at the first use there, kept in the cache, recorded by the run.
 
-On a CPU "auto" is a table that was learned from measurements (`choose.py`). No such table fits all cards, and the
-trainers differ there by more. Trainer and chunk size fix the bits, so the choice is made once for a run, by the process
-that plans it, and never depends on the number of workers. A run that goes on takes what its folder says. Another run
-takes what the cache says for the same model, local step, card and versions of torch and raysim.
+On a CPU "auto" is a table that was learned from measurements (`trainer_choice.py`). No such table fits all cards, and
+the trainers differ there by more. Trainer and chunk size fix the bits, so the choice is made once for a run, by the
+process that plans it, and never depends on the number of workers. A run that goes on takes what its folder says.
+Another run takes what the cache says for the same model, local step, card and versions of torch and raysim.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 import torch
 
 from raysim import card
-from raysim.client.trainers.choose import choose
+from raysim.client.trainers.trainer_choice import choose
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import training_conditions
 from raysim.engine.rounds.calibrate import TRAINERS, best, calibrate
 from raysim.errors import DiskError, RaysimError, RunFolderError, within
-from raysim.run_folder import records
+from raysim.run_folder import experiment_record
 from raysim.storage import atomic, reading
 from raysim.storage.cache import cache_root
 
@@ -50,12 +50,12 @@ def settled(plan: Plan, folder: Path | None = None) -> Plan:
     is_open = engine.trainer == "auto" and not engine.cuda_graphs and plan.minimised.obstacle is None
     if not is_open or choose_device(engine.gpus_per_worker).type != "cuda":
         return plan
-    if folder is not None and (recorded := records.stored_trained_by(folder)) is not None:
+    if folder is not None and (recorded := experiment_record.stored_trained_by(folder)) is not None:
         with reading.parsing(folder, "the trainer of a run in experiment.json", RunFolderError):
             return _trained_by(plan, checked(recorded), "the run began with it")
     file = cache_root() / "trainers" / f"{_key(plan)}.json"
-    found = kept(file)
-    if found is None:
+    record = cached_choice(file)
+    if record is None:
         try:
             keep(_measured(plan), file)
         except RaysimError as error:
@@ -63,9 +63,11 @@ def settled(plan: Plan, folder: Path | None = None) -> Plan:
             log.warning("which trainer is fastest on this card was not measured, or cannot be kept: %s", error)
             return plan
         # Another process may have been quicker.
-        found = kept(file)
+        record = cached_choice(file)
     return (
-        plan if found is None else _trained_by(plan, found, f"it was the fastest when it was measured on {card.name()}")
+        plan
+        if record is None
+        else _trained_by(plan, record, f"it was the fastest when it was measured on {card.name()}")
     )
 
 
@@ -79,36 +81,42 @@ def _measured(plan: Plan) -> dict[str, Any]:
     return {"trainer": fastest.trainer, "chunk_size": fastest.chunk_size, "seconds": seconds}
 
 
-def _trained_by(plan: Plan, found: dict[str, Any], why: str) -> Plan:
+def _trained_by(plan: Plan, record: dict[str, Any], why: str) -> Plan:
     engine, task, obstacle = plan.experiment.engine, plan.minimised.task, plan.minimised.obstacle
-    size = found["chunk_size"] if engine.chunk_size == "auto" else engine.chunk_size
-    given = replace(training_conditions(plan.experiment, "cuda"), trainer=found["trainer"], chunk_size=size)
-    chosen = choose(given, plan.model.module(), task, obstacle)
+    size = record["chunk_size"] if engine.chunk_size == "auto" else engine.chunk_size
+    conditions = replace(training_conditions(plan.experiment, "cuda"), trainer=record["trainer"], chunk_size=size)
+    chosen = choose(conditions, plan.model.module(), task, obstacle)
     return replace(plan, choice=replace(chosen, why=why))
 
 
 def _key(plan: Plan) -> str:
     """Digest of what the fastest trainer depends on."""
-    given, task = training_conditions(plan.experiment, "cuda"), plan.minimised.task
+    conditions, task = training_conditions(plan.experiment, "cuda"), plan.minimised.task
     of = {
         "shapes": dict(zip(plan.model.params.names, plan.model.params.shapes, strict=True)),
         "module": [type(child).__qualname__ for child in plan.model.module().modules()],
         "example": plan.dataset.x.shape,
         "loss": getattr(task.losses, "__qualname__", type(task.losses).__qualname__),
-        "local step": [given.precision, given.dtype, given.batch_size, given.plain, given.gradients],
-        "on": [card.name(), torch.__version__, records.version()],
+        "local step": [
+            conditions.precision,
+            conditions.dtype,
+            conditions.batch_size,
+            conditions.plain,
+            conditions.gradients,
+        ],
+        "on": [card.name(), torch.__version__, experiment_record.version()],
     }
     return hashlib.blake2b(json.dumps(of, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def kept(file: Path) -> dict[str, Any] | None:
+def cached_choice(file: Path) -> dict[str, Any] | None:
     """What the file says; None where there is none, or a damaged one."""
     if not file.exists():
         return None
     try:
-        found = reading.json_object(file, RunFolderError)
+        record = reading.json_object(file, RunFolderError)
         with reading.parsing(file, "a trainer and a chunk size", RunFolderError):
-            return checked(found)
+            return checked(record)
     except RunFolderError as error:
         log.warning("%s It is measured again.", error)
         with suppress(OSError):
@@ -116,13 +124,13 @@ def kept(file: Path) -> dict[str, Any] | None:
         return None
 
 
-def checked(found: Mapping[str, Any]) -> dict[str, Any]:
+def checked(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trainer and a chunk size; else raise ValueError.
 
     >>> checked({"trainer": "fused", "chunk_size": 4, "seconds": {}})
     {'trainer': 'fused', 'chunk_size': 4}
     """
-    trainer, size = found["trainer"], found["chunk_size"]
+    trainer, size = record["trainer"], record["chunk_size"]
     if trainer not in TRAINERS:
         raise ValueError(f"there is no trainer {trainer!r}")
     if size != "auto" and (type(size) is not int or size < 1):

@@ -85,7 +85,7 @@ class TrainerChoice:
     why: str = field(compare=False)
 
     @classmethod
-    def given(cls, trainer: TrainerName, size: int, overhead: int = 0, why: str = "") -> TrainerChoice:
+    def of_size(cls, trainer: TrainerName, size: int, overhead: int = 0, why: str = "") -> TrainerChoice:
         """Of the experiment's own chunk size."""
         return cls(trainer, size, size, 1, overhead, 0, why)
 
@@ -113,8 +113,8 @@ class TrainerChoice:
 
     def num_chunks(self, cohort_size: int) -> int:
         """Chunks of a round, at most, where their sizes differ: a multiple of `least_chunks`."""
-        wanted = math.ceil(cohort_size / self.chunk_size(cohort_size))
-        return math.ceil(wanted / self.least_chunks) * self.least_chunks
+        chunks = math.ceil(cohort_size / self.chunk_size(cohort_size))
+        return math.ceil(chunks / self.least_chunks) * self.least_chunks
 
 
 @dataclass(frozen=True)
@@ -203,19 +203,19 @@ def choose(
         name, why = given.trainer, "the experiment asks for it"
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
     if given.chunk_size != "auto":
-        return TrainerChoice.given(name, given.chunk_size, overhead, why)
+        return TrainerChoice.of_size(name, given.chunk_size, overhead, why)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
     return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why)
 
 
 def _check_pieces(module: nn.Module, task: Task) -> None:
     """Refuse to divide a batch whose examples depend on each other."""
-    said = "client.accumulate divides a batch"
+    rule = "client.accumulate divides a batch"
     for name, child in module.named_modules():
         if isinstance(child, nn.modules.batchnorm._BatchNorm) and child.training:
-            raise ModelError(f"{said}, but BatchNorm {name!r} takes its statistics over the whole one: leave it out.")
+            raise ModelError(f"{rule}, but BatchNorm {name!r} takes its statistics over the whole one: leave it out.")
     if not loss_gradient.by_example(task):
-        raise ModelError(f"{said}, but a loss of your own may look at the whole one: leave it out.")
+        raise ModelError(f"{rule}, but a loss of your own may look at the whole one: leave it out.")
 
 
 def _best(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
+from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
 from raysim.errors import ExperimentError, ModelError
 from raysim.models.lstm import Lstm
 from raysim.models.task import Task, task_for

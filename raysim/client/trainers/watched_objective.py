@@ -47,12 +47,12 @@ class Watched:
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
         with self._autocast():
-            made = self._forward(*args, **kwargs)
-        if isinstance(made, Tensor) and made.is_floating_point():
-            made = made.to(self._dtype)
-            if self._outputs is None and len(args) == 1 and args[0] is self._x and made.requires_grad:
-                self._outputs = made.detach()
-        return made
+            outputs = self._forward(*args, **kwargs)
+        if isinstance(outputs, Tensor) and outputs.is_floating_point():
+            outputs = outputs.to(self._dtype)
+            if self._outputs is None and len(args) == 1 and args[0] is self._x and outputs.requires_grad:
+                self._outputs = outputs.detach()
+        return outputs
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self._precision is None:
@@ -63,11 +63,11 @@ class Watched:
 
 def check_losses(losses: object, batch: int) -> None:
     """ValueError unless these are one loss per example."""
-    wanted = f"objective= must return one loss per example, a floating tensor of shape ({batch},)"
+    requirement = f"objective= must return one loss per example, a floating tensor of shape ({batch},)"
     if not isinstance(losses, Tensor):
-        raise ValueError(f"{wanted}, but it returned {type(losses).__name__}.")
+        raise ValueError(f"{requirement}, but it returned {type(losses).__name__}.")
     if tuple(losses.shape) != (batch,) or not losses.is_floating_point():
-        raise ValueError(f"{wanted}, but it returned shape {tuple(losses.shape)} of {losses.dtype}.")
+        raise ValueError(f"{requirement}, but it returned shape {tuple(losses.shape)} of {losses.dtype}.")
 
 
 def versions(*tensors: Tensor) -> tuple[int, ...]:

@@ -38,15 +38,15 @@ def checked(experiment: Experiment, dataset: FederatedDataset, model: Model) -> 
         return experiment
     check_installed()
     client, server, cohort, seed = experiment.client, experiment.server, experiment.cohort, experiment.seed
-    made = private.make(client, server, cohort, population, experiment.rounds, model.params, torch.float32, seed)
-    assert made is not None
-    assert made.accounting is not None
+    mechanism = private.make(client, server, cohort, population, experiment.rounds, model.params, torch.float32, seed)
+    assert mechanism is not None
+    assert mechanism.accounting is not None
     if section.noise_multiplier is None:
         assert section.epsilon is not None
-        z = least_noise(made.accounting, experiment.rounds, section.epsilon)
-        found = section.model_copy(update={"noise_multiplier": z})
-        return experiment.model_copy(update={"server": experiment.server.model_copy(update={"privacy": found})})
-    if section.epsilon is not None and (first := made.accounting.epsilon(1)) > section.epsilon:
+        z = least_noise(mechanism.accounting, experiment.rounds, section.epsilon)
+        calibrated = section.model_copy(update={"noise_multiplier": z})
+        return experiment.model_copy(update={"server": experiment.server.model_copy(update={"privacy": calibrated})})
+    if section.epsilon is not None and (first := mechanism.accounting.epsilon(1)) > section.epsilon:
         raise ExperimentError(
             f"server.privacy.epsilon = {section.epsilon:g} is spent before the first round ends: with "
             f"noise_multiplier = {section.noise_multiplier:g} one round makes it {first:.6g}. Raise one of them."

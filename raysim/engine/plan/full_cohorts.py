@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ExperimentError
 from raysim.experiment.experiment import Experiment

@@ -6,8 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from raysim.run_folder.files import RECORD
-from raysim.run_folder.records import SWEEP
+from raysim.run_folder.files import RECORD, SWEEP
 from raysim.storage import atomic, lock
 
 

@@ -41,9 +41,9 @@ def whole_grid(experiment: Experiment) -> Experiment:
         )
     if experiment.stop is not None:
         raise ExperimentError("A table has every round of every run, but [stop] would end some before: remove it.")
-    told = {**(experiment.tuning or {}), "sampler": {"name": Grid().name}, "pruner": {"name": NoPruner().name}}
-    told = {key: value for key, value in told.items() if key not in ("trials", "budget")} | {"final": 0}
-    every = {"evaluation.every": 1, "evaluation.clients": "all", "evaluation.examples": "all", "tuning": told}
+    keys = {**(experiment.tuning or {}), "sampler": {"name": Grid().name}, "pruner": {"name": NoPruner().name}}
+    keys = {key: value for key, value in keys.items() if key not in ("trials", "budget")} | {"final": 0}
+    every = {"evaluation.every": 1, "evaluation.clients": "all", "evaluation.examples": "all", "tuning": keys}
     return experiment.changed(every)
 
 

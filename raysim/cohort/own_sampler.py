@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
-from raysim.config.own import OwnPart
+from raysim.config.own_part import OwnPart
 from raysim.config.plain import shown
 from raysim.config.user_call import made_by
 from raysim.errors import ExperimentError
@@ -36,7 +36,7 @@ UNBOUND = Sampler(_unbound, _unbound)
 """Stands for a sampler that the script has not passed yet."""
 
 
-def made(section: OwnPart) -> Sampler:
+def make(section: OwnPart) -> Sampler:
     """Return the sampler.
 
     Raises:

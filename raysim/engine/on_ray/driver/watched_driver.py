@@ -24,10 +24,10 @@ from raysim.engine.on_ray.driver.driver import Driver
 from raysim.engine.on_ray.executor.shell import StartedPools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.opening import Opening
-from raysim.engine.rounds.under_way import ENDED, Stage, UnderWay
+from raysim.engine.rounds.run_status import ENDED, Stage, UnderWay
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
-from raysim.run_folder import records
+from raysim.run_folder import client_table, round_table
 from raysim.storage.remote.folder import put_meanwhile, put_rest
 
 log = logging.getLogger("raysim")
@@ -139,7 +139,7 @@ class WatchedDriver:
     def remains(self) -> Remains:
         """Return the results of the run after its end."""
         path, params = self._opening.path, self._driver.weights.to_named(self._plan.stated)
-        return Remains(wire.pack(params), records.read_rounds(path), records.read_clients(path), self._behind)
+        return Remains(wire.pack(params), round_table.read_rounds(path), client_table.read_clients(path), self._behind)
 
     def stop(self) -> None:
         """Request the run to end at once, with a checkpoint of the last finished round."""

@@ -159,24 +159,26 @@ def replay(
 def _replayed(folder: Path, again: Round | ClientUpdate) -> dict[str, Any]:
     """Return a repeated round with its record, or the norms of a client's update, for other programs."""
     from raysim.engine.rounds.replay import ClientUpdate
-    from raysim.run_folder import records
+    from raysim.run_folder import cost_columns, round_table
 
     if isinstance(again, ClientUpdate):
         norms = None if again.update is None else {k: float(v.double().norm()) for k, v in again.update.items()}
         return {"round": again.index, "client": again.client, "rejected": again.rejected, "norms": norms}
-    row = records.read_rounds(folder).to_pylist()[again.index]
-    metrics = {name: value for name, value in again.metrics.items() if not records.tells_cost(name)}
+    row = round_table.read_rounds(folder).to_pylist()[again.index]
+    metrics = {name: value for name, value in again.metrics.items() if not cost_columns.tells_cost(name)}
     differing = [name for name, value in metrics.items() if row.get(name) is not None and value != row[name]]
     return {"round": again.index, "metrics": metrics, "differs": differing}
 
 
 def beside_record(folder: Path, index: int, metrics: Mapping[str, float | None]) -> str:
     """Return a line per figure of the round, with the recorded figure if it differs."""
-    from raysim.run_folder import records
+    from raysim.run_folder import cost_columns, round_table
 
-    row = records.read_rounds(folder).to_pylist()[index]
+    row = round_table.read_rounds(folder).to_pylist()[index]
     known = {
-        name: value for name, value in metrics.items() if not records.tells_cost(name) and row.get(name) is not None
+        name: value
+        for name, value in metrics.items()
+        if not cost_columns.tells_cost(name) and row.get(name) is not None
     }
     others = [name for name, value in known.items() if value != row[name]]
     width = max(map(len, known), default=0)

@@ -1,6 +1,6 @@
 """Defines the interface of an executor that several runs share, and the one in this process.
 
-The one on Ray is in on_ray/executor/shared.py.
+The one on Ray is in on_ray/executor/shared_on_ray.py.
 """
 
 from __future__ import annotations

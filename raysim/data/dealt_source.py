@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.data.client_arrays import pair_of, rows_of
 from raysim.data.gather import Clients
-from raysim.data.given import pair_of, rows_of
 from raysim.data.partitioned import Partitioned, assign
 from raysim.data.partitions.partition import classes
 from raysim.errors import DataError

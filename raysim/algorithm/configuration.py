@@ -8,7 +8,7 @@ from typing import NamedTuple
 from raysim.algorithm import local_adaptivity
 from raysim.algorithm.phase import Broadcast, Members
 from raysim.algorithm.uploads import Upload, contribution_rule
-from raysim.client.corrections import make as corrections
+from raysim.client.corrections import choice as corrections
 from raysim.client.local_training import Trained
 from raysim.client.section import ClientSection
 from raysim.models.layout import Layout

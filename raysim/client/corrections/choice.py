@@ -19,7 +19,7 @@ from raysim.client.corrections import (
     scaffold_m,
 )
 from raysim.client.corrections.correction import Correction
-from raysim.config.own import OwnCorrection
+from raysim.config.own_part import OwnCorrection
 from raysim.config.part import Choice, Packaged
 
 CorrectionSection = Annotated[

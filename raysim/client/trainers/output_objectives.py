@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 from torch import Tensor, nn
 
 from raysim.client.objective import LocalObjective, ObjectiveAt
-from raysim.client.trainers.watched import check_losses, check_unwritten, versions
+from raysim.client.trainers.watched_objective import check_losses, check_unwritten, versions
 
 
 class Asked(Exception):

@@ -1,0 +1,40 @@
+"""Reads the checkpoints that a run's folder keeps: the newest state, and the client states that they name."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from raysim.errors import CheckpointError
+from raysim.run_folder import checkpoint, files
+from raysim.run_folder.experiment_record import other_version
+from raysim.server import manifest
+from raysim.server.state import ServerState
+
+log = logging.getLogger("raysim")
+
+
+def newest_state(path: Path, fingerprint: str) -> ServerState | None:
+    """Read the newest intact checkpoint, None before the first; raysim warns of a damaged one and skips it.
+
+    Raises:
+        CheckpointError: every checkpoint is damaged: to continue would begin at round 0 and drop all rows. Or one has
+            another format, or belongs to another experiment.
+    """
+    checkpoint_files = files.checkpoints(path)
+    for done, file in reversed(checkpoint_files.items()):
+        try:
+            return checkpoint.read(file, fingerprint, done)
+        except checkpoint.DamagedError as error:
+            log.warning("%s", error)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}{other_version(path)}") from None
+    if checkpoint_files:
+        raise CheckpointError(f"No checkpoint in {path / 'checkpoints'} can be read; start afresh with --overwrite.")
+    return None
+
+
+def named_states(path: Path) -> set[tuple[int, int]]:
+    """Return (round, chunk) of every file of client states that a kept checkpoint names."""
+    checkpoint_files = files.checkpoints(path).values()
+    return set().union(*(manifest.files(checkpoint.read_part(file, "clients")) for file in checkpoint_files))
