@@ -118,6 +118,8 @@ def checked(transform: Transform, returned: Tensor | Transformed, at: TransformA
     for name, vector in whole._asdict().items():
         if not isinstance(vector, Tensor):
             raise TypeError(f"a transform's {name} must be a tensor, but is {shown(vector)}")
+        if vector.layout != at.delta.layout:
+            raise ValueError(f"a transform's {name} must be a dense tensor, but is {vector.layout}: use to_dense()")
         if vector.shape != at.delta.shape or vector.dtype != at.delta.dtype:
             raise ValueError(
                 f"a transform's {name} must be {at.delta.dtype} of shape {tuple(at.delta.shape)}, but is "

@@ -102,7 +102,10 @@ class Cohorts:
         if positions.ndim != 1 or (positions.size and positions.dtype.kind not in "iu"):
             got = f"{positions.dtype} of shape {positions.shape}" if positions.dtype != object else shown(drawn)
             raise ExperimentError(f"{requirement}, but returned {got}.")
-        positions = positions.astype(np.int64)
+        if isinstance(drawn, np.ma.MaskedArray) and np.ma.is_masked(drawn):
+            # np.asarray takes what lies under the mask: clients that the sampler left out would train.
+            raise ExperimentError(f"{requirement}, but some of those returned are masked: leave them out, by compressed().")
+        # Compared before the cast, which makes large unsigned numbers negative.
         outside = positions[(positions < 0) | (positions >= at.population)]
         if outside.size:
             raise ExperimentError(f"{requirement}, from 0 to {at.population - 1}, but returned {outside[0]}.")
@@ -113,7 +116,7 @@ class Cohorts:
                     f"{requirement}, each once unless the raysim.Sampler has repeats = True, but returned {twice} "
                     f"several times."
                 )
-        return positions
+        return positions.astype(np.int64)
 
 
 def _copies(state: State) -> dict[str, Tensor]:

@@ -365,6 +365,7 @@ def raising(at: raysim.TransformAt) -> Tensor:
         (lambda section: None, r"that returns a raysim.Transform, .*, but returned None"),
         (stateless(lambda at: at.delta[:-1]), r"transform=: a transform's delta must be torch.float32 of shape"),
         (stateless(lambda at: at.delta.double()), r"must be torch.float32 .* but is torch.float64"),
+        (stateless(lambda at: at.delta.to_sparse()), r"delta must be a dense tensor, but is torch.sparse_coo"),
         (stateless(lambda at: 1.0), r"transform=: a transform's delta must be a tensor, but is 1.0"),
         (stateless(lambda at: at.delta + 1), r"transform=: apply must leave zeros between .* layout.map"),
         (stateless(written_to), r"transform=: apply must not write to its arguments, but wrote to delta"),
