@@ -104,7 +104,7 @@ class Cohorts:
             raise ExperimentError(f"{requirement}, but returned {got}.")
         if isinstance(drawn, np.ma.MaskedArray) and np.ma.is_masked(drawn):
             # np.asarray takes what lies under the mask: clients that the sampler left out would train.
-            raise ExperimentError(f"{requirement}, but some of those returned are masked: leave them out (compressed()).")
+            raise ExperimentError(f"{requirement}, but some that it returned are masked: use compressed().")
         # Compared before the cast, which makes large unsigned numbers negative.
         outside = positions[(positions < 0) | (positions >= at.population)]
         if outside.size:

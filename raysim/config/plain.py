@@ -43,7 +43,9 @@ class _Shown(reprlib.Repr):
 
     def repr_instance(self, x: Any, level: int) -> str:
         if hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, np.generic):
-            return f"{'numpy.' * isinstance(x, np.ndarray)}{x.dtype} of shape {tuple(x.shape)}"
+            layout = str(getattr(x, "layout", "torch.strided")).removeprefix("torch.")
+            kind = f" ({layout})" * (layout != "strided")
+            return f"{'numpy.' * isinstance(x, np.ndarray)}{x.dtype} of shape {tuple(x.shape)}{kind}"
         return f"a {type(x).__name__}" if isinstance(x, tuple) else super().repr_instance(x, level)
 
 

@@ -59,7 +59,8 @@ def check_vector(title: str, name: str, returned: Any, like: Tensor, layout: Lay
     Raises:
         ExperimentError: says what was returned, and what has to be.
     """
-    if not isinstance(returned, Tensor) or returned.shape != like.shape or returned.dtype != like.dtype:
+    kind = isinstance(returned, Tensor) and (returned.shape, returned.dtype, returned.layout)
+    if kind != (like.shape, like.dtype, like.layout):
         raise ExperimentError(f"{title} must return {name} as {shown(like)}, but returned {shown(returned)}.")
     if returned.shape[-1] == layout.size and not layout.has_zero_gaps(returned):
         raise ExperimentError(

@@ -283,6 +283,7 @@ def down(function: Any) -> Callable[[Any], raysim.Correction]:
         (half(offset=lambda begins: begins.sent["c"]), r"ClientHalf.offset raised KeyError: 'c'"),
         (half(offset=lambda begins: 0.0), r"ClientHalf.offset must return a vector as .* but returned 0.0"),
         (half(after=lambda ended: ended.delta.double()), r"ClientHalf.after .* but returned torch.float64"),
+        (half(after=lambda ended: ended.delta.to_sparse()), r"ClientHalf.after .* but returned .* \(sparse_coo\)"),
         (half(after=lambda ended: ended.delta.mul_(2)), r"ClientHalf.after must not write .* but wrote to delta"),
         (half(after=lambda ended: ended.delta + 1), r"ClientHalf.after must leave zeros between the parameters"),
         (half(bend=lambda at: at.gradient.add_(at.params)), r"ClientHalf.bend must not write .* wrote to gradient"),
