@@ -78,6 +78,19 @@ def test_a_lost_file_of_rows_is_lost_rows(run: Path) -> None:
         resumed(run)
 
 
+def test_lost_tables_of_clients_are_named(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`Result.clients`, and pictures by client, would lack these rounds in silence."""
+    resumed(run)
+    assert "is lost" not in caplog.text, "the evaluations that there are have their tables"
+    files.client_file(run, 1).unlink()
+    files.client_file(run, 5).unlink()
+    again = raysim.resume(run, rounds=ROUNDS + 4, progress=False)
+    assert set(again.clients["round"].to_pylist()) == {3, 7, 9}
+    [said] = [record.getMessage() for record in caplog.records if "is lost" in record.getMessage()]
+    assert "round-000001.parquet is lost" in said
+    assert "lack the evaluations after these rounds, which rounds.parquet has: 1, 5." in said
+
+
 def test_an_earlier_checkpoint_is_enough_for_fewer_rows(run: Path, recorded: Path) -> None:
     table = pq.read_table(run / "rounds.parquet")
     sealed_parquet.write(table.take([0, 1, 2, 3]), run / "rounds.parquet")

@@ -157,9 +157,9 @@ def test_trials_with_and_without_metrics_make_one_table(experiment: Make, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "name", ["loss", "accuracy", "p5", "p50.5", "examples", "before", "tuned_f1", "a/b", "", "1st"]
+    "name", ["loss", "accuracy", "p5", "p50.5", "examples", "before", "tuned_f1", "a/b", "", "1st", "\udc80", 3]
 )
-def test_names_of_other_columns_are_refused(name: str, experiment: Make) -> None:
+def test_names_of_other_columns_are_refused(name: Any, experiment: Make) -> None:
     with pytest.raises(raysim.ExperimentError, match="a metric"):
         raysim.rounds(scored(experiment), dataset=DATA, model=MODEL, metrics={name: margin})
 

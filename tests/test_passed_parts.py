@@ -75,6 +75,48 @@ def test_a_loss_that_is_not_passed_again_is_said(
     assert "had the task's own loss, and now loss= of the script is used" in caplog.text
 
 
+class Scaled(nn.Module):
+    """Two of these with other factors have the same shapes: a folder cannot tell them apart."""
+
+    def __init__(self, dataset: raysim.FederatedDataset, factor: float) -> None:
+        super().__init__()
+        self.inner, self.factor = linear(dataset)(), factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.inner(x) * self.factor
+        return outputs
+
+
+def test_figures_that_are_not_those_on_record_are_said(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another module of the same shapes, or another loss, would score the run as if it were its own."""
+    path, exp = tmp_path / "run", experiment(evaluation={"every": 1})
+    raysim.run(exp, dataset=dataset, model=lambda: Scaled(dataset, 1.0), loss=own_loss, path=path)
+    same: Parts = {"dataset": dataset, "model": lambda: Scaled(dataset, 1.0), "loss": own_loss}
+
+    def said(read: Callable[..., Any], *given: Any, **parts: Any) -> str:
+        caplog.clear()
+        read(path, *given, **{**same, **parts})
+        return caplog.text
+
+    last = exp.rounds - 1
+    assert said(raysim.evaluate) == said(raysim.replay, last) == ""
+    others: Parts = {
+        "model": lambda: Scaled(dataset, 2.0),
+        "loss": lambda outputs, targets: 2 * own_loss(outputs, targets),
+    }
+    for name, other in others.items():
+        expected = f"round {last} of {path} is on record with other figures ("
+        assert expected in said(raysim.evaluate, **{name: other})
+        assert expected in said(raysim.replay, last, **{name: other})
+    # Other data have no figures on record.
+    assert said(raysim.evaluate, data=dataset, model=others["model"]) == ""
+    # Without a record that can be read the model is scored all the same.
+    (path / "rounds.parquet").write_bytes(b"")
+    assert "cannot be compared with the record" in said(raysim.evaluate)
+
+
 def test_a_run_that_began_at_a_scripts_values_does_not_begin_elsewhere(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

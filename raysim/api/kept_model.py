@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
+from raysim.api.beside_record import warn_of_others
 from raysim.api.preflight import ITS_PARTS, check_one, check_same, with_executor
 from raysim.data.dataset import FederatedDataset
 from raysim.engine.in_process import InProcess
@@ -65,7 +66,7 @@ def export(
         RunFolderError: the folder has no such model, or data or model differ from those of the run.
         ModelError: the module has state that is no tensor; or it has no adapters.
     """
-    plan, state = _opened(path, best, parts)
+    plan, state = _opened(read_only_copy(path), best, parts)
     module = bind(plan.model, state.weights, torch.device("cpu"))
     if adapter:
         _write_adapter(module, plan.experiment, Path(out))
@@ -118,7 +119,8 @@ def evaluate(
 ) -> ModelScores:
     """Score a run's model again, in this process: on the same data with the bits of the record.
 
-    Where clients have models of their own, it is the model of all that is scored.
+    A warning says if the record has other figures. Where clients have models of their own, it is the model of all that
+    is scored.
 
     Args:
         path: the run's folder, or its URI; it is not changed.
@@ -131,7 +133,8 @@ def evaluate(
         RunFolderError: the folder has no such model, or data or model differ from those of the run.
         DataError: the data have no such split, or nothing to score in it, or examples of another form.
     """
-    plan, state = _opened(path, best, parts)
+    where = read_only_copy(path)
+    plan, state = _opened(where, best, parts)
     section = plan.experiment.evaluation.model_copy(update={"fine_tuning": None})
     if split:
         section = section.model_copy(update={"split": (split,) if isinstance(split, str) else tuple(split)})
@@ -149,12 +152,13 @@ def evaluate(
         tickets = scoring.submit(plan, algorithm, executor, state, None, units)
         metrics, clients, _ = scoring.collect(plan, algorithm, executor, state.round - 1, tickets)
     assert clients is not None
+    if data is None:
+        warn_of_others(where, state.round - 1, metrics)
     return ModelScores(state.round, metrics, clients)
 
 
-def _opened(path: str | Path, best: bool, parts: Parts) -> tuple[Plan, ServerState]:
+def _opened(where: Path, best: bool, parts: Parts) -> tuple[Plan, ServerState]:
     """Return the plan of a recorded run, and the state with the model that is asked for."""
-    where = read_only_copy(path)
     experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
     plan = settled(resolve(with_executor(experiment, "local"), **parts), where)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from torch import Tensor
 
 from raysim.api import executors
+from raysim.api.beside_record import warn_of_others
 from raysim.api.executors import Begins, begins
 from raysim.api.interrupted import note_of_run, noted
 from raysim.api.preflight import (
@@ -211,6 +212,8 @@ def replay(
 ) -> Round | ClientUpdate:
     """Repeat a recorded round, or one client's update in it, in this process, with the same bits.
 
+    A warning says if the record of the round has other figures.
+
     Args:
         path: the run's folder, or its URI; it is not changed.
         round: 0 for the first.
@@ -227,7 +230,9 @@ def replay(
     check_same(plan, where, ITS_PARTS)
     if client is not None:
         return replay_client(plan, where, round, client)
-    return _as_round(plan, replay_round(plan, where, round))
+    again = _as_round(plan, replay_round(plan, where, round))
+    warn_of_others(where, round, again.metrics)
+    return again
 
 
 @takes_parts

@@ -23,11 +23,21 @@ def column(section: Section) -> str:
     return str(label if label is not None else getattr(section, "name", ""))
 
 
+def is_name(name: object) -> bool:
+    """Return whether this is a text of the form that names of metrics have."""
+    return isinstance(name, str) and _FORM.fullmatch(name) is not None
+
+
+def rule(name: object) -> str:
+    """Return a sentence that tells the form from a name that has another."""
+    return f"a metric's name must be letters, digits, '_', '-' or '@', a letter first, but got {name!r}"
+
+
 def refusals(sections: Sequence[Section]) -> Iterator[str]:
     """Yield a sentence for each name that cannot be a column."""
     for name, times in Counter(map(column, sections)).items():
-        if not _FORM.fullmatch(name):
-            yield f"a metric's name must be letters, digits, '_', '-' or '@', a letter first, but got {name!r}"
+        if not is_name(name):
+            yield rule(name)
         elif name in TAKEN or _OTHERS.fullmatch(name):
             yield (
                 f"a metric cannot be named {name!r}, because other columns are: {', '.join(sorted(TAKEN))}, p5 and"

@@ -128,9 +128,17 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
             why = f" y has shape {tuple(targets.shape)}: one label per example has {(batch,)}." * (targets.dim() > 1)
         if not fits:
             raise ModelError(f"The module's outputs must {rule}, but have shape {tuple(outputs.shape)}.{why}")
+    # By value too, because torch does not count writes through NumPy or `.data`; its count sees writes of equal values.
+    before = [(value._version, value.detach().clone()) for value in (outputs, targets)]
     with draws() as drew:
         losses = task.losses(outputs, targets)
         drawn = drew()
+    for name, value, (version, old) in zip(("outputs", "targets"), (outputs, targets), before, strict=True):
+        if value._version != version or not torch.equal(old.nan_to_num(), value.detach().nan_to_num()):
+            raise ModelError(
+                f"loss(outputs, targets) must not write to {name}, of which accuracy and metrics are too, but it did: "
+                f"work on a copy, {name}.clone()."
+            )
     if drawn:
         raise ModelError(
             "loss(outputs, targets) drew from a global generator (of torch, NumPy or Python), whose draws differ from "

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection, Iterable
 from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 
 from raysim.errors import RunFolderError
+from raysim.run_folder.files import ROUNDS, client_file
+
+_log = logging.getLogger(__name__)
 
 _IDS = frozenset({"rejected_clients", "catastrophic_cohort"})
 """Columns of lists of clients; every other column of rounds holds figures."""
@@ -64,6 +69,23 @@ def check_reaches(num_rows: int, done: int, file: Path) -> None:
             f"{file} has rows of {num_rows} rounds, but the newest checkpoint has {done} rounds behind it: rows are "
             f"lost. Put back the whole file; or delete the checkpoints of more than {num_rows} rounds, if an earlier "
             f"one is there, and resume; or start afresh (--overwrite, overwrite=True)."
+        )
+
+
+def warn_of_lost_clients(found: Collection[int], evaluated: Iterable[int], path: Path) -> None:
+    """Warn of rounds whose row has an evaluation, but which have no table of clients: no number of the run needs it.
+
+    Without a word, the clients' figures would lack these rounds.
+    """
+    if lost := [index for index in evaluated if index not in found]:
+        rounds = ", ".join(map(str, lost[:20])) + (", ..." if len(lost) > 20 else "")
+        _log.warning(
+            "%s is lost: the run goes on, but its figures by client lack the evaluations after these rounds, which %s "
+            "has: %s. Put back what was in %s to have them",
+            client_file(path, lost[0]),
+            ROUNDS,
+            rounds,
+            path / "clients",
         )
 
 

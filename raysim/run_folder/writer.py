@@ -29,6 +29,7 @@ from raysim.run_folder import (
     stop_record,
 )
 from raysim.run_folder.best_models import BestModels
+from raysim.run_folder.checked_tables import warn_of_lost_clients
 from raysim.run_folder.rows import Row, Rows
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.server.state import ServerState
@@ -155,7 +156,10 @@ class RunFolder:
                 {name: value for name, value in row.items() if not name.startswith(EVALUATIONS)} for row in rows[-1:]
             ]
             files.client_file(path, done - 1).unlink(missing_ok=True)
-        for index, part in files.client_files(path).items():
+        parts = files.client_files(path)
+        # A table is written before its round's row, so a process that was killed between them leaves no row alone.
+        warn_of_lost_clients(parts, (row["round"] for row in rows if _was_evaluated(row)), path)
+        for index, part in parts.items():
             if index >= done:
                 part.unlink()
             else:
@@ -243,3 +247,7 @@ def _check_parts(path: Path) -> None:
     numbered = (files.checkpoints(path), files.best_models(path), files.client_files(path))
     for file in (*(file for of_kind in numbered for file in of_kind.values()), *timeline):
         regular(file, RunFolderError)
+
+
+def _was_evaluated(row: Row) -> bool:
+    return any(value is not None and name.startswith(EVALUATIONS) for name, value in row.items())

@@ -197,6 +197,7 @@ class _OfRun:
         step = self.optimizer.step
         stepped = called(f"{self.title}: step, in round {t},", step, weights.params, descent, state.optimizer)
         if isinstance(self.section.optimizer, OwnPart):
+            step_check.check_form(stepped, weights.params, state.optimizer)
             step_check.check_gaps(self.title, stepped.params, self.layout)
         metrics |= stepped.metrics
         params, half = stepped.params, state.correction

@@ -475,6 +475,18 @@ LOSSES: dict[str, tuple[Any, str]] = {
         lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none") * float(np.random.random()),
         "drew from a global generator",
     ),
+    "writes to outputs": (
+        lambda outputs, y: nn.functional.cross_entropy(outputs.mul_(2), y, reduction="none"),
+        "must not write to outputs",
+    ),
+    "writes to targets": (
+        lambda outputs, y: nn.functional.cross_entropy(outputs, y.fill_(1), reduction="none"),
+        "must not write to targets",
+    ),
+    "writes to outputs unseen by torch": (
+        lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none") + outputs.data.mul_(2).sum() * 0,
+        "must not write to outputs",
+    ),
     "is complex": (lambda outputs, y: outputs.sum(1) * 1j, "must return real numbers, but they are of torch.complex64"),
 }
 

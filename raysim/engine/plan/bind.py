@@ -119,6 +119,8 @@ def _metrics(sections: tuple[Section, ...], passed: Any) -> tuple[Section, ...]:
     left = dict(passed or {})
     if nothing := [name for name, metric in left.items() if metric is None]:
         raise ExperimentError(f"metrics= must map names to functions, but {', '.join(map(repr, nothing))} is None.")
+    if misnamed := [name for name in left if not metric_columns.is_name(name)]:
+        raise ExperimentError(f"metrics=: {metric_columns.rule(misnamed[0])}.")
     missing = [each.label for each in sections if isinstance(each, OwnMetric) and each.label not in left]
     if missing:
         names = ", ".join(map(repr, missing))

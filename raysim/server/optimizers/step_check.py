@@ -48,12 +48,22 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
             f"server_optimizer=: step must leave its arguments as they are and return new tensors, but wrote in "
             f"place to {' and '.join(written)}: torch.add(params, update) makes one, params.add_(update) writes."
         )
+    check_form(stepped, params, before)
+    check_gaps("the server optimizer", stepped.params, layout)
+
+
+def check_form(stepped: Any, params: Tensor, state: Mapping[str, Tensor]) -> None:
+    """Refuse what is no step from a model and its optimizer's state; asked after every step, it costs no arithmetic.
+
+    Raises:
+        ExperimentError: a vector is missing, or has another shape or dtype than before.
+    """
     if not isinstance(stepped, Stepped) or not isinstance(stepped.state, Mapping):
         raise ExperimentError(
             f"server_optimizer=: step must return a raysim.server.Stepped(params, state) of a tensor and a mapping, "
             f"but returned {shown(stepped)}."
         )
-    expected = {"params": params, **before}
+    expected = {"params": params, **state}
     after = {"params": stepped.params, **stepped.state}
     if missing := [name for name in expected if not isinstance(after.get(name), Tensor)]:
         raise ExperimentError(
@@ -66,7 +76,6 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
                 f"A step of the server optimizer must return what it was given, but {name!r} came back as "
                 f"{_form(vector)} and was {_form(like)}."
             )
-    check_gaps("the server optimizer", stepped.params, layout)
 
 
 def check_gaps(who: str, params: Tensor, layout: Layout) -> None:

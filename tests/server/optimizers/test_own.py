@@ -194,6 +194,32 @@ def test_a_step_that_fails_says_the_keyword_the_round_and_the_line(
         raysim.rounds(experiment(server=OWN), dataset=dataset, server_optimizer=no_state)
 
 
+@pytest.mark.parametrize(
+    ("late", "said"),
+    [
+        (lambda params, v: Stepped(params[:-1], {"v": v}), "'params' came back as torch.float32 of shape"),
+        (lambda params, v: Stepped(params.double(), {"v": v}), "'params' came back as torch.float64 of shape"),
+        (lambda params, v: Stepped(params, {"v": v.sum()}), r"'v' came back as torch.float32 of shape \(\)"),
+        (lambda params, v: Stepped(params, {"w": v}), "left out ['v']"),
+        (lambda params, v: (params, {"v": v}), "must return a raysim.server.Stepped"),
+    ],
+)
+def test_a_step_that_returns_another_form_in_a_later_round_is_refused(
+    late: Callable[..., Any], said: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def maker(section: Own) -> ServerOptimizer:
+        def step(params: torch.Tensor, descent: Descent, state: Any) -> Any:
+            new = params - descent.lr * descent.fg
+            return late(new, state["v"]) if descent.k > 1 else Stepped(new, state)
+
+        return ServerOptimizer(lambda params: {"v": torch.zeros_like(params)}, step)
+
+    rounds = raysim.rounds(experiment(server=OWN), dataset=dataset, server_optimizer=maker)
+    next(rounds)
+    with pytest.raises(raysim.ExperimentError, match=said.replace("[", r"\[")):
+        next(rounds)
+
+
 def _in_place(written: str) -> Callable[[Own], ServerOptimizer]:
     def step(params: torch.Tensor, descent: Descent, state: Any) -> Stepped:
         {"params": params, "descent.g": descent.g, "v": state["v"]}[written].add_(0.0)
