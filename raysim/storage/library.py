@@ -30,8 +30,13 @@ from raysim.storage.cache import cache_root, checksum
 log = logging.getLogger("raysim")
 
 FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-shared", "-fPIC")
-CONTRACTED = {"gcc": "-ffp-contract=fast", "clang": "-ffp-contract=on"}
-"""A product and its sum are one rounding. A source may forbid it by a pragma, which clang ignores with "fast"."""
+CONTRACTED = {
+    "gcc": ("-ffp-contract=fast", "--param", "avoid-fma-max-bits=0"),
+    "clang": ("-ffp-contract=on",),
+}
+"""A product and its sum are one rounding. A source may forbid it by a pragma, which clang ignores with "fast". For some
+processors, such as Zen, GCC would leave a chain of sums in two roundings each, and so with other bits than elsewhere."""
+APART = ("-ffp-contract=off",)
 # A compiler that does not know the flag is called again without it.
 FOR_THIS_PROCESSOR: tuple[tuple[str, ...], ...] = (("-march=native",), ())
 REALS = {torch.float32: "float", torch.float64: "double"}
@@ -138,14 +143,14 @@ def _compile_to(source: CSource, compiler: list[str], dtype: torch.dtype, folder
     """Return the library, whose name ends with its checksum. Others may do it at the same time: each file is whole."""
     complaint = ""
     version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    contraction = CONTRACTED["clang" if "clang" in version else "gcc"] if source.contracted else "-ffp-contract=off"
+    contraction = CONTRACTED["clang" if "clang" in version else "gcc"] if source.contracted else APART
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         file = Path(scratch) / f"{name}.so"
         for processor in FOR_THIS_PROCESSOR:
             command = [
                 *compiler,
                 *FLAGS,
-                contraction,
+                *contraction,
                 *processor,
                 f"-DREAL={REALS[dtype]}",
                 str(source.path),
