@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from raysim.client.trainers import loss_gradient
 from raysim.client.trainers.recording.local_step import Weighted, record_step
 from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.tape import NotRecorded
+from raysim.client.trainers.reduced_precision import products_in
 from raysim.client.trainers.watched_objective import Watched
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
@@ -216,7 +216,7 @@ class BoundModule:
         return self._outputs(x)
 
     def _outputs(self, x: Tensor) -> Tensor:
-        with self._autocast():
+        with products_in(self._precision, self._device):
             outputs: Tensor = self.module(x)
         return outputs.to(self._dtype)
 
@@ -256,8 +256,3 @@ class BoundModule:
             torch._foreach_add_(self._written, filled, alpha=alpha)
         else:
             torch._foreach_copy_(self._written, filled)
-
-    def _autocast(self) -> AbstractContextManager[object]:
-        if self._precision is None:
-            return nullcontext()
-        return torch.autocast(self._device.type, self._precision)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from raysim.client.objective import LocalObjective, ObjectiveAt
+from raysim.client.trainers.reduced_precision import products_in
 
 
 class Watched:
@@ -46,19 +46,14 @@ class Watched:
         return losses, outputs
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
-        with self._autocast():
+        # Around a forward alone: its cache holds the weights of one forward, a teacher's or the client's.
+        with products_in(self._precision, next(self._module.parameters()).device):
             outputs = self._forward(*args, **kwargs)
         if isinstance(outputs, Tensor) and outputs.is_floating_point():
             outputs = outputs.to(self._dtype)
             if self._outputs is None and len(args) == 1 and args[0] is self._x and outputs.requires_grad:
                 self._outputs = outputs.detach()
         return outputs
-
-    def _autocast(self) -> AbstractContextManager[object]:
-        if self._precision is None:
-            return nullcontext()
-        # Around a forward alone: its cache holds the weights of one forward, a teacher's or the client's.
-        return torch.autocast(next(self._module.parameters()).device.type, self._precision)
 
 
 def check_losses(losses: object, batch: int) -> None:

@@ -1,0 +1,37 @@
+"""Computes products in another type than weights are kept in, by torch.autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from typing import Any
+
+import torch
+
+
+def products_in(precision: torch.dtype | None, device: torch.device) -> AbstractContextManager[object]:
+    """Compute products in this type inside the block; None: as the weights are kept."""
+    if precision is None:
+        return nullcontext()
+    if precision == torch.bfloat16 and device.type == "cpu" and not _onednn_has_bf16():
+        return _without_onednn(precision)
+    return torch.autocast(device.type, precision)
+
+
+@contextmanager
+def _without_onednn(precision: torch.dtype) -> Iterator[None]:
+    # torch's LSTM asks oneDNN whether it takes float32, and hands it bfloat16, which it then has no kernel for. All
+    # other operators ask for bfloat16, and so do without oneDNN on such a processor anyway.
+    onednn: Any = torch.backends.mkldnn
+    before, onednn.enabled = onednn.enabled, False
+    try:
+        with torch.autocast("cpu", precision):
+            yield
+    finally:
+        onednn.enabled = before
+
+
+@cache
+def _onednn_has_bf16() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
