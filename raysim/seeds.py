@@ -8,7 +8,6 @@ a whole chunk of clients is keyed at once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -136,9 +135,16 @@ def derive(start: UInt64s, *address: int | Int64s) -> UInt64s:
 
 def stream(start: int | np.uint64, length: int) -> UInt64s:
     """The first `length` 64-bit draws of the key's stream; a longer stream begins with a shorter one."""
+    return draws(np.asarray(start, dtype=np.uint64), np.arange(length))
+
+
+def draws(starts: UInt64s, places: Int64s) -> UInt64s:
+    """The draws at these places of the keys' streams, the first of which is 0; keys and places broadcast."""
     with np.errstate(over="ignore"):
-        steps = np.arange(1, length + 1, dtype=np.uint64) * _GOLDEN
-        return _mix(np.uint64(start) + steps)
+        steps = places.astype(np.uint64)
+        steps += np.uint64(1)
+        steps *= _GOLDEN
+        return _mix(starts + steps)
 
 
 def uniforms(draws: UInt64s) -> npt.NDArray[np.float64]:
@@ -156,19 +162,13 @@ def permutation(start: int | np.uint64, length: int) -> Int64s:
     return np.argsort(stream(start, length), kind="stable").astype(np.int64, copy=False)
 
 
-def permutations(starts: UInt64s, lengths: Sequence[int]) -> list[Int64s]:
-    """`permutation(start, length)` for each pair: the draws of many short streams are made in one go."""
-    if not len(lengths):
-        return []
+def permutations(starts: UInt64s, lengths: Int64s) -> Int64s:
+    """`permutation(start, length)` for each pair, one behind the other: many short streams are drawn in one go."""
     ends = np.cumsum(lengths)
-    with np.errstate(over="ignore"):
-        places = np.arange(1, ends[-1] + 1, dtype=np.uint64)
-        places -= np.repeat((ends - lengths).astype(np.uint64), lengths)
-        draws: UInt64s = np.repeat(starts, lengths)
-        places *= _GOLDEN
-        draws = _mix(draws + places)
-    cuts = [0, *ends.tolist()]
-    return [draws[a:b].argsort(kind="stable") for a, b in pairwise(cuts)]
+    total = int(ends[-1]) if len(ends) else 0
+    drawn = draws(np.repeat(starts, lengths), np.arange(total) - np.repeat(ends - lengths, lengths))
+    pieces = [drawn[a:b].argsort(kind="stable") for a, b in pairwise([0, *ends.tolist()])]
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
 
 
 def sample(start: int, population: int, size: int) -> Int64s:

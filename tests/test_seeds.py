@@ -55,10 +55,17 @@ def test_permutations_are_uniform() -> None:
 
 
 def test_many_permutations_at_once_are_the_single_ones() -> None:
-    starts, lengths = seeds.keys(0, "p", np.arange(4)), [5, 1, 100, 7]
-    together = seeds.permutations(starts, lengths)
+    starts, lengths = seeds.keys(0, "p", np.arange(4)), np.array([5, 1, 100, 7])
+    together = np.split(seeds.permutations(starts, lengths), np.cumsum(lengths)[:-1])
     for start, length, got in zip(starts, lengths, together, strict=True):
         np.testing.assert_array_equal(got, seeds.permutation(start, length))
+    assert not len(seeds.permutations(starts[:0], lengths[:0]))
+
+
+def test_a_draw_by_its_place_is_that_of_the_stream() -> None:
+    starts = seeds.keys(0, "p", np.arange(2))
+    drawn = seeds.draws(starts[:, None], np.arange(5))
+    assert drawn.tolist() == [seeds.stream(start, 5).tolist() for start in starts]
 
 
 def test_a_key_can_be_derived_in_two_parts() -> None:

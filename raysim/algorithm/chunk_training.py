@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from raysim.algorithm.client_state import LocalStates
 from raysim.algorithm.configuration import Configured
@@ -55,10 +56,9 @@ class ChunkTraining:
             return [context.trained]
         clients = its.members.of(examples, sent, chunk)
         if half.bend is not None or half.point is not None:
-            clients = [replace(member, sent=sent.beside) for member in clients]
+            clients = clients.with_each(lambda client: replace(client, sent=sent.beside))
         if half.windows is not None:
-            work = its.client.work_at(sent.round)
-            clients = [with_windows(half.windows, work, sent.round, member) for member in clients]
+            clients = clients.with_each(partial(with_windows, half.windows, its.client.work_at(sent.round), sent.round))
         if self.personal is not None:
             return self.personal.train(states, examples, clients)
         prepared = states.prepared if states.prepares else None

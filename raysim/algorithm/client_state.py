@@ -15,6 +15,7 @@ from torch import Tensor
 from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.phase import Broadcast, LocalContext
 from raysim.client import local_training
+from raysim.client.chunk_clients import ChunkClients
 from raysim.client.corrections.correction import ClientEnd, ClientStart, Correction
 from raysim.client.local_training import Trained, measured, working_on
 from raysim.client.state_vectors import StateVectors
@@ -70,8 +71,9 @@ class LocalStates:
         half, gradient = self.correction.client, None
         if half.own_gradient:
             assert self.context.gradients is not None
-            taken = local_training.full_gradients(self.context.gradients, self.sent.weights, [client])
-            _, gradient = next(iter(taken))
+            of_one = ChunkClients.of([client])
+            ((_, gradients),) = local_training.full_gradients(self.context.gradients, self.sent.weights, of_one)
+            gradient = gradients[0]
         state = self.sent.weights.params.new_zeros(0)
         if self.vectors.correction:
             state = self._of_correction(client.position)
@@ -83,18 +85,18 @@ class LocalStates:
                 begin=None if half.begin is None else half.begin(begins),
             )
 
-    def read_of_transforms(self, client: Client) -> tuple[Tensor, ...]:
-        """Return the vectors (P,) that the client keeps for transforms."""
+    def read_of_transforms(self, position: int) -> tuple[Tensor, ...]:
+        """Return the vectors (P,) that the client at this position keeps for transforms."""
         if not self.vectors.transforms:
             return ()
         first = self.vectors.correction
-        return tuple(self._before(client.position)[first : first + len(self.vectors.transforms)])
+        return tuple(self._before(position)[first : first + len(self.vectors.transforms)])
 
-    def read_rest(self, client: Client) -> Tensor | None:
-        """Return the vector (P,) that the client's compressor did not send; None if it is not kept."""
+    def read_rest(self, position: int) -> Tensor | None:
+        """Return the vector (P,) that this client's compressor did not send; None if it is not kept."""
         if not self.vectors.rest:
             return None
-        return self._before(client.position)[self.vectors.correction + len(self.vectors.transforms)]
+        return self._before(position)[self.vectors.correction + len(self.vectors.transforms)]
 
     def read_own(self, position: int) -> Tensor:
         """Return the vector (P,) that the client keeps for itself; x_0 before its first round, or if it keeps none."""
@@ -110,8 +112,8 @@ class LocalStates:
             return trained
         deltas = []
         with torch.inference_mode():
-            for row, client in enumerate(trained.clients):
-                with working_on(client.position):
+            for row, position in enumerate(trained.clients.positions.tolist()):
+                with working_on(position):
                     sent = upload(self._end(trained, row)) if trained.finite[row] else trained.updates.delta[row]
                 deltas.append(sent)
             # Stacked, so torch aligns each update, whatever the correction returned.
@@ -129,7 +131,7 @@ class LocalStates:
         after = [self._after(trained, row) for row in range(len(trained.clients))]
         if not self.correction.sent.sums_changes:
             return [*after], nothing
-        before = [self._of_correction(client.position) for client in trained.clients]
+        before = [self._of_correction(position) for position in trained.clients.positions.tolist()]
         return [*after], [new - old for new, old in zip(after, before, strict=True)]
 
     def write(
@@ -149,28 +151,28 @@ class LocalStates:
         """
         if not self.vectors.num:
             return
-        for row, client in enumerate(trained.clients):
+        for row, position in enumerate(trained.clients.positions.tolist()):
             first, rest = of_correction[row], rests[row]
             state = [*([] if first is None else [first.reshape(-1)]), *of_transforms[row]]
             state += [*([] if rest is None else [rest]), *trained.own[row : row + 1]]
             assert self.context.states is not None
             if not self.sent.measures:
-                self.context.states.write(self._row[client.position], state[0] if len(state) == 1 else torch.cat(state))
-            self.before.pop(client.position, None)
+                self.context.states.write(self._row[position], state[0] if len(state) == 1 else torch.cat(state))
+            self.before.pop(position, None)
 
     def _after(self, trained: Trained, row: int) -> Tensor:
         after = self.correction.client.after
         assert after is not None
-        with working_on(trained.clients[row].position):
+        with working_on(int(trained.clients.positions[row])):
             return after(self._end(trained, row))
 
     def _end(self, trained: Trained, row: int) -> ClientEnd:
-        client, updates = trained.clients[row], trained.updates
-        before = self._of_correction(client.position) if self.vectors.correction else updates.delta.new_zeros(0)
-        place = self.sent.places.get(client.position)
+        position, updates = int(trained.clients.positions[row]), trained.updates
+        before = self._of_correction(position) if self.vectors.correction else updates.delta.new_zeros(0)
+        place = self.sent.places.get(position)
         gap = 1 if place is None else self.sent.round - place.round
         gradient = None if updates.gradients is None else updates.gradients[row]
-        delta, tau, lr = updates.delta[row], client.batches.num_steps, self.sent.lr
+        delta, tau, lr = updates.delta[row], int(trained.clients.batches.steps[row]), self.sent.lr
         params = self.sent.weights.params
         samples = None if updates.samples is None else updates.samples[row]
         return ClientEnd(self.sent.beside, before, delta, tau, lr, gap, gradient, self.layout, params, samples)

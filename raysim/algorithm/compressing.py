@@ -20,14 +20,13 @@ from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.phase import Broadcast
 from raysim.client.compression import ClientCompression
 from raysim.client.local_training import Trained
-from raysim.client.trainer import Client
 from raysim.cohort.sampler import State
 from raysim.compression import choice as compressors
 from raysim.compression.passes import Groups
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.models.vectors import fresh, squared_norm
-from raysim.server.accumulator import Compressed, Contribution
+from raysim.server.accumulator import Compressed, Contributions
 from raysim.server.compression import ServerCompression
 from raysim.server.state import ServerState
 from raysim.server.step import Metrics
@@ -38,11 +37,11 @@ XHAT = "xhat"
 
 
 Compress = Callable[
-    [Broadcast, Trained, Sequence[Contribution | None], Callable[[Client], Tensor | None]],
+    [Broadcast, Trained, Contributions, Callable[[int], Tensor | None]],
     tuple[Compressed, list[Tensor | None]],
 ]
-"""(broadcast, trained clients, their contributions or None, what a client kept) -> what they send in place of h_i, and
-what each keeps for the next time; None without error feedback."""
+"""(broadcast, trained clients, their contributions, what the client at a position kept) -> what they send in place of
+h_i, and what each keeps for the next time; None without error feedback."""
 
 
 def sending(section: ClientCompression, layout: Layout, sent_groups: Layout, seed: int) -> Compress:
@@ -59,25 +58,26 @@ def sending(section: ClientCompression, layout: Layout, sent_groups: Layout, see
     def compress(
         broadcast: Broadcast,
         trained: Trained,
-        contributions: Sequence[Contribution | None],
-        rest_of: Callable[[Client], Tensor | None],
+        contributions: Contributions,
+        rest_of: Callable[[int], Tensor | None],
     ) -> tuple[Compressed, list[Tensor | None]]:
-        rests = [rest_of(client) for client in trained.clients]
+        positions, scales = trained.clients.positions.tolist(), contributions.scale.tolist()
+        rests = [rest_of(position) for position in positions]
         facts, norms = np.zeros((len(rests), 3)), np.zeros((len(rests), len(layout.names)))
         with torch.inference_mode():
             rows = fresh(trained.updates.delta)
-            for row, (client, included) in enumerate(zip(trained.clients, contributions, strict=True)):
-                if included is None:
+            for row, position in enumerate(positions):
+                if not contributions.included[row]:
                     rows[row] = 0
                     continue
-                a, scale, before = trained.updates.delta[row], included.judged.scale / included.divisor, rests[row]
+                a, scale, before = trained.updates.delta[row], scales[row], rests[row]
                 if scale != 1:
                     a = a * scale
-                whole = included.squared_norm * scale**2
+                whole = float(contributions.squared_norm[row]) * scale**2
                 if before is not None:
                     a = a + before
                     whole = squared_norm(a)
-                key = seeds.key(seed, "compression", broadcast.round, client.position)
+                key = seeds.key(seed, "compression", broadcast.round, position)
                 lost, norms[row] = compression.send(a, key, rows[row], groups)
                 facts[row] = whole, lost, math.sqrt(lost)
                 if before is not None:

@@ -6,27 +6,27 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from raysim.algorithm import local_adaptivity
-from raysim.algorithm.phase import Broadcast, Members
-from raysim.algorithm.uploads import Upload, contribution_rule
+from raysim.algorithm.phase import Members
+from raysim.algorithm.uploads import Contributing, contribution_rule
 from raysim.client.corrections import choice as corrections
 from raysim.client.local_training import Trained
 from raysim.client.section import ClientSection
 from raysim.models.layout import Layout
-from raysim.server.accumulator import Contribution, Divided
+from raysim.server.accumulator import Divided
 from raysim.server.section import ServerSection
 
 
 class Configured(NamedTuple):
     """Local training by one configuration, and what depends on it.
 
-    number: j. client: its section. members: builds its clients. contribution, divide: see uploads.py and
+    number: j. client: its section. members: builds its clients. contributions, divide: see uploads.py and
     local_adaptivity.py.
     """
 
     number: int
     client: ClientSection
     members: Members
-    contribution: Callable[[Upload, Broadcast, int | None, Callable[[int], str]], Contribution]
+    contributions: Contributing
     divide: Callable[[Trained], Divided | None]
 
 

@@ -136,6 +136,7 @@ def corrected_updates(outgoing: Outgoing) -> Outgoing:
 
 def with_changes(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the changes of the states of clients that are not rejected."""
-    for change, contribution in zip(outgoing.changes, outgoing.contributions, strict=True):
-        if change is not None and contribution is not None:
+    assert outgoing.contributions is not None
+    for change, included in zip(outgoing.changes, outgoing.contributions.included.tolist(), strict=True):
+        if change is not None and included:
             sums.change(change)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from raysim.algorithm.compressing import squared_norms
 from raysim.algorithm.phase import Broadcast
 from raysim.algorithm.private import Private
-from raysim.algorithm.uploads import Upload
+from raysim.algorithm.uploads import Uploads
 from raysim.models.layout import Layout
 from raysim.server import secure_sum
-from raysim.server.accumulator import Compressed, Contribution
+from raysim.server.accumulator import Compressed, Contributions
 from raysim.server.encoding import Encoding, SentUpdate
 from raysim.server.release import Releasing
 from raysim.server.section import ServerSection
@@ -41,27 +39,30 @@ def encoded(
     encoding: Encoding,
     layout: Layout,
     sent: Broadcast,
-    received: Sequence[Upload],
-    contributions: Sequence[Contribution | None],
+    received: Uploads,
+    contributions: Contributions,
 ) -> tuple[list[Tensor | None], Compressed]:
     """Return the messages of clients, and the vectors that enter the mean by them, decoded one by one.
 
-    A client whose update is not finite (its contribution is None) sends zeros where `encoding.always`, else nothing.
+    A client whose update is not finite (its contribution is not included) sends zeros where `encoding.always`, else
+    nothing.
     """
     messages: list[Tensor | None] = []
-    rows = torch.zeros(len(received), layout.size, dtype=torch.float64)
-    for row, one, included in zip(rows, received, contributions, strict=True):
-        weight = 1.0 if included is None else included.weight
-        if included is None and not encoding.always:
+    rows = torch.zeros(received.deltas.shape, dtype=torch.float64)
+    facts = contributions.included, contributions.weight, contributions.judged_scale, received.clients.positions
+    for row, delta, included, weight, scale, position in zip(
+        rows, received.deltas, *(fact.tolist() for fact in facts), strict=True
+    ):
+        if not included and not encoding.always:
             messages.append(None)
             continue
         # The clipped update.
-        vector = row.clone() if included is None else one.delta.cpu().double() * included.judged.scale
-        update = SentUpdate(vector, weight, sent.round, one.client.position, sent.limits.clip)
+        vector = delta.cpu().double() * scale if included else row.clone()
+        update = SentUpdate(vector, weight if included else 1.0, sent.round, position, sent.limits.clip)
         messages.append(message := encoding.encode(update))
-        if included is not None and weight:
+        if included and weight:
             row.copy_(encoding.decode(sent.round, message)).div_(weight)
-    rows = rows.to(received[0].delta.device)
+    rows = rows.to(received.deltas.device)
     return messages, Compressed(rows, squared_norms(layout, rows), rows.new_zeros(len(rows), 3))
 
 

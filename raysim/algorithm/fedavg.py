@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from raysim.algorithm.algorithm import Algorithm, Traffic
@@ -71,9 +72,7 @@ def fedavg(client: ClientSection, server: Server, members: Members, on_workers: 
 
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
         sums, kept = on_workers.empty(sent.weights), list[Tensor]()
-        for position in chunk:
-            if position in sent.left_out:
-                sums.reject(position)
+        sums.reject(position for position in chunk if position in sent.left_out)
         for outgoing in on_workers.train(context, examples, sent, chunk):
             for stage in on_workers.stages:
                 outgoing = stage(outgoing)
@@ -105,45 +104,37 @@ def uploaded(outgoing: Outgoing) -> Outgoing:
 
 
 def contributed(outgoing: Outgoing) -> Outgoing:
-    """Stage: make contributions of uploads; None of a client whose update is not finite."""
-    by, sent, padding = outgoing.training.contribution, outgoing.sent, outgoing.padding
-    contributions = [by(one, sent, padding, outgoing.id_of) if one.finite else None for one in outgoing.uploads]
-    return outgoing._replace(contributions=contributions)
+    """Stage: make contributions of uploads; one whose update is not finite is not included."""
+    assert outgoing.uploads is not None
+    made = outgoing.training.contributions(outgoing.uploads, outgoing.sent, outgoing.padding, outgoing.id_of)
+    return outgoing._replace(contributions=made)
 
 
 def included(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the contributions with their updates, or what is sent in place of these; reject the other clients."""
-    for client, contribution in zip(outgoing.trained.clients, outgoing.contributions, strict=True):
-        if contribution is None:
-            sums.reject(client.position)
-    made, squares, divided = (
-        outgoing.trained.updates,
-        outgoing.trained.squared_norms,
-        outgoing.training.divide(outgoing.trained),
-    )
-    sums.include(outgoing.contributions, made.delta, squares, made.buffers, made.counters, divided, outgoing.compressed)
+    contributions, made, trained = outgoing.contributions, outgoing.trained.updates, outgoing.trained
+    assert contributions is not None
+    sums.reject(trained.clients.positions[~contributions.included].tolist())
+    squares, divided = trained.squared_norms, outgoing.training.divide(trained)
+    sums.include(contributions, made.delta, squares, made.buffers, made.counters, divided, outgoing.compressed)
 
 
 def noted(sums: Accumulator, outgoing: Outgoing) -> None:
     """Note the facts of all clients in the sums, unless they are noted with the updates that are kept."""
-    if outgoing.states.context.keeps_updates or outgoing.sent.measures:
-        return
-    for client, contribution in zip(outgoing.trained.clients, outgoing.contributions, strict=True):
-        if contribution is not None:
-            sums.note(client.position, contribution, None)
+    assert outgoing.contributions is not None
+    if not outgoing.states.context.keeps_updates and not outgoing.sent.measures:
+        sums.note(outgoing.contributions, outgoing.trained.clients.positions, None)
 
 
 def kept_vectors(sums: Accumulator, outgoing: Outgoing) -> list[Tensor]:
     """Return what each client sends, clipped, once per draw, and note the facts of it."""
-    vectors = []
-    for row, (upload, contribution) in enumerate(zip(outgoing.uploads, outgoing.contributions, strict=True)):
-        if contribution is None:
-            continue
-        if outgoing.compressed is not None:
-            vector, squares = outgoing.compressed.vectors[row], outgoing.compressed.squared_norms[row]
-        else:
-            scale = contribution.judged.scale
-            vector, squares = upload.delta * scale, outgoing.trained.squared_norms[row] * scale**2
-        vectors += [vector] * contribution.count
-        sums.note(upload.client.position, contribution, squares)
-    return vectors
+    contributions, trained, compressed = outgoing.contributions, outgoing.trained, outgoing.compressed
+    assert contributions is not None
+    if compressed is not None:
+        sent, squares = list(compressed.vectors), compressed.squared_norms
+    else:
+        scales = contributions.judged_scale
+        sent = [delta * scale for delta, scale in zip(trained.updates.delta, scales.tolist(), strict=True)]
+        squares = trained.squared_norms * torch.from_numpy(scales**2).to(trained.squared_norms.device).unsqueeze(1)
+    sums.note(contributions, trained.clients.positions, squares)
+    return [sent[row] for row in contributions.rows.tolist() for _ in range(contributions.count[row])]

@@ -40,9 +40,9 @@ def drawing(one: Algorithm, num: int, seed: int) -> Algorithm:
 
 def scored(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the errors of the clients' trained models, if they are asked for."""
-    for row, client in enumerate(outgoing.trained.clients):
+    for row, position in enumerate(outgoing.trained.clients.positions.tolist()):
         if (error := own_error(outgoing.states.context, outgoing.sent, outgoing.computed, row)) is not None:
-            sums.score(outgoing.training.number, *error, outgoing.sent.repeats.get(client.position, 1))
+            sums.score(outgoing.training.number, *error, outgoing.sent.repeats.get(position, 1))
 
 
 def own_error(context: LocalContext, sent: Broadcast, trained: Trained, row: int) -> OwnError | None:
@@ -51,4 +51,4 @@ def own_error(context: LocalContext, sent: Broadcast, trained: Trained, row: int
         return None
     made, x = trained.updates, sent.weights.params
     weights = Weights(x + made.delta[row], made.buffers[row], made.counters[row])
-    return context.own_error(weights, trained.clients[row].position)
+    return context.own_error(weights, int(trained.clients.positions[row]))

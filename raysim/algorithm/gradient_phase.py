@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, weighed
+from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, counts, weighed
 from raysim.client import local_training
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
 from raysim.models.layout import Layout
-from raysim.server.accumulator import Accumulator, Contribution, Sizes
+from raysim.server.accumulator import Accumulator, Contributions, Sizes
 from raysim.server.section import ServerSection
 from raysim.server.sums import Sums
 
@@ -30,20 +30,13 @@ def make(
         sums = Accumulator(sizes, sent.weights.params.device)
         assert context.gradients is not None
         clients = members.of(examples, sent, chunk)
-        for member, gradient in local_training.full_gradients(context.gradients, sent.weights, clients):
-            if not bool(gradient.isfinite().all()):
-                sums.reject(member.position)
-                continue
-            included = Contribution(
-                weight=weighed(sent, member.position, float(member.num_examples) if by_examples else 1.0),
-                held=member.num_examples,
-                squared_norm=0.0,
-                seen=member.num_examples,
-                loss=0.0,
-                correct=0.0,
-                count=sent.repeats.get(member.position, 1),
-            )
-            sums.include([included], gradient[None])
+        for together, gradients in local_training.full_gradients(context.gradients, sent.weights, clients):
+            positions, held = together.positions, together.num_examples
+            included = gradients.isfinite().all(-1).numpy(force=True)
+            sums.reject(positions[~included].tolist())
+            weights = weighed(sent, positions, held if by_examples else None)
+            drawn = counts(sent, positions)
+            sums.include(Contributions.plain(weights, held, count=drawn, included=included), gradients)
         return LocalResult(sums.total())
 
     return local

@@ -40,7 +40,7 @@ def division(client: ClientSection, server: ServerSection, layout: Layout) -> Ca
         updates = trained.updates
         with torch.inference_mode():
             if not by_vectors:
-                taus = torch.tensor([[client.batches.num_steps] for client in trained.clients], dtype=torch.float64)
+                taus = torch.as_tensor(trained.clients.batches.steps, dtype=torch.float64).unsqueeze(1)
                 shares = taus.reciprocal().to(updates.delta.device)
                 deltas = updates.delta * shares.to(updates.delta.dtype)
                 squares = trained.squared_norms * shares.to(trained.squared_norms.device).square()

@@ -10,14 +10,15 @@ from torch import Tensor
 from raysim.algorithm.client_state import LocalStates
 from raysim.algorithm.configuration import Configured
 from raysim.algorithm.phase import Broadcast
-from raysim.algorithm.uploads import Upload
+from raysim.algorithm.uploads import Uploads
 from raysim.client.local_training import Trained
 from raysim.data.on_device import Examples
-from raysim.server.accumulator import Compressed, Contribution
+from raysim.server.accumulator import Compressed, Contributions
 
 
 class Outgoing(NamedTuple):
     """Clients that were trained together; stages replace what they change. Sequences have an entry for each client.
+    Uploads and contributions are there once their stage has made them.
 
     training: the local training that they had. states: reads and writes their states. padding, id_of: of the data, see
     `contribution_rule`. computed: their updates as trained. trained: their updates as they are sent. changes: of their
@@ -35,8 +36,8 @@ class Outgoing(NamedTuple):
     of_correction: Sequence[Tensor | None]
     of_transforms: Sequence[Sequence[Tensor]]
     rests: Sequence[Tensor | None]
-    uploads: Sequence[Upload] = ()
-    contributions: Sequence[Contribution | None] = ()
+    uploads: Uploads | None = None
+    contributions: Contributions | None = None
     compressed: Compressed | None = None
     messages: Sequence[Tensor | None] = ()
 

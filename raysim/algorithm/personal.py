@@ -13,6 +13,7 @@ from raysim.algorithm.algorithm import Algorithm, PersonalModels
 from raysim.algorithm.client_state import X0, LocalStates
 from raysim.algorithm.phase import Broadcast, LocalContext, Members, Phase
 from raysim.client import local_training
+from raysim.client.chunk_clients import ChunkClients
 from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import Correction
 from raysim.client.local_training import Trained, measured
@@ -46,14 +47,14 @@ class Personal:
     correction: Correction
     vectors: StateVectors
 
-    def train(self, states: LocalStates, examples: Examples, clients: Sequence[Client]) -> Iterator[Trained]:
+    def train(self, states: LocalStates, examples: Examples, clients: ChunkClients) -> Iterator[Trained]:
         """Train the clients; yields their updates without what they do not send, and the vectors that they keep."""
         kind, sent, context = self.kind, states.sent, states.context
         weights, after = sent.weights, kind.after
         if kind.step is not None and kind.step.own:
-            clients = [replace(client, own=states.read_own(client.position)) for client in clients]
+            clients = clients.with_each(lambda client: replace(client, own=states.read_own(client.position)))
         # Each client from a start of its own; or all from the model, together where the trainer does so.
-        alone = [[client] for client in clients] if kind.start is not None else [clients]
+        alone = [clients[row : row + 1] for row in range(len(clients))] if kind.start is not None else [clients]
         for group in alone:
             start = weights.params
             if kind.start is not None:
@@ -62,7 +63,7 @@ class Personal:
             for trained in local_training.train(context.train, begun, group, sent.lr, self.layout):
                 own: list[Tensor] = []
                 # A measurement keeps no state.
-                for row, client in enumerate(trained.clients if after is not None and not sent.measures else ()):
+                for row, client in enumerate(trained.clients if after is not None and not sent.measures else []):
                     assert after is not None
                     beside = None if trained.updates.own is None else trained.updates.own[row]
                     ended = Ended(start, trained.updates.delta[row], beside)
@@ -87,8 +88,9 @@ class Personal:
 
         def gradient() -> Tensor:
             assert context.gradients is not None
-            ((_, found),) = local_training.full_gradients(context.gradients, sent.weights, [client])
-            return found
+            of_one = ChunkClients.of([client])
+            ((_, gradients),) = local_training.full_gradients(context.gradients, sent.weights, of_one)
+            return gradients[0]
 
         own = states.read_own(client.position)
         return PersonalAt(sent.weights.params, own, self._own_pass(context, examples, sent, client), gradient)

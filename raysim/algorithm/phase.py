@@ -9,18 +9,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from raysim.client import local_training
 from raysim.client.adversary import Adversary, LabelFlip, flip
 from raysim.client.augmentations import augment
+from raysim.client.chunk_clients import ChunkClients
 from raysim.client.local_training import Trained
 from raysim.client.section import ClientSection
-from raysim.client.trainer import Client, Trainer
+from raysim.client.trainer import Trainer
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
 from raysim.models.model import Weights
-from raysim.server.clipping import UNLIMITED, Limits
+from raysim.seeds import Int64s
+from raysim.server.clipping import UNLIMITED, Float64s, Limits
 from raysim.server.fairness.fairness import FairWeight
 from raysim.server.manifest import StatePlace
 from raysim.server.state import ServerState
@@ -147,19 +151,25 @@ class Members:
         fresh._flips = self._flips
         return fresh
 
-    def of(self, examples: Examples, sent: Broadcast, chunk: Chunk) -> list[Client]:
+    def of(self, examples: Examples, sent: Broadcast, chunk: Chunk) -> ChunkClients:
         """Return the chunk's clients with their data, except those that an earlier phase rejected."""
         positions = _left(sent, chunk)
-        if not positions:
-            return []
+        if not len(positions):
+            return ChunkClients.none()
         members = local_training.members(examples, positions, self._client, self._seed, sent.round, sent.weights.params)
-        return [replace(c, y=self._labels(examples, c.position, c.y)) for c in members] if self._flips else members
+        if self._flips.isdisjoint(positions.tolist()):
+            return members
+        each = zip(positions.tolist(), members.y.split_with_sizes(members.num_examples.tolist()), strict=True)
+        return replace(members, y=torch.cat([self._labels(examples, position, y) for position, y in each]))
 
     def held(self, examples: Examples, sent: Broadcast, chunk: Chunk) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Yield position, x and y of the same clients, as an evaluation sees their examples: nothing is drawn."""
         positions = _left(sent, chunk)
-        data = local_training.loaded(examples, positions, sent.weights.params) if positions else []
-        for position, (x, y) in zip(positions, data, strict=True):
+        if not len(positions):
+            return
+        sizes, *whole = local_training.loaded(examples, positions, sent.weights.params)
+        each = (rows.split_with_sizes(sizes.tolist()) for rows in whole)
+        for position, x, y in zip(positions.tolist(), *each, strict=True):
             yield position, augment.evaluated(self._client.augment, x), self._labels(examples, position, y)
 
     def _labels(self, examples: Examples, position: int, y: Tensor) -> Tensor:
@@ -167,11 +177,24 @@ class Members:
         return flip(y, classes, padding) if classes is not None and position in self._flips else y
 
 
-def weighed(sent: Broadcast, position: int, weight: float) -> float:
-    """Return the client's weight in the round's means: this one, unless a fair objective gave another."""
-    fair = sent.fair_weights.get(position)
-    return weight if fair is None else fair.weight
+def weighed(sent: Broadcast, positions: Int64s, examples: Int64s | None) -> Float64s:
+    """Return the clients' weights in the round's means: their examples, or 1, unless a fair objective gave others."""
+    weights = np.ones(len(positions)) if examples is None else examples.astype(np.float64)
+    if sent.fair_weights:
+        for row, position in enumerate(positions.tolist()):
+            if (fair := sent.fair_weights.get(position)) is not None:
+                weights[row] = fair.weight
+    return weights
 
 
-def _left(sent: Broadcast, chunk: Chunk) -> list[int]:
-    return [position for position in chunk if position not in sent.left_out and position not in sent.elsewhere]
+def counts(sent: Broadcast, positions: Int64s) -> Int64s:
+    """Return how often each client was drawn."""
+    if not sent.repeats:
+        return np.ones(len(positions), np.int64)
+    return np.array([sent.repeats.get(position, 1) for position in positions.tolist()], np.int64)
+
+
+def _left(sent: Broadcast, chunk: Chunk) -> Int64s:
+    if not sent.left_out and not sent.elsewhere:
+        return np.array(chunk, np.int64)
+    return np.array([p for p in chunk if p not in sent.left_out and p not in sent.elsewhere], np.int64)

@@ -35,7 +35,8 @@ def attacking(attack: Attack, layout: Layout) -> Stage:
     """Return the stage in which adversaries replace their updates."""
 
     def stage(outgoing: Outgoing) -> Outgoing:
-        trained, uploads = attacked(attack, layout, outgoing.sent.round, outgoing.trained, list(outgoing.uploads))
+        assert outgoing.uploads is not None
+        trained, uploads = attacked(attack, layout, outgoing.sent.round, outgoing.trained, outgoing.uploads)
         return outgoing._replace(trained=trained, uploads=uploads)
 
     return stage
@@ -45,6 +46,7 @@ def compressing(compress: Compress) -> Stage:
     """Return the stage of compression: what is sent in place of the updates, and what clients keep of the rest."""
 
     def stage(outgoing: Outgoing) -> Outgoing:
+        assert outgoing.contributions is not None
         compressed, rests = compress(outgoing.sent, outgoing.trained, outgoing.contributions, outgoing.states.read_rest)
         return outgoing._replace(compressed=compressed, rests=rests)
 
@@ -61,6 +63,8 @@ def encoding(by: Encoding, layout: Layout) -> Stage:
     """Return the stage in which clients encode what they send."""
 
     def stage(outgoing: Outgoing) -> Outgoing:
+        assert outgoing.uploads is not None
+        assert outgoing.contributions is not None
         messages, decoded = encodings.encoded(by, layout, outgoing.sent, outgoing.uploads, outgoing.contributions)
         return outgoing._replace(messages=messages, compressed=decoded)
 
@@ -69,6 +73,8 @@ def encoding(by: Encoding, layout: Layout) -> Stage:
 
 def with_messages(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the clients' messages; of one that is rejected, what it sends all the same."""
-    for message, contribution in zip(outgoing.messages, outgoing.contributions, strict=True):
+    contributions = outgoing.contributions
+    assert contributions is not None
+    for row, message in enumerate(outgoing.messages):
         if message is not None:
-            sums.send(message, None if contribution is None else contribution.count)
+            sums.send(message, int(contributions.count[row]) if contributions.included[row] else None)

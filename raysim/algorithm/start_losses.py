@@ -8,15 +8,16 @@ Users: fair objectives (server/fairness/) and samplers with `choose` (cohort/sam
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from raysim.algorithm.algorithm import Algorithm
-from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
+from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase, counts
 from raysim.client.local_training import working_on
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
-from raysim.server.accumulator import Accumulator, Contribution, Sizes
+from raysim.server.accumulator import Accumulator, Contributions, Sizes
 from raysim.server.fairness.fairness import StartLoss
 from raysim.server.section import ServerSection
 from raysim.server.sums import Sums
@@ -38,23 +39,18 @@ def make(server: ServerSection, members: Members) -> Callable[[LocalContext, Exa
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
         sums = Accumulator(Sizes(0), sent.weights.params.device)
         assert context.loss is not None
+        facts = []
         for position, x, y in members.held(examples, sent, chunk):
             with working_on(position):
-                loss = context.loss(sent.weights, x, y)
-            if not math.isfinite(loss):
-                sums.reject(position)
-                continue
-            included = Contribution(
-                weight=float(len(y)) if by_examples else 1.0,
-                held=len(y),
-                squared_norm=0.0,
-                seen=len(y),
-                loss=loss,
-                correct=math.nan,
-                count=sent.repeats.get(position, 1),
-            )
-            sums.include([included], x.new_zeros((1, 0)))
-            sums.note(position, included, None)
+                facts.append((position, len(y), context.loss(sent.weights, x, y)))
+        positions, sizes = (np.array([fact[column] for fact in facts], np.int64) for column in (0, 1))
+        losses, no_hits = np.array([fact[2] for fact in facts]), np.full(len(facts), np.nan)
+        included, weights = np.isfinite(losses), sizes.astype(np.float64) if by_examples else np.ones(len(facts))
+        sums.reject(positions[~included].tolist())
+        drawn = counts(sent, positions)
+        clients = Contributions.plain(weights, sizes, loss=losses, correct=no_hits, count=drawn, included=included)
+        sums.include(clients, sent.weights.params.new_zeros((len(facts), 0)))
+        sums.note(clients, positions, None)
         return LocalResult(sums.total())
 
     return local

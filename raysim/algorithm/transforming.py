@@ -12,7 +12,6 @@ from torch import Tensor
 from raysim import seeds
 from raysim.algorithm.phase import Broadcast
 from raysim.client.local_training import Trained, measured, working_on
-from raysim.client.trainer import Client
 from raysim.client.transform import Transform, TransformAt, Transformed
 from raysim.config.plain import shown
 from raysim.errors import ExperimentError, within
@@ -34,7 +33,7 @@ def transformed(
     how: Transforming,
     sent: Broadcast,
     computed: Trained,
-    states: Callable[[Client], Sequence[Tensor]],
+    states: Callable[[int], Sequence[Tensor]],
     id_of: Callable[[int], str],
 ) -> tuple[Trained, list[list[Tensor]]]:
     """Return the clients with the updates that they send, measured anew, and the vectors that each of them keeps.
@@ -45,18 +44,19 @@ def transformed(
         how: see `Transforming`.
         sent: the broadcast.
         computed: the trained clients; not written to.
-        states: the vectors that a client keeps for transforms, in their order.
+        states: the vectors that the client at a position keeps for transforms, in their order.
         id_of: a position's client id.
     """
     if not how.transforms:
         return computed, [[]] * len(computed.clients)
     deltas, kept = [], []
     with torch.inference_mode():
-        for row, client in enumerate(computed.clients):
-            delta, before = computed.updates.delta[row], states(client)
+        facts = computed.clients.positions, computed.clients.num_examples, computed.clients.batches.steps
+        for row, (position, *sizes) in enumerate(zip(*(fact.tolist() for fact in facts), strict=True)):
+            delta, before = computed.updates.delta[row], states(position)
             if computed.finite[row]:
-                with working_on(client.position):
-                    delta, after = _of_one(how, sent, client, delta, before, id_of(client.position))
+                with working_on(position):
+                    delta, after = _of_one(how, sent, position, delta, before, id_of(position), *sizes)
             else:
                 after = list(before)
             deltas.append(delta)
@@ -67,18 +67,22 @@ def transformed(
 
 
 def _of_one(
-    how: Transforming, sent: Broadcast, client: Client, delta: Tensor, before: Sequence[Tensor], client_id: str
+    how: Transforming,
+    sent: Broadcast,
+    position: int,
+    delta: Tensor,
+    before: Sequence[Tensor],
+    client_id: str,
+    examples: int,
+    steps: int,
 ) -> tuple[Tensor, list[Tensor]]:
     states, kept = iter(before), []
     none = delta.new_zeros(()).expand_as(delta)
     for place, transform in enumerate(how.transforms):
-        key = seeds.key(how.seed, "transform", sent.round, client.position, place)
+        key = seeds.key(how.seed, "transform", sent.round, position, place)
         generator = torch.Generator(delta.device).manual_seed(key >> 1)
         state = next(states) if transform.keeps_state else none
-        steps = client.batches.num_steps
-        at = TransformAt(
-            delta, how.sent_groups, state, client_id, sent.round, generator, client.num_examples, steps, sent.lr
-        )
+        at = TransformAt(delta, how.sent_groups, state, client_id, sent.round, generator, examples, steps, sent.lr)
         delta, state = checked(transform, transform.apply(at), at)
         if transform.keeps_state:
             kept.append(state)

@@ -7,39 +7,42 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.algorithm.phase import Broadcast, weighed
+from raysim.algorithm.phase import Broadcast, counts, weighed
 from raysim.client.adversary import Adversary, attack
+from raysim.client.chunk_clients import ChunkClients
 from raysim.client.corrections.correction import Correction
 from raysim.client.local_training import ClientFailure, Trained
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.section import ClientSection
-from raysim.client.trainer import Client
 from raysim.data.field import label_counts
 from raysim.models.layout import Layout
 from raysim.models.vectors import group_norms
-from raysim.server.accumulator import Contribution
+from raysim.seeds import Int64s
+from raysim.server.accumulator import Contributions
 from raysim.server.aggregators import fednova
+from raysim.server.clipping import Bools, Float64s
 from raysim.server.section import ServerSection
 from raysim.server.weighting import ClientFacts, weight
 
 
-class Upload(NamedTuple):
-    """The upload of one client: its update, and the facts of its training.
+class Uploads(NamedTuple):
+    """The uploads of k clients: their updates, and the facts of their training, a row or an entry each.
 
-    delta: y_i - x, (P,). squared_norm: |delta|^2. finite: whether all values of delta are finite. loss, correct: sums
-    over the `seen` examples of all local batches.
+    deltas: y_i - x, (k, P). squared_norms: |delta_i|^2. finite: whether all values of delta_i are finite. loss,
+    correct: sums over the `seen` examples of all local batches.
     """
 
-    client: Client
-    delta: Tensor
-    squared_norm: float
-    finite: bool
-    seen: int
-    loss: float
-    correct: float
+    clients: ChunkClients
+    deltas: Tensor
+    squared_norms: Float64s
+    finite: Bools
+    seen: Int64s
+    loss: Float64s
+    correct: Float64s
 
 
 class Attack(NamedTuple):
@@ -52,38 +55,44 @@ class Attack(NamedTuple):
     seed: int
 
 
-def uploads(trained: Trained) -> list[Upload]:
-    """Return one upload for each trained client, in order."""
-    updates, squares = trained.updates, trained.squared_norms.sum(-1).tolist()
-    loss, correct = updates.loss.tolist(), updates.correct.tolist()
-    of_clients = trained.clients, updates.delta.unbind(), squares, trained.finite, updates.seen, loss, correct
-    return [Upload(*of_client) for of_client in zip(*of_clients, strict=True)]
+def uploads(trained: Trained) -> Uploads:
+    """Return the uploads of trained clients, in order."""
+    made, squares = trained.updates, trained.squared_norms.sum(-1).numpy(force=True)
+    facts = made.seen, made.loss.numpy(), made.correct.numpy()
+    return Uploads(trained.clients, made.delta, squares, trained.finite, *facts)
 
 
 def attacked(
-    attack_: Attack, layout: Layout, round_index: int, trained: Trained, made: list[Upload]
-) -> tuple[Trained, list[Upload]]:
+    attack_: Attack, layout: Layout, round_index: int, trained: Trained, made: Uploads
+) -> tuple[Trained, Uploads]:
     """Replace adversaries' updates: in the uploads, and in copies of the trained clients' vectors."""
-    rows = [i for i, one in enumerate(made) if one.finite and one.client.position in attack_.positions]
+    positions = trained.clients.positions.tolist()
+    rows = [row for row, position in enumerate(positions) if made.finite[row] and position in attack_.positions]
     if not rows:
         return trained, made
-    made = list(made)
+    norms, finite = made.squared_norms.copy(), made.finite.copy()
     with torch.inference_mode():
         delta, squares = trained.updates.delta.clone(), trained.squared_norms.clone()
-        for i in rows:
-            position = made[i].client.position
-            delta[i] = attack(attack_.adversary, delta[i], attack_.sent_groups, attack_.seed, round_index, position)
-            norms = group_norms(layout, delta[i])
-            squares[i] = torch.tensor(norms, dtype=torch.float64).square()
-            square = sum(norm**2 for norm in norms)
-            made[i] = made[i]._replace(delta=delta[i], squared_norm=square, finite=math.isfinite(square))
-    return replace(trained, updates=replace(trained.updates, delta=delta), squared_norms=squares), made
+        for row in rows:
+            delta[row] = attack(
+                attack_.adversary, delta[row], attack_.sent_groups, attack_.seed, round_index, positions[row]
+            )
+            of_groups = group_norms(layout, delta[row])
+            squares[row] = torch.tensor(of_groups, dtype=torch.float64).square()
+            norms[row] = sum(norm**2 for norm in of_groups)
+            finite[row] = math.isfinite(norms[row])
+    trained = replace(trained, updates=replace(trained.updates, delta=delta), squared_norms=squares)
+    return trained, made._replace(deltas=delta, squared_norms=norms, finite=finite)
+
+
+Contributing = Callable[[Uploads, Broadcast, int | None, Callable[[int], str]], Contributions]
+"""From uploads, the broadcast, the padding label, and ids by position to contributions."""
 
 
 def contribution_rule(
     client: ClientSection, server: ServerSection, correction: Correction, num_labels: int
-) -> Callable[[Upload, Broadcast, int | None, Callable[[int], str]], Contribution]:
-    """Return the function from (finite upload, broadcast, padding label, ids by position) to a contribution.
+) -> Contributing:
+    """Return the function that makes contributions of uploads; an update that is not finite is not included.
 
     Weight w_i; clipping and zeroing at the round's levels; FedNova's division by a_i, or a fair objective's
     divisor; label counts if they are on.
@@ -91,46 +100,67 @@ def contribution_rule(
     nova = server.aggregator if isinstance(server.aggregator, fednova.FedNova) else None
     momentum = client.optimizer.momentum if isinstance(client.optimizer, ClientSgd) else 0.0
 
-    by_examples, weighting = server.weighs_examples, server.weighting_rule
-
-    def weight_of(upload: Upload, sent: Broadcast, id_of: Callable[[int], str]) -> float:
-        member = upload.client
-        if weighting is None:
-            return weighed(sent, member.position, float(member.num_examples) if by_examples else 1.0)
-        norm, loss = math.sqrt(upload.squared_norm), upload.loss / upload.seen
-        steps, constants = member.batches.num_steps, server.weighting_constants
-        facts = ClientFacts(id_of(member.position), member.num_examples, norm, loss, steps, constants)
-        try:
-            return weight(weighting, facts)
-        except Exception as error:
-            raise ClientFailure(member.position) from error
-
-    def contribution(upload: Upload, sent: Broadcast, padding: int | None, id_of: Callable[[int], str]) -> Contribution:
-        member, tau = upload.client, upload.client.batches.num_steps
-        a = averaged = 1.0
+    def contributions(
+        made: Uploads, sent: Broadcast, padding: int | None, id_of: Callable[[int], str]
+    ) -> Contributions:
+        members, taus, number = made.clients, made.clients.batches.steps, len(made.clients)
+        divisors = normalisers = np.ones(number)
         if nova is not None:
-            a = fednova.normaliser(tau, momentum, sent.lr * correction.client.pull)
-            averaged = a if nova.tau_eff == "sum_p_a" else tau
-        judged = sent.limits.judge(upload.delta, math.sqrt(upload.squared_norm))
-        if (fair := sent.fair_weights.get(member.position)) is not None and fair.curvature:
-            averaged = 1 + fair.curvature * upload.squared_norm * judged.scale**2
-        return Contribution(
-            weight=weight_of(upload, sent, id_of),
-            held=member.num_examples,
-            squared_norm=upload.squared_norm,
-            seen=upload.seen,
-            loss=upload.loss,
-            correct=upload.correct,
-            judged=judged,
-            divisor=a,
-            labels=_labels(member.y, num_labels, padding) if num_labels else None,
-            count=sent.repeats.get(member.position, 1),
-            normaliser=averaged,
-            steps=tau,
+            pulled = sent.lr * correction.client.pull
+            divisors = np.array([fednova.normaliser(tau, momentum, pulled) for tau in taus.tolist()])
+            normalisers = divisors if nova.tau_eff == "sum_p_a" else taus.astype(np.float64)
+        judged = sent.limits.judge(made.deltas, np.sqrt(made.squared_norms))
+        if sent.fair_weights:
+            normalisers = _fair_normalisers(normalisers, made, judged.scale, sent)
+        return Contributions(
+            included=made.finite,
+            weight=_weights(server, made, sent, id_of),
+            held=members.num_examples,
+            squared_norm=made.squared_norms,
+            seen=made.seen,
+            loss=made.loss,
+            correct=made.correct,
+            judged_scale=judged.scale,
+            within_clip=judged.within_clip,
+            within_zeroing=judged.within_zeroing,
+            divisor=divisors,
+            labels=_labels(members, num_labels, padding) if num_labels else None,
+            count=counts(sent, members.positions),
+            normaliser=normalisers,
+            steps=taus,
         )
 
-    return contribution
+    return contributions
 
 
-def _labels(y: Tensor, num_labels: int, padding: int | None) -> Tensor:
-    return torch.from_numpy(label_counts(y.numpy(force=True), num_labels, padding)).to(y.device)
+def _weights(server: ServerSection, made: Uploads, sent: Broadcast, id_of: Callable[[int], str]) -> Float64s:
+    """Return w_i of each client; of one that is not included, any number."""
+    members, rule = made.clients, server.weighting_rule
+    if rule is None:
+        return weighed(sent, members.positions, members.num_examples if server.weighs_examples else None)
+    constants, weights = server.weighting_constants, np.zeros(len(members))
+    norms, losses = np.sqrt(made.squared_norms).tolist(), (made.loss / made.seen).tolist()
+    of_clients = zip(members.positions.tolist(), members.num_examples.tolist(), norms, losses, strict=True)
+    for row, (position, examples, norm, loss) in enumerate(of_clients):
+        if made.finite[row]:
+            facts = ClientFacts(id_of(position), examples, norm, loss, int(members.batches.steps[row]), constants)
+            try:
+                weights[row] = weight(rule, facts)
+            except Exception as error:
+                raise ClientFailure(position) from error
+    return weights
+
+
+def _fair_normalisers(normalisers: Float64s, made: Uploads, scales: Float64s, sent: Broadcast) -> Float64s:
+    """Return the normalisers with a fair objective's divisor in the place of those that have one."""
+    fair = [sent.fair_weights.get(position) for position in made.clients.positions.tolist()]
+    curvatures = np.array([0.0 if own is None else own.curvature for own in fair])
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(curvatures != 0, 1 + curvatures * made.squared_norms * scales**2, normalisers)
+
+
+def _labels(members: ChunkClients, num_labels: int, padding: int | None) -> Tensor:
+    """Return (k, L), the clients' label counts."""
+    each = members.y.split_with_sizes(members.num_examples.tolist())
+    counted = [torch.from_numpy(label_counts(own.numpy(force=True), num_labels, padding)) for own in each]
+    return torch.stack(counted).to(members.y.device)

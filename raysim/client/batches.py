@@ -8,9 +8,9 @@ kept: E epochs are E * ceil(n / B) local steps. With `local_steps = K` epochs re
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -34,43 +34,123 @@ class Batches:
         return len(self.bounds) - 1
 
 
+@dataclass(frozen=True, eq=False)
+class ClientBatches:
+    """Batches of k clients, one client's behind the other's.
+
+    order: (visits,), as in `Batches`. bounds: (sum of steps + k,), as there: each client's begin with 0. steps: (k,),
+    local steps, tau.
+    """
+
+    order: Int64s
+    bounds: Int64s
+    steps: Int64s
+
+    @classmethod
+    def of(cls, each: Sequence[Batches]) -> ClientBatches:
+        """Return clients' batches behind each other."""
+        nothing = np.zeros(0, np.int64)
+        return cls(
+            np.concatenate([nothing, *(batches.order for batches in each)]),
+            np.concatenate([nothing, *(np.array(batches.bounds, np.int64) for batches in each)]),
+            np.array([batches.num_steps for batches in each], np.int64),
+        )
+
+    @classmethod
+    def whole(cls, sizes: Int64s) -> ClientBatches:
+        """Return one local step on all examples of each client, in stored order."""
+        bounds = np.stack([np.zeros_like(sizes), sizes], axis=1).reshape(-1)
+        return cls(_counted(sizes)[1], bounds, np.ones_like(sizes))
+
+    @cached_property
+    def visits(self) -> Int64s:
+        """(k,), examples that each client meets."""
+        return self.bounds[self.first_bounds[1:] - 1]
+
+    @cached_property
+    def first_visits(self) -> Int64s:
+        """(k + 1,), where each client's visits begin in `order`, and where the last one's end."""
+        return ends(self.visits)
+
+    @cached_property
+    def first_bounds(self) -> Int64s:
+        """(k + 1,), where each client's bounds begin, and where the last one's end."""
+        return ends(self.steps + 1)
+
+    def part(self, start: int, stop: int) -> ClientBatches:
+        """Return the batches of these clients."""
+        (v0, v1), (b0, b1) = self.first_visits[[start, stop]].tolist(), self.first_bounds[[start, stop]].tolist()
+        return ClientBatches(self.order[v0:v1], self.bounds[b0:b1], self.steps[start:stop])
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[Batches]:
+        return (self[index] for index in range(len(self)))
+
+    def __getitem__(self, index: int) -> Batches:
+        one = self.part(index, index + 1)
+        return Batches(one.order, tuple(one.bounds.tolist()))
+
+
+def ends(lengths: Int64s) -> Int64s:
+    """Return where pieces of these lengths begin that lie behind each other, and where the last one ends.
+
+    >>> ends(np.array([3, 1])).tolist()
+    [0, 3, 4]
+    """
+    places = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=places[1:])
+    return places
+
+
 def draw(
-    section: ClientSection, sizes: Sequence[int], seed: int, round_index: int, clients: Sequence[int]
-) -> list[Batches]:
-    """Return the batches of a chunk's clients (positions, with their n >= 1 examples); they are independent."""
-    work = section.work_at(round_index)
-    taus = work.steps(np.array(sizes), seed, round_index, np.array(clients)).tolist()
-    lengths, steps, met = (part.tolist() for part in work.epoch(np.array(sizes)))
-    # Number of epochs, the last one perhaps cut.
-    epochs = [math.ceil(tau / an_epoch) for tau, an_epoch in zip(taus, steps, strict=True)]
-    orders: list[list[Int64s]] = [[] for _ in sizes]
-    for epoch in range(max(epochs)):
-        at_work = [i for i in range(len(sizes)) if epoch < epochs[i]]
-        # A full batch is the same set in any order: the stored one saves the gather.
-        shuffled = [i for i in at_work if section.shuffle and lengths[i] < sizes[i]]
-        keys = seeds.keys(seed, "batches", round_index, np.array([clients[i] for i in shuffled], dtype=np.int64), epoch)
-        permutations = dict(zip(shuffled, seeds.permutations(keys, [sizes[i] for i in shuffled]), strict=True))
-        for i in at_work:
-            order = permutations.get(i)
-            orders[i].append((np.arange(sizes[i]) if order is None else order)[: met[i]])
-            if (missing := met[i] - sizes[i]) > 0:
-                start = seeds.key(seed, "fill", round_index, clients[i], epoch)
-                extra = seeds.stream(start, missing) % np.uint64(sizes[i])
-                orders[i].append(extra.astype(np.int64))
-    return [_cut(length, batch, tau, own) for length, batch, tau, own in zip(met, lengths, taus, orders, strict=True)]
+    section: ClientSection,
+    sizes: Sequence[int] | Int64s,
+    seed: int,
+    round_index: int,
+    clients: Sequence[int] | Int64s,
+) -> ClientBatches:
+    """Return the batches of clients (positions, with their n >= 1 examples); they are independent."""
+    sizes, positions, work = np.asarray(sizes), np.asarray(clients), section.work_at(round_index)
+    steps = work.steps(sizes, seed, round_index, positions)
+    batch, steps_an_epoch, met = work.epoch(sizes)
+    # Of the last epoch, perhaps only the beginning.
+    epochs = -(-steps // steps_an_epoch)
+    owner, epoch = _counted(epochs)
+    lengths = sizes[owner]
+    _, orders = _counted(lengths)
+    # A full batch is the same set in any order: the stored one saves the gather.
+    shuffled = (batch < sizes)[owner] & section.shuffle
+    keys = seeds.keys(seed, "batches", round_index, positions[owner[shuffled]], epoch[shuffled])
+    orders[np.repeat(shuffled, lengths)] = seeds.permutations(keys, lengths[shuffled])
+    owner, step = _counted(steps + 1)
+    epoch, others = step // steps_an_epoch[owner], step % steps_an_epoch[owner]
+    bounds: Int64s = epoch * met[owner] + others * batch[owner]
+    visits: Int64s = bounds[ends(steps + 1)[1:] - 1]
+    if np.array_equal(visits, sizes * epochs):
+        return ClientBatches(orders, bounds, steps)
+    owner, visit = _counted(visits)
+    epoch, place = visit // met[owner], visit % met[owner]
+    order = orders[ends(sizes * epochs)[owner] + epoch * sizes[owner] + np.minimum(place, sizes[owner] - 1)]
+    fills = place >= sizes[owner]
+    if fills.any():
+        filled, size = owner[fills], sizes[owner[fills]]
+        starts = seeds.keys(seed, "fill", round_index, positions[filled], epoch[fills])
+        order[fills] = (seeds.draws(starts, place[fills] - size) % size.astype(np.uint64)).astype(np.int64)
+    return ClientBatches(order, bounds, steps)
+
+
+def _counted(lengths: Int64s) -> tuple[Int64s, Int64s]:
+    """Return, of pieces of these lengths that lie behind each other, whose each entry is, and its place there.
+
+    >>> [part.tolist() for part in _counted(np.array([2, 3]))]
+    [[0, 0, 1, 1, 1], [0, 1, 0, 1, 2]]
+    """
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    return owner, np.arange(len(owner)) - ends(lengths)[owner]
 
 
 def whole(num_examples: int) -> Batches:
     """Return one local step on all examples, in stored order."""
     return Batches(np.arange(num_examples), (0, num_examples))
-
-
-def _cut(length: int, batch: int, steps: int, epochs: list[Int64s]) -> Batches:
-    """Cut epochs of `length` visits each into batches, `steps` of them."""
-    bounds = [0]
-    while len(bounds) <= steps:
-        start = bounds[-1]
-        bounds += [*range(start + batch, start + length, batch), start + length]
-    del bounds[steps + 1 :]
-    order = np.concatenate(epochs) if len(epochs) > 1 else epochs[0]
-    return Batches(order[: bounds[-1]], tuple(bounds))

@@ -8,6 +8,7 @@ rounded to a multiple of 2^-16 when drawing, not when scaling by 1 / (1 - p).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from raysim import seeds
 from raysim.errors import ModelError
+from raysim.seeds import UInt64s
 
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
@@ -77,7 +79,7 @@ def _xor_shifted(z: Tensor, bits: int, spare: Tensor) -> None:
     z.bitwise_xor_(spare.bitwise_and_((1 << (64 - bits)) - 1))
 
 
-def keys(client_keys: list[int], steps: int, layers: int, device: torch.device) -> Tensor:
+def keys(client_keys: Sequence[int] | UInt64s, steps: int, layers: int, device: torch.device) -> Tensor:
     """int64 (layers, steps, clients): the keys of every mask of a round of local training."""
     if not layers:
         return torch.empty((0, steps, len(client_keys)), dtype=torch.int64, device=device)

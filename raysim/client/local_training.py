@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from raysim import seeds
 from raysim.client import batches
 from raysim.client.augmentations import augment
 from raysim.client.augmentations.augment import Augmentation
+from raysim.client.batches import ClientBatches
+from raysim.client.chunk_clients import ChunkClients
 from raysim.client.corrections.correction import LocalWork
 from raysim.client.objective import RoundAt
 from raysim.client.section import ClientSection
@@ -24,6 +27,9 @@ from raysim.errors import RaysimError
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.models.vectors import squared_norm
+from raysim.seeds import Int64s
+
+Bools = npt.NDArray[np.bool_]
 
 LARGE = 1 << 18
 """Numbers of one update from which its norm is computed piece by piece, in the cache."""
@@ -56,50 +62,55 @@ def working_on(position: int) -> Iterator[None]:
 class Trained:
     """Facts of k clients that were trained together; the vectors are valid until the next iteration.
 
-    squared_norms: float64 (k, G), |delta_i|^2 per parameter group. finite: whether each update is. own: the vectors
-    (P,) that the clients keep for themselves; empty if they keep none.
+    squared_norms: float64 (k, G), |delta_i|^2 per parameter group. finite: (k,), whether each update is. own: the
+    vectors (P,) that the clients keep for themselves; empty if they keep none.
     """
 
-    clients: tuple[Client, ...]
+    clients: ChunkClients
     updates: Updates
     squared_norms: Tensor
-    finite: tuple[bool, ...]
+    finite: Bools
     own: tuple[Tensor, ...] = ()
 
 
 def members(
     examples: Examples,
-    positions: Sequence[int],
+    positions: Sequence[int] | Int64s,
     section: ClientSection,
     seed: int,
     round_index: int,
     like: Tensor,
-) -> list[Client]:
+) -> ChunkClients:
     """The chunk's clients with data on the device of `like`, floats in its dtype."""
-    at, data = np.array(positions), loaded(examples, positions, like)
-    sizes = [len(y) for _, y in data]
-    drawn = batches.draw(section, sizes, seed, round_index, positions)
-    keys = seeds.keys(seed, "module", round_index, at).tolist()
-    round_at = None if section.objective is None else RoundAt(seed, round_index, examples.dataset.train.id_of)
+    positions = np.asarray(positions, np.int64)
+    sizes, x, y = loaded(examples, positions, like)
+    clients = ChunkClients(
+        positions=positions,
+        num_examples=sizes,
+        x=x,
+        y=y,
+        batches=batches.draw(section, sizes, seed, round_index, positions),
+        keys=seeds.keys(seed, "module", round_index, positions),
+        at=None if section.objective is None else RoundAt(seed, round_index, examples.dataset.train.id_of),
+    )
+    return clients if section.augment is None else _augmented(clients, section.augment, seed, round_index)
+
+
+def loaded(examples: Examples, positions: Int64s, like: Tensor) -> tuple[Int64s, Tensor, Tensor]:
+    """How many training examples each client has, and all of them as stored, x and y, one client's behind the other's,
+    on the device of `like`, floats in its dtype.
+    """
+    sizes = examples.dataset.train.sizes(positions)
+    return sizes, *examples.load("train", np.stack([positions, np.zeros_like(sizes), sizes], axis=1), like)
+
+
+def _augmented(clients: ChunkClients, how: Augmentation, seed: int, round_index: int) -> ChunkClients:
+    visits = clients.visits()[0].split_with_sizes(clients.batches.visits.tolist())
     made = [
-        Client(position, len(y), x, y, drawn[i], keys[i], at=round_at)
-        for i, (position, (x, y)) in enumerate(zip(positions, data, strict=True))
+        augment.visits(how, own, seed, round_index, position)
+        for own, position in zip(visits, clients.positions.tolist(), strict=True)
     ]
-    return made if section.augment is None else [_augmented(c, section.augment, seed, round_index) for c in made]
-
-
-def loaded(examples: Examples, positions: Sequence[int], like: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Each client's training examples as stored, x and y, on the device of `like`, floats in its dtype."""
-    sizes = examples.dataset.train.sizes(np.array(positions)).tolist()
-    joined = examples.load("train", [(p, 0, n) for p, n in zip(positions, sizes, strict=True)], like)
-    x, y = (rows.split_with_sizes(sizes) for rows in joined)
-    return list(zip(x, y, strict=True))
-
-
-def _augmented(client: Client, how: Augmentation, seed: int, round_index: int) -> Client:
-    visits, _ = client.visits()
-    augmented = augment.visits(how, visits, seed, round_index, client.position)
-    return replace(client, x=augment.evaluated(how, client.x), augmented=augmented)
+    return replace(clients, x=augment.evaluated(how, clients.x), augmented=torch.cat(made))
 
 
 def with_windows(
@@ -114,7 +125,7 @@ def with_windows(
 def train(
     trainer: Trainer,
     broadcast: Weights,
-    clients: Sequence[Client],
+    clients: ChunkClients,
     lr: float,
     layout: Layout,
     prepared: Callable[[Client], Client] | None = None,
@@ -130,11 +141,17 @@ def train(
     Raises:
         ClientFailure: user code raised; names the client, or the first of those trained together.
     """
-    for group in [clients] if trainer.trains_together else [[client] for client in clients]:
+    for group in _turns(trainer, clients):
         if prepared is not None:
-            group = [prepared(client) for client in group]
+            group = group.with_each(prepared)
         for together, updates in _watched(trainer, broadcast, group, lr, start):
             yield measured(together, updates, layout)
+
+
+def _turns(trainer: Trainer, clients: ChunkClients) -> Iterator[ChunkClients]:
+    """Yield the clients that the trainer is given at a time."""
+    size = max(1, len(clients)) if trainer.trains_together else 1
+    return (clients[first : first + size] for first in range(0, len(clients), size))
 
 
 def end_of(trainer: Trainer, broadcast: Weights, client: Client, lr: float) -> Tensor:
@@ -143,12 +160,12 @@ def end_of(trainer: Trainer, broadcast: Weights, client: Client, lr: float) -> T
     Raises:
         ClientFailure: as `train`.
     """
-    ((_, updates),) = _watched(trainer, broadcast, [client], lr, None)
+    ((_, updates),) = _watched(trainer, broadcast, ChunkClients.of([client]), lr, None)
     return broadcast.params + updates.delta[0]
 
 
 def train_each(
-    trainer: LockstepTrainer, starts: Sequence[LocalStart], clients: Sequence[Client], layout: Layout
+    trainer: LockstepTrainer, starts: Sequence[LocalStart], clients: ChunkClients, layout: Layout
 ) -> list[Trained]:
     """The clients trained from each start, all at once (see `LockstepTrainer`), and measured.
 
@@ -160,20 +177,25 @@ def train_each(
     except (RaysimError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        raise ClientFailure(clients[0].position, others=len(clients) - 1) from error
-    whole = measured(tuple(clients) * len(starts), updates, layout)
-    return [_part(whole, slice(i * len(clients), (i + 1) * len(clients))) for i in range(len(starts))]
+        raise ClientFailure(int(clients.positions[0]), others=len(clients) - 1) from error
+    squares, finite = _measures(updates, layout)
+    of_starts = [slice(i * len(clients), (i + 1) * len(clients)) for i in range(len(starts))]
+    return [Trained(clients, _part(updates, rows), squares[rows], finite[rows]) for rows in of_starts]
 
 
-def measured(clients: tuple[Client, ...], updates: Updates, layout: Layout) -> Trained:
+def measured(clients: ChunkClients, updates: Updates, layout: Layout) -> Trained:
     """Return the updates with their squared norms, computed if the trainer has none, and whether each is finite."""
+    return Trained(clients, updates, *_measures(updates, layout))
+
+
+def _measures(updates: Updates, layout: Layout) -> tuple[Tensor, Bools]:
     if (squares := updates.squared_norms) is None:
         squares = squared_norms(layout, updates.delta)
     # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
     finite = squares.sum(-1).isfinite()
     if updates.buffers.numel():
         finite &= updates.buffers.isfinite().all(-1)
-    return Trained(clients, updates, squares, tuple(finite.tolist()))
+    return squares, finite.numpy(force=True)
 
 
 def squared_norms(layout: Layout, deltas: Tensor) -> Tensor:
@@ -190,9 +212,8 @@ def _squared_norms(piece: Tensor) -> Tensor:
     return torch.tensor([squared_norm(row) for row in piece], dtype=torch.float64)
 
 
-def _part(whole: Trained, rows: slice) -> Trained:
-    made = whole.updates
-    updates = Updates(
+def _part(made: Updates, rows: slice) -> Updates:
+    return Updates(
         made.delta[rows],
         made.buffers[rows],
         made.counters[rows],
@@ -202,24 +223,25 @@ def _part(whole: Trained, rows: slice) -> Trained:
         None if made.gradients is None else made.gradients[rows],
         None if made.squared_norms is None else made.squared_norms[rows],
     )
-    return Trained(whole.clients[rows], updates, whole.squared_norms[rows], whole.finite[rows])
 
 
-def full_gradients(trainer: Trainer, broadcast: Weights, clients: Sequence[Client]) -> Iterator[tuple[Client, Tensor]]:
-    """Each client's gradient (P,) at the broadcast, of the mean loss over all its examples in one batch.
+def full_gradients(
+    trainer: Trainer, broadcast: Weights, clients: ChunkClients
+) -> Iterator[tuple[ChunkClients, Tensor]]:
+    """Clients with their gradients (k, P) at the broadcast, of the mean loss over all examples in one batch.
 
     `trainer` sums gradients. Modules are in training mode, and draw as in a first local step.
     """
-    whole = [replace(c, batches=batches.whole(c.num_examples), offset=None, augmented=None) for c in clients]
-    for group in [whole] if trainer.trains_together else [[client] for client in whole]:
+    whole = replace(clients, batches=ClientBatches.whole(clients.num_examples), augmented=None, changed=None)
+    for group in _turns(trainer, whole):
         for together, updates in _watched(trainer, broadcast, group, 0.0, None):
             assert updates.gradients is not None
-            yield from zip(together, updates.gradients, strict=True)
+            yield together, updates.gradients
 
 
 def _watched(
-    trainer: Trainer, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None
-) -> Iterator[tuple[tuple[Client, ...], Updates]]:
+    trainer: Trainer, broadcast: Weights, clients: ChunkClients, lr: float, start: Mapping[str, Tensor] | None
+) -> Iterator[tuple[ChunkClients, Updates]]:
     """Yield the trainer's updates with their clients; an error of user code becomes a ClientFailure."""
     stream = trainer.train(broadcast, clients, lr, start)
     done = 0
@@ -229,9 +251,8 @@ def _watched(
         except (RaysimError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            raise ClientFailure(
-                clients[done].position, others=len(clients) - 1 if trainer.trains_together else 0
-            ) from error
-        together = tuple(clients[done : done + len(updates.seen)])
+            others = len(clients) - 1 if trainer.trains_together else 0
+            raise ClientFailure(int(clients.positions[done]), others=others) from error
+        together = clients[done : done + len(updates.seen)]
         done += len(together)
         yield together, updates

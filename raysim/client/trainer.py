@@ -16,6 +16,7 @@ from torch import Tensor
 from raysim.client.batches import Batches
 from raysim.client.objective import RoundAt
 from raysim.models.model import Weights
+from raysim.seeds import Int64s
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,14 @@ class Client:
 class Updates:
     """The result of local training of k >= 1 clients, a row each.
 
-    `delta` (k, P) = y_i - x, and `buffers` (k, B), `counters` (k, C) after training, hold only until the next updates
-    are asked for. `loss` and `correct` (NaN where nothing is counted) are summed over the `seen` examples of all local
-    batches, float64 (k,) on the CPU. `gradients` (k, P) are the means of the raw loss gradients over the client's local
-    steps, where the trainer was made to sum them. `squared_norms` (k, G), float64, are |delta_i|^2 per parameter, where
-    the trainer has them. `inverses` (k, P) are the sums, over local steps, of 1 over what the optimizer divided each
-    number of the gradient by, where the trainer was made to sum them. `own` (k, P): where the clients' own vectors
-    ended, where local steps move them. `samples`, (l, P) of each client, are the means of y over its windows, where a
-    correction has windows.
+    `delta` (k, P) = y_i - x, and `buffers` (k, B), `counters` (k, C) after training, hold only until the next
+    updates are asked for. `loss` and `correct` (NaN where nothing is counted) are summed over the `seen` (k,)
+    examples of all local batches, float64 (k,) on the CPU. `gradients` (k, P) are the means of the raw loss
+    gradients over the client's local steps, where the trainer was made to sum them. `squared_norms` (k, G),
+    float64, are |delta_i|^2 per parameter, where the trainer has them. `inverses` (k, P) are the sums, over local
+    steps, of 1 over what the optimizer divided each number of the gradient by, where the trainer was made to sum
+    them. `own` (k, P): where the clients' own vectors ended, where local steps move them. `samples`, (l, P) of each
+    client, are the means of y over its windows, where a correction has windows.
     """
 
     delta: Tensor
@@ -71,7 +72,7 @@ class Updates:
     counters: Tensor
     loss: Tensor
     correct: Tensor
-    seen: tuple[int, ...]
+    seen: Int64s
     gradients: Tensor | None = None
     squared_norms: Tensor | None = None
     inverses: Tensor | None = None

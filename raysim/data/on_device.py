@@ -54,8 +54,8 @@ BLOCK_BYTES = 32 * 2**20
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 """torch has few kernels for these dtypes: their bits are gathered as signed numbers."""
 
-Segment = tuple[int, int, int]
-"""(client position, first example, one past the last)."""
+Segments = Int64s | Sequence[tuple[int, int, int]]
+"""(n, 3): client position, first example, one past the last."""
 
 
 class Resident(NamedTuple):
@@ -67,9 +67,9 @@ class Resident(NamedTuple):
     y: Tensor
     first_rows: Int64s
 
-    def gather(self, segments: Sequence[Segment]) -> tuple[Tensor, Tensor]:
+    def gather(self, segments: Int64s) -> tuple[Tensor, Tensor]:
         """Return the segments' rows in order, on the same device, in new memory."""
-        rows = torch.from_numpy(_rows(self.first_rows, np.array(segments, np.int64))).to(self.x.device)
+        rows = torch.from_numpy(_rows(self.first_rows, segments)).to(self.x.device)
         return _taken(self.x, rows), _taken(self.y, rows)
 
 
@@ -175,7 +175,7 @@ class Examples:
         self._uploaded.clear()
         return had
 
-    def load(self, name: str, segments: Sequence[Segment], like: Tensor) -> tuple[Tensor, Tensor]:
+    def load(self, name: str, segments: Segments, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return the segments' (x, y), `converted` to the device and dtype of `like`, in order.
 
         Args:
@@ -183,20 +183,21 @@ class Examples:
             segments: at least one, and at least one example in all.
             like: any tensor.
         """
-        x, y = self._stored(name, segments)
+        x, y = self._stored(name, np.asarray(segments, np.int64))
         return (
             converted(x.to(like.device), self.dataset.x, like.dtype),
             converted(y.to(like.device), self.dataset.y, like.dtype),
         )
 
-    def _stored(self, name: str, segments: Sequence[Segment]) -> tuple[Tensor, Tensor]:
+    def _stored(self, name: str, segments: Int64s) -> tuple[Tensor, Tensor]:
         resident = self._uploaded.get(name) or self._whole(name)
         if resident is not None:
             return resident.gather(segments)
         split = self.dataset.split(name)
         # Once each: a generated client is computed, and a sample of its examples is many segments.
-        clients = {position: split.client(position) for position in dict.fromkeys(p for p, _, _ in segments)}
-        x, y = (joined([clients[p][side][start:stop] for p, start, stop in segments]) for side in (0, 1))
+        pieces = segments.tolist()
+        clients = {position: split.client(position) for position in dict.fromkeys(p for p, _, _ in pieces)}
+        x, y = (joined([clients[p][side][start:stop] for p, start, stop in pieces]) for side in (0, 1))
         return x, y
 
     def _whole(self, name: str) -> Resident | None:

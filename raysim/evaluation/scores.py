@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from raysim import seeds
 from raysim.client.local_training import ClientFailure
 from raysim.data.dataset import Split
-from raysim.data.on_device import Examples, Segment
+from raysim.data.on_device import Examples
 from raysim.errors import DataError
 from raysim.evaluation import metric
 from raysim.evaluation.metric import Metrics
@@ -28,6 +28,9 @@ from raysim.models.task import Task
 
 EXAMPLES_PER_UNIT = 2048
 """Fixes the order of additions: it is a constant of the program, not of a machine."""
+
+Segment = tuple[int, int, int]
+"""Client position, first example, one past the last."""
 
 Unit = tuple[str, tuple[Segment, ...]]
 """(split name, consecutive segments)."""

@@ -2,42 +2,104 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from raysim.models import vectors
 from raysim.models.model import Model
-from raysim.server.clipping import UNTOUCHED, Judged
+from raysim.seeds import Int64s
+from raysim.server.clipping import Bools, Float64s
 from raysim.server.sums import Fact, Sums
 from raysim.server.weighted_rows import add_rows, sum_of_rows
 
+FLOATS = ("weight", "normaliser", "norm", "squared_norm", "fourth_power", "loss", "correct", "weighted_steps")
+"""Fields of `Sums` that are added client after client, in float64."""
+
+COUNTS = ("clients", "moving", "within_clip", "within_zeroing", "zeroed", "held", "seen", "steps")
+"""Fields of `Sums` that are whole numbers."""
+
 
 @dataclass(frozen=True, slots=True)
-class Contribution:
-    """What enters the sums of one client, drawn `count` times, beside its vectors.
+class Contributions:
+    """What enters the sums of k clients beside their vectors, (k,) each; a client is drawn `count` times.
 
-    weight: w_i of one draw. held: the client's examples, n_i. squared_norm: |delta_i|^2. loss, correct: sums over the
-    `seen` examples. judged: what clipping and zeroing make of the update. divisor: fednova's a_i, by which it is then
-    divided. labels: the client's label counts. normaliser: what fednova's tau_eff averages. steps: local steps taken.
+    included: whether the client is in the sums at all; if not, its other entries may be anything. weight: w_i of one
+    draw. held: the client's examples, n_i. squared_norm: |delta_i|^2. seen: examples met in training. loss, correct:
+    sums over these. judged_scale, within_clip, within_zeroing: what clipping and zeroing make of the update
+    (clipping.py). divisor: fednova's a_i, by which it is then divided. normaliser: what fednova's tau_eff averages.
+    count: see above. steps: local steps taken. labels: (k, L), label counts.
     """
 
-    weight: float
-    held: int
-    squared_norm: float
-    seen: int
-    loss: float
-    correct: float
-    judged: Judged = UNTOUCHED
-    divisor: float = 1.0
+    included: Bools
+    weight: Float64s
+    held: Int64s
+    squared_norm: Float64s
+    seen: Int64s
+    loss: Float64s
+    correct: Float64s
+    judged_scale: Float64s
+    within_clip: Bools
+    within_zeroing: Bools
+    divisor: Float64s
+    normaliser: Float64s
+    count: Int64s
+    steps: Int64s
     labels: Tensor | None = None
-    count: int = 1
-    normaliser: float = 1.0
-    steps: int = 0
+
+    @classmethod
+    def plain(
+        cls,
+        weight: Float64s,
+        held: Int64s,
+        *,
+        loss: Float64s | None = None,
+        correct: Float64s | None = None,
+        squared_norm: Float64s | None = None,
+        count: Int64s | None = None,
+        included: Bools | None = None,
+    ) -> Contributions:
+        """Return contributions of clients that met each example once, in no local step: nothing is clipped or divided.
+
+        What is left out is 0; of `count`, 1; of `included`, all.
+        """
+        none, one, yes = np.zeros(len(held)), np.ones(len(held)), np.ones(len(held), np.bool_)
+        return cls(
+            included=yes if included is None else included,
+            weight=weight,
+            held=held,
+            squared_norm=none if squared_norm is None else squared_norm,
+            seen=held,
+            loss=none if loss is None else loss,
+            correct=none if correct is None else correct,
+            judged_scale=one,
+            within_clip=yes,
+            within_zeroing=yes,
+            divisor=one,
+            normaliser=one,
+            count=np.ones(len(held), np.int64) if count is None else count,
+            steps=np.zeros(len(held), np.int64),
+        )
+
+    @property
+    def scale(self) -> Float64s:
+        """What each update is multiplied with before it is added up."""
+        return self.judged_scale / self.divisor
+
+    @property
+    def rows(self) -> Int64s:
+        """Which clients are included."""
+        return np.flatnonzero(self.included)
+
+    def select(self, rows: Int64s) -> Contributions:
+        """Return these clients'."""
+        every: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        chosen: dict[str, Any] = {name: None if column is None else column[rows] for name, column in every.items()}
+        return Contributions(**chosen)
 
 
 class Divided(NamedTuple):
@@ -123,27 +185,23 @@ class Accumulator:
         self._scored = vectors.zeros(2 * sizes.configs, torch.float64, device)
         if sizes.configs:
             self._scored = self._scored.view(sizes.configs, 2)
-        self._weight = self._norm = self._squared_norm = self._fourth_power = self._loss = self._correct = 0.0
-        self._clients = self._moving = self._held = self._seen = self._steps = 0
-        self._within_clip = self._within_zeroing = self._zeroed = 0
-        self._normaliser = self._weighted_steps = 0.0
+        self._floats, self._counts = np.zeros(len(FLOATS)), np.zeros(len(COUNTS), np.int64)
         self._rejected: list[int] = []
         self._facts: list[Fact] = []
 
-    def reject(self, position: int) -> None:
-        """Count a client whose update is not finite."""
-        self._rejected.append(position)
+    def reject(self, positions: Iterable[int]) -> None:
+        """List clients whose update is not finite."""
+        self._rejected += positions
 
     def send(self, message: Tensor, count: int | None) -> None:
         """Add a client's encoded update, once per draw; None: a rejected client sends it, with a weight of 1."""
         self._encoded.add_(message.to(self._device), alpha=count or 1)
         if count is None:
-            self._weight += 1
-            self._normaliser += 1
+            self._floats[[FLOATS.index("weight"), FLOATS.index("normaliser")]] += 1
 
     def include(
         self,
-        clients: Sequence[Contribution | None],
+        clients: Contributions,
         deltas: Tensor,
         squared_norms: Tensor | None = None,
         buffers: Tensor | None = None,
@@ -151,82 +209,85 @@ class Accumulator:
         divided: Divided | None = None,
         compressed: Compressed | None = None,
     ) -> None:
-        """Add clients that were trained together, a row of every argument each.
+        """Add the included ones of clients that were trained together, a row of every argument each.
 
         Args:
-            clients: None if the row is left out.
+            clients: what they contribute beside their vectors.
             deltas: (k, P).
             squared_norms: |delta_i|^2 per group, float64 (k, G).
             buffers, counters: (k, B) and (k, C), after local training.
             divided: what enters the mean, if not the updates themselves.
             compressed: what is sent in place of the updates, whose scales and divisors it has.
         """
-        rows = [row for row, client in enumerate(clients) if client is not None]
-        included = [client for client in clients if client is not None]
-        if not included:
+        rows = clients.rows
+        if not len(rows):
             return
-        if len(included) < len(clients):
+        if len(rows) < len(clients.included):
             # Not a coefficient of 0: a row that is left out may hold NaN.
-            where = torch.tensor(rows, device=deltas.device)
+            clients, where = clients.select(rows), torch.from_numpy(rows).to(deltas.device)
             deltas = deltas.index_select(0, where)
             squared_norms, buffers, counters = (
                 None if value is None else value.index_select(0, where) for value in (squared_norms, buffers, counters)
             )
             divided = None if divided is None else divided.select(where)
             compressed = None if compressed is None else compressed.select(where)
-        weights = [client.weight * client.count for client in included]
-        scales = [client.judged.scale / client.divisor for client in included]
-        factors = [w * s for w, s in zip(weights, scales, strict=True)]
-        entering = deltas
+        weights, counts, entering = clients.weight * clients.count, clients.count.astype(np.float64), deltas
+        scales = clients.scale
         if divided is not None:
             entering, squared_norms = divided.deltas, divided.squared_norms
             if divided.shares is not None:
                 add_rows(self._shares, weights, divided.shares)
         if compressed is not None:
-            entering, squared_norms, factors = compressed.vectors, compressed.squared_norms, weights
-            scales = [1.0] * len(included)
-            add_rows(self._compression, [client.count for client in included], compressed.facts)
+            entering, squared_norms, scales = compressed.vectors, compressed.squared_norms, np.ones(len(rows))
+            add_rows(self._compression, counts, compressed.facts)
         if self._delta is None:
-            self._delta = sum_of_rows(factors, entering)
+            self._delta = sum_of_rows(weights * scales, entering)
         else:
-            add_rows(self._delta, factors, entering)
+            add_rows(self._delta, weights * scales, entering)
         if squared_norms is not None:
-            add_rows(self._squared_norms, [w * s**2 for w, s in zip(weights, scales, strict=True)], squared_norms)
+            add_rows(self._squared_norms, weights * scales**2, squared_norms)
         # Most models have neither: an empty addition costs as much as a small one.
         if buffers is not None and buffers.numel():
             add_rows(self._buffers, weights, buffers)
         if counters is not None and counters.numel():
             torch.maximum(self._counters, counters.amax(0), out=self._counters)
-        norms = [math.sqrt(client.squared_norm) for client in included]
+        norms = np.sqrt(clients.squared_norm)
         if len(self._units):
-            counts = [client.count for client in included]
-            add_rows(self._units, [c / n if n else 0.0 for c, n in zip(counts, norms, strict=True)], deltas)
-        for client, weight, norm in zip(included, weights, norms, strict=True):
-            self._count(client, weight, norm)
+            add_rows(self._units, np.divide(counts, norms, out=np.zeros(len(norms)), where=norms != 0), deltas)
+        self._count(clients, weights, norms)
 
     def _sum_of_updates(self) -> Tensor:
         return vectors.zeros(self._num_params, torch.float64, self._device) if self._delta is None else self._delta
 
-    def _count(self, client: Contribution, weight: float, norm: float) -> None:
-        count, judged = client.count, client.judged
-        if client.labels is not None:
-            self._labels.add_(client.labels, alpha=count)
-        self._weight += weight
-        self._normaliser += weight * client.normaliser
-        self._norm += count * norm
-        self._squared_norm += count * client.squared_norm
-        self._fourth_power += count * client.squared_norm * client.squared_norm
-        self._moving += count * (norm > 0)
-        self._within_clip += count * judged.within_clip
-        self._within_zeroing += count * judged.within_zeroing
-        self._zeroed += count * (judged.scale == 0)
-        self._loss += count * client.loss
-        self._correct += count * client.correct
-        self._clients += count
-        self._held += count * client.held
-        self._seen += count * client.seen
-        self._steps += count * client.steps
-        self._weighted_steps += weight * client.steps
+    def _count(self, clients: Contributions, weights: Float64s, norms: Float64s) -> None:
+        count, squares = clients.count, clients.squared_norm
+        if clients.labels is not None:
+            self._labels += (clients.labels * torch.from_numpy(count).to(self._device).unsqueeze(1)).sum(0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            floats = {
+                "weight": weights,
+                "normaliser": weights * clients.normaliser,
+                "norm": count * norms,
+                "squared_norm": count * squares,
+                "fourth_power": count * squares * squares,
+                "loss": count * clients.loss,
+                "correct": count * clients.correct,
+                "weighted_steps": weights * clients.steps,
+            }
+            added = np.stack([self._floats, *np.stack([floats[name] for name in FLOATS], axis=1)])
+            # Client after client, unlike a sum, whose order is NumPy's.
+            self._floats = np.add.accumulate(added, axis=0)[-1]
+        counts = {
+            "clients": count,
+            "moving": count * (norms > 0),
+            "within_clip": count * clients.within_clip,
+            "within_zeroing": count * clients.within_zeroing,
+            "zeroed": count * (clients.judged_scale == 0),
+            "held": count * clients.held,
+            "seen": count * clients.seen,
+            "steps": count * clients.steps,
+        }
+        self._counts += np.stack([counts[name] for name in COUNTS]).sum(1)
 
     def change(self, change: Tensor) -> None:
         """Add the change of a client's state."""
@@ -236,44 +297,39 @@ class Accumulator:
         """Add the error of a client's trained model on so many examples of its own, once per draw."""
         self._scored[config] += count * examples * self._scored.new_tensor([1.0, error])
 
-    def note(self, position: int, client: Contribution, squared_norms: Tensor | None) -> None:
-        """Note the facts of an update, once per draw; `squared_norms` are |h_i|^2 per group where it is kept."""
-        of_groups = () if squared_norms is None else tuple(squared_norms.tolist())
-        loss, norm = client.loss / client.seen, math.sqrt(client.squared_norm)
-        self._facts += [Fact(position, client.weight, loss, norm, client.steps, of_groups)] * client.count
+    def note(self, clients: Contributions, positions: Int64s, squared_norms: Tensor | None) -> None:
+        """Note the facts of the included clients at these positions, once per draw.
+
+        `squared_norms` (k, G) are |h_i|^2 per group, where updates are kept.
+        """
+        of_groups = [[]] * len(positions) if squared_norms is None else squared_norms.tolist()
+        with np.errstate(over="ignore", invalid="ignore"):
+            losses, norms = clients.loss / clients.seen, np.sqrt(clients.squared_norm)
+        columns = positions, clients.weight, losses, norms, clients.steps
+        of_clients = zip(*(column.tolist() for column in columns), map(tuple, of_groups), strict=True)
+        facts = [Fact(*of_client) for of_client in of_clients]
+        for row in clients.rows.tolist():
+            self._facts += [facts[row]] * int(clients.count[row])
 
     def total(self) -> Sums:
         """Return the sums so far, on their device: copying them would wait for the chunk."""
+        values = *self._floats.tolist(), *self._counts.tolist()
+        numbers: dict[str, Any] = dict(zip(FLOATS + COUNTS, values, strict=True))
         return Sums(
-            weight=self._weight,
-            normaliser=self._normaliser,
             delta=self._sum_of_updates(),
             buffers=self._buffers,
             counters=self._counters,
             squared_norms=self._squared_norms,
             units=self._units,
-            moving=self._moving,
-            clients=self._clients,
-            norm=self._norm,
-            squared_norm=self._squared_norm,
-            fourth_power=self._fourth_power,
-            held=self._held,
-            within_clip=self._within_clip,
-            within_zeroing=self._within_zeroing,
-            zeroed=self._zeroed,
             labels=self._labels,
-            seen=self._seen,
-            loss=self._loss,
-            correct=self._correct,
-            steps=self._steps,
             changes=self._changes,
             rejected=tuple(self._rejected),
             facts=tuple(self._facts),
-            weighted_steps=self._weighted_steps,
             shares=self._shares,
             encoded=self._encoded,
             compression=self._compression,
             scored=self._scored,
+            **numbers,
         )
 
 

@@ -18,12 +18,17 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from pydantic import Discriminator, Field, Tag
 from torch import Tensor
 
 from raysim.config.section import Section
 from raysim.config.values import Positive
+
+Float64s = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 class AdaptiveClip(Section):
@@ -64,13 +69,13 @@ def initial(section: ClipSection) -> float:
     return section.fixed if isinstance(section, FixedClip) else section.initial
 
 
-def scale(norm: float, level: float) -> float:
-    """min(1, level / norm); 1 for a zero update.
+def scale(norms: Float64s, level: float) -> Float64s:
+    """min(1, level / norm) of each; 1 for a zero update.
 
-    >>> scale(4.0, 1.0), scale(0.5, 1.0), scale(0.0, 1.0)
-    (0.25, 1.0, 1.0)
+    >>> scale(np.array([4.0, 0.5, 0.0]), 1.0).tolist()
+    [0.25, 1.0, 1.0]
     """
-    return level / norm if norm > level else 1.0
+    return np.divide(level, norms, out=np.ones(len(norms)), where=norms > level)
 
 
 def threshold(level: float) -> float:
@@ -84,15 +89,20 @@ def follow(level: float, fraction_within: float, quantile: float, lr: float) -> 
 
 
 class Judged(NamedTuple):
-    """What becomes of an update: it enters the mean as `scale` delta; the bits steer the levels of the next round."""
+    """What becomes of k updates: each enters the mean as `scale` delta; the bits steer the levels of the next round.
 
-    scale: float = 1.0
-    within_clip: bool = True
-    within_zeroing: bool = True
+    All are (k,), scales are float64.
+    """
 
+    scale: Float64s
+    within_clip: Bools
+    within_zeroing: Bools
 
-UNTOUCHED = Judged()
-"""The judgement without clipping and zeroing."""
+    @classmethod
+    def untouched(cls, number: int) -> Judged:
+        """Return the judgement of so many updates without clipping and zeroing."""
+        yes = np.ones(number, np.bool_)
+        return cls(np.ones(number), yes, yes)
 
 
 @dataclass(frozen=True)
@@ -102,14 +112,16 @@ class Limits:
     clip: float = math.inf
     zeroing: float = math.inf
 
-    def judge(self, delta: Tensor, norm: float) -> Judged:
-        """Judge a client's update with |delta| = norm."""
-        if self.zeroing < math.inf:
-            largest = float(torch.linalg.vector_norm(delta, math.inf))
-            if largest > threshold(self.zeroing):
-                return Judged(0.0, within_zeroing=False)
-            return Judged(scale(norm, self.clip), norm <= self.clip, largest <= self.zeroing)
-        return Judged(scale(norm, self.clip), norm <= self.clip)
+    def judge(self, deltas: Tensor, norms: Float64s) -> Judged:
+        """Judge clients' updates (k, P) with |delta_i| = norms_i."""
+        if self.clip == self.zeroing == math.inf:
+            return Judged.untouched(len(norms))
+        scales, within_clip = scale(norms, self.clip), norms <= self.clip
+        if self.zeroing == math.inf:
+            return Judged(scales, within_clip, np.ones(len(norms), np.bool_))
+        largest = torch.linalg.vector_norm(deltas, math.inf, dim=-1).double().numpy(force=True)
+        zeroed = largest > threshold(self.zeroing)
+        return Judged(np.where(zeroed, 0.0, scales), within_clip | zeroed, largest <= self.zeroing)
 
 
 UNLIMITED = Limits()

@@ -7,16 +7,17 @@ the same, but for a single row, which is added in one rounding. On a card it is 
 from __future__ import annotations
 
 import ctypes
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from raysim.models import vectors
+from raysim.server.clipping import Float64s
 from raysim.storage import library
 from raysim.storage.library import CSource
 
@@ -29,13 +30,13 @@ PIECE = 1 << 16
 """Numbers of a row that are converted on a CPU at a time, so that they stay in the cache."""
 
 
-def sum_of_rows(coefficients: Sequence[float], rows: Tensor) -> Tensor:
+def sum_of_rows(coefficients: Float64s, rows: Tensor) -> Tensor:
     """Return sum_i c_i rows_i, float64 (P,), of k numbers and (k, P), to the bits of an addition to zeros."""
     if rows.device.type == "cpu" and len(rows) == 1:
         total = vectors.empty(rows.shape[1:], torch.float64, rows.device)
         for piece, part in zip(total.split(PIECE), rows[0].split(PIECE), strict=True):
             # The sum of zeros and a row has no negative zeros.
-            piece.copy_(part).mul_(coefficients[0]).add_(0.0)
+            piece.copy_(part).mul_(float(coefficients[0])).add_(0.0)
         return total
     if _takes_one_pass(rows):
         return _in_one_pass(vectors.empty(rows.shape[1:], torch.float64, rows.device), coefficients, rows, anew=True)
@@ -44,18 +45,18 @@ def sum_of_rows(coefficients: Sequence[float], rows: Tensor) -> Tensor:
     return total
 
 
-def add_rows(total: Tensor, coefficients: Sequence[float], rows: Tensor) -> None:
+def add_rows(total: Tensor, coefficients: Float64s, rows: Tensor) -> None:
     """total <- total + sum_i c_i rows_i, in the dtype of `total`: (P,) in float64 or as the rows, k numbers, (k, P)."""
     if rows.device.type != "cpu":
         _on_a_card(total, coefficients, rows)
     elif len(coefficients) == 1:
         # An addition that converts as it reads takes four times as long.
         for piece, part in zip(total.split(PIECE), rows[0].split(PIECE), strict=True):
-            piece.add_(part.to(total.dtype), alpha=coefficients[0])
+            piece.add_(part.to(total.dtype), alpha=float(coefficients[0]))
     elif _takes_one_pass(rows):
         _in_one_pass(total, coefficients, rows, anew=False)
     else:
-        for c, row in zip(coefficients, rows, strict=True):
+        for c, row in zip(coefficients.tolist(), rows, strict=True):
             for piece, part in zip(total.split(PIECE), row.split(PIECE), strict=True):
                 piece.add_(part.to(total.dtype, copy=True).mul_(c))
 
@@ -84,19 +85,19 @@ def _takes_one_pass(rows: Tensor) -> bool:
     return rows.device.type == "cpu" and rows.stride(1) == 1 and _passes(rows.dtype) is not None
 
 
-def _in_one_pass(total: Tensor, coefficients: Sequence[float], rows: Tensor, anew: bool) -> Tensor:
+def _in_one_pass(total: Tensor, coefficients: Float64s, rows: Tensor, anew: bool) -> Tensor:
     assert total.is_contiguous()
     passes = _passes(rows.dtype)
     assert passes is not None
     add = passes.to_doubles if total.dtype is torch.float64 else passes.to_own
-    factors = array("d", coefficients)
-    add(*rows.shape, rows.stride(0), rows.data_ptr(), factors.buffer_info()[0], anew, total.data_ptr())
+    factors = np.ascontiguousarray(coefficients, np.float64)
+    add(*rows.shape, rows.stride(0), rows.data_ptr(), factors.ctypes.data, anew, total.data_ptr())
     return total
 
 
-def _on_a_card(total: Tensor, coefficients: Sequence[float], rows: Tensor) -> None:
-    block = max(1, BLOCK // rows.shape[1])
+def _on_a_card(total: Tensor, coefficients: Float64s, rows: Tensor) -> None:
+    block = max(1, BLOCK // max(1, rows.shape[1]))
     for first in range(0, len(coefficients), block):
         part = rows[first : first + block].to(total.dtype)
-        factors = torch.tensor(coefficients[first : first + block], dtype=total.dtype, device=total.device)
+        factors = torch.as_tensor(coefficients[first : first + block], dtype=total.dtype, device=total.device)
         total.addmv_(part.t(), factors)

@@ -34,8 +34,8 @@ CONTRACTED = {
     "gcc": ("-ffp-contract=fast", "--param", "avoid-fma-max-bits=0"),
     "clang": ("-ffp-contract=on",),
 }
-"""A product and its sum are one rounding. A source may forbid it by a pragma, which clang ignores with "fast". For some
-processors, such as Zen, GCC would leave a chain of sums in two roundings each, and so with other bits than elsewhere."""
+"""A product and its sum are one rounding. A source may forbid it by a pragma, which clang ignores with "fast". GCC
+would round twice in a chain of sums where it thinks that faster, as on Zen: with other bits than elsewhere."""
 APART = ("-ffp-contract=off",)
 # A compiler that does not know the flag is called again without it.
 FOR_THIS_PROCESSOR: tuple[tuple[str, ...], ...] = (("-march=native",), ())

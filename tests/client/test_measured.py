@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from raysim.client import local_training
+from raysim.client.chunk_clients import ChunkClients
 from raysim.client.local_training import LARGE, Trained
-from raysim.client.trainer import Client, Updates
+from raysim.client.trainer import Updates
 from raysim.models.layout import Layout
 
 
@@ -16,9 +18,8 @@ def measured(delta: torch.Tensor) -> Trained:
     rows = len(delta)
     none = torch.empty(rows, 0)
     counts = torch.zeros(rows, dtype=torch.int64)
-    updates = Updates(delta, none, counts[:, None], torch.zeros(rows), counts, (0,) * rows)
-    clients = tuple(Client(row, 1, none[0], none[0], None, 0) for row in range(rows))  # type: ignore[arg-type]
-    return local_training.measured(clients, updates, Layout.of([("weight", delta[0])]))
+    updates = Updates(delta, none, counts[:, None], torch.zeros(rows), counts, np.zeros(rows, np.int64))
+    return local_training.measured(ChunkClients.none(), updates, Layout.of([("weight", delta[0])]))
 
 
 @pytest.mark.parametrize("numbers", [LARGE // 2, LARGE - 1, LARGE, LARGE + 7])
@@ -34,4 +35,4 @@ def test_the_norm_of_an_update_does_not_depend_on_the_others(numbers: int, dtype
 def test_an_update_that_is_not_finite_is_seen(numbers: int) -> None:
     delta = torch.zeros(2, numbers)
     delta[1, -1] = torch.inf
-    assert measured(delta).finite == (True, False)
+    assert measured(delta).finite.tolist() == [True, False]

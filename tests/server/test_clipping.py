@@ -12,14 +12,13 @@ import torch
 from torch import nn
 
 import raysim
-from raysim.server.clipping import Judged, Limits, follow, scale
+from raysim.server.clipping import Limits, follow, scale
 
 Make = Callable[..., raysim.Experiment]
 
 
-@pytest.mark.parametrize(("norm", "expected"), [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (4.0, 0.5), (8.0, 0.25)])
-def test_updates_beyond_the_level_are_scaled_to_it(norm: float, expected: float) -> None:
-    assert scale(norm, 2.0) == expected
+def test_updates_beyond_the_level_are_scaled_to_it() -> None:
+    assert scale(np.array([0.0, 1.0, 2.0, 4.0, 8.0]), 2.0).tolist() == [1.0, 1.0, 1.0, 0.5, 0.25]
 
 
 def test_a_level_that_too_many_are_within_falls() -> None:
@@ -30,9 +29,18 @@ def test_a_level_that_too_many_are_within_falls() -> None:
 
 def test_a_wild_update_is_zeroed_and_counts_as_within_the_clip_level() -> None:
     limits = Limits(clip=1.0, zeroing=2.0)  # lets coordinates up to 5 through
-    assert limits.judge(torch.tensor([5.0, 0.0]), 5.0) == Judged(0.2, within_clip=False, within_zeroing=False)
-    assert limits.judge(torch.tensor([5.1, 0.0]), 5.1) == Judged(0.0, within_clip=True, within_zeroing=False)
-    assert limits.judge(torch.tensor([2.0, 0.0]), 2.0) == Judged(0.5, within_clip=False, within_zeroing=True)
+    norms = np.array([5.0, 5.1, 2.0])
+    scales, within_clip, within_zeroing = limits.judge(torch.tensor([[5.0, 0.0], [5.1, 0.0], [2.0, 0.0]]), norms)
+    assert scales.tolist() == [0.2, 0.0, 0.5]
+    assert within_clip.tolist() == [False, True, False]
+    assert within_zeroing.tolist() == [False, False, True]
+
+
+def test_without_levels_every_update_enters_as_it_is() -> None:
+    scales, within_clip, within_zeroing = Limits().judge(torch.ones(2, 3), np.array([0.0, np.inf]))
+    assert scales.tolist() == [1.0, 1.0]
+    assert within_clip.all()
+    assert within_zeroing.all()
 
 
 def run(experiment: Make, updates: list[float], rounds: int = 1, **server: Any) -> list[Any]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysim.server import sums as sums_module
-from raysim.server.accumulator import Accumulator, Contribution, Sizes, empty
+from raysim.server.accumulator import Accumulator, Contributions, Sizes, empty
 from raysim.server.sums import Fact, Sums, add, on_cpu
 from raysim.server.weighted_rows import PIECE
 
@@ -109,6 +111,16 @@ def test_the_empty_sums_are_the_identity(a: Sums) -> None:
     assert equal(add(nothing, a), a)
 
 
+def contributions(weights: Sequence[float], included: Sequence[bool] | None = None) -> Contributions:
+    """Of clients with as many examples, a loss of 1 and an update of norm 2 each."""
+    weight, number = np.array(weights, np.float64), len(weights)
+    taken = np.ones(number, np.bool_) if included is None else np.array(included)
+    norms = np.full(number, 4.0)
+    return Contributions.plain(
+        weight, weight.astype(np.int64), squared_norm=norms, loss=np.ones(number), included=taken
+    )
+
+
 @given(st.lists(st.tuples(small, small), min_size=1, max_size=6))
 def test_accumulating_is_adding_the_clients_own_sums(clients: list[tuple[int, int]]) -> None:
     together = Accumulator(Sizes(2, groups=1), CPU)
@@ -117,7 +129,7 @@ def test_accumulating_is_adding_the_clients_own_sums(clients: list[tuple[int, in
         alone = Accumulator(Sizes(2, groups=1), CPU)
         for sums_of in (together, alone):
             sums_of.include(
-                [Contribution(float(weight), weight, squared_norm=4.0, seen=1, loss=1.0, correct=0.0)],
+                contributions([weight]),
                 torch.tensor([[float(value), 1.0]]),
                 torch.tensor([[4.0]], dtype=torch.float64),
             )
@@ -128,14 +140,14 @@ def test_accumulating_is_adding_the_clients_own_sums(clients: list[tuple[int, in
 @given(st.lists(st.tuples(small, small, st.booleans()), min_size=1, max_size=6))
 def test_clients_trained_together_add_as_one_by_one(clients: list[tuple[int, int, bool]]) -> None:
     # Some rows are left out, and hold what must not enter a sum.
-    made = [Contribution(float(w), w, squared_norm=4.0, seen=1, loss=1.0, correct=0.0) for w, _, _ in clients]
-    included = [client if taken else None for client, (_, _, taken) in zip(made, clients, strict=True)]
+    included = contributions([weight for weight, _, _ in clients], [taken for _, _, taken in clients])
     deltas = torch.tensor([[float(v), 1.0] if taken else [float("nan")] * 2 for _, v, taken in clients])
     squared_norms = torch.tensor([[4.0]] * len(clients), dtype=torch.float64)
     together, one_by_one = (Accumulator(Sizes(2, groups=1, units=True), CPU) for _ in range(2))
     together.include(included, deltas, squared_norms)
-    for row, client in enumerate(included):
-        one_by_one.include([client], deltas[row : row + 1], squared_norms[row : row + 1])
+    for row in range(len(clients)):
+        client = included.select(np.array([row]))
+        one_by_one.include(client, deltas[row : row + 1], squared_norms[row : row + 1])
     assert equal(together.total(), one_by_one.total())
 
 
@@ -183,8 +195,7 @@ def test_long_updates_are_added_up_to_the_bits_of_one_addition(coefficients: tup
     for index, weight in enumerate(coefficients):
         delta = torch.randn(1, numbers, generator=torch.Generator().manual_seed(index))
         delta[0, :: index + 3] = -0.0
-        client = Contribution(weight, held=1, squared_norm=1.0, seen=1, loss=1.0, correct=0.0)
-        accumulator.include([client], delta)
+        accumulator.include(contributions([weight]), delta)
         wanted.add_(delta[0], alpha=weight)
     got = accumulator.total().delta
     # As integers: 0 and -0 differ.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 import torch
 from torch import Tensor
 
 from raysim.server import weighted_rows
+from raysim.server.clipping import Float64s
 from raysim.server.weighted_rows import PIECE, add_rows, sum_of_rows
 from raysim.storage import library
 from tests.support.kernel import needs_kernel
@@ -20,15 +19,15 @@ TYPES = [
 ]
 
 
-def numbers(k: int, length: int, dtype: torch.dtype) -> tuple[list[float], Tensor]:
+def numbers(k: int, length: int, dtype: torch.dtype) -> tuple[Float64s, Tensor]:
     generator = torch.Generator().manual_seed(length)
     rows = torch.randn(k, length, generator=generator, dtype=torch.float64).to(dtype)
     rows[:, ::3] = -0.0
-    return torch.randn(k, generator=generator, dtype=torch.float64).tolist(), rows
+    return torch.randn(k, generator=generator, dtype=torch.float64).numpy(), rows
 
 
-def step_by_step(total: Tensor, coefficients: Sequence[float], rows: Tensor) -> Tensor:
-    for c, row in zip(coefficients, rows, strict=True):
+def step_by_step(total: Tensor, coefficients: Float64s, rows: Tensor) -> Tensor:
+    for c, row in zip(coefficients.tolist(), rows, strict=True):
         total = total + row.to(total.dtype) * torch.tensor(c, dtype=total.dtype)
     return total
 

@@ -10,12 +10,14 @@ the rest.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.client.batches import ClientBatches
+from raysim.client.chunk_clients import ChunkClients, Corrections
 from raysim.client.corrections.correction import ProximalPoint
 from raysim.client.proximal import Bounded, penalised
 from raysim.client.trainer import Client, LocalStart, Updates
@@ -58,7 +60,8 @@ class Compiled:
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
     ) -> Iterator[Updates]:
         """Train as many at a time as `HELD` allows; see `Trainer.train`."""
-        windows = max(len(client.windows) for client in clients)
+        clients = ChunkClients.of(clients)
+        windows = max(map(len, clients.corrections.windows), default=0)
         size = max(1, min(HELD, MOST_AVERAGED // max(1, windows)) // len(broadcast.params))
         for first in range(0, len(clients), size):
             group = clients[first : first + size]
@@ -68,12 +71,14 @@ class Compiled:
 
     def train_each(self, starts: Sequence[LocalStart], clients: Sequence[Client]) -> Updates:
         """See `LockstepTrainer`: every start's updates have the bits that it has alone."""
+        clients = ChunkClients.of(clients)
         laid_out, weights = _laid_out(clients), starts[0].weights
         deltas = weights.params.new_zeros((len(starts), len(clients), len(weights.params)))
         size = 1
         if laid_out.owners is not None:
             # So that what scoring takes does not grow with the number of runs.
-            size = max(1, MOST_KEPT // (len(laid_out.order) * self._kernel.outputs_of(laid_out.x[0], laid_out.y[0])))
+            numbers = self._kernel.outputs_of(laid_out.x, laid_out.y)
+            size = max(1, MOST_KEPT // (len(laid_out.batches.order) * numbers))
         each = [
             self._train(starts[first : first + size], clients, laid_out, deltas[first : first + size])
             for first in range(0, len(starts), size)
@@ -82,27 +87,27 @@ class Compiled:
             torch.cat([getattr(updates, name) for updates in each])
             for name in ("buffers", "counters", "loss", "correct", "squared_norms")
         )
-        seen = laid_out.visits * len(starts)
+        seen = np.tile(laid_out.batches.visits, len(starts))
         return Updates(deltas.flatten(0, 1), buffers, counters, loss, correct, seen, squared_norms=squares)
 
     @torch.inference_mode()
     def _train(
         self,
         starts: Sequence[LocalStart],
-        clients: Sequence[Client],
+        clients: ChunkClients,
         laid_out: _LaidOut,
         deltas: Tensor,
         state: Mapping[str, Tensor] | None = None,
     ) -> Updates:
         """Train the clients from several starts only if they have owners: the losses of one client add up otherwise."""
-        windows = self._windows(clients, starts[0].weights.params) if self._rule.samples else None
+        corrections = clients.corrections
+        windows = self._windows(corrections, starts[0].weights.params) if self._rule.samples else None
         outputs, squares = self._kernel.train(
-            [self._start(start, clients, state) for start in starts],
+            [self._start(start, corrections, state) for start in starts],
             laid_out.x,
             laid_out.y,
-            laid_out.order,
-            laid_out.bounds,
-            laid_out.steps,
+            laid_out.rows,
+            laid_out.batches,
             deltas,
             windows,
         )
@@ -119,24 +124,23 @@ class Compiled:
             for name in ("buffers", "counters")
         )
         made = deltas.flatten(0, 1)
-        samples = None if windows is None else windows.means.split([len(client.windows) for client in clients])
-        facts = (*scores.totals(), laid_out.visits * len(starts))
+        samples = None if windows is None else windows.means.split([len(own) for own in corrections.windows])
+        facts = (*scores.totals(), np.tile(laid_out.batches.visits, len(starts)))
         return Updates(made, buffers, counters, *facts, squared_norms=squares, samples=samples)
 
-    def _start(self, start: LocalStart, clients: Sequence[Client], state: Mapping[str, Tensor] | None) -> StartingPoint:
+    def _start(self, start: LocalStart, corrections: Corrections, state: Mapping[str, Tensor] | None) -> StartingPoint:
         x, lr, rule = start.weights.params, start.lr, self._rule
-        scale, keep, constant = LinearSteps.of(rule, x, clients, True, lr, state)
+        scale, keep, constant = LinearSteps.of(rule, x, corrections, True, lr, state)
         assert isinstance(scale, float)
         assert isinstance(keep, float)
-        begins = [client.begin for client in clients if client.begin is not None]
-        first = torch.stack(begins) if begins else None
-        penalised = None if rule.proximal is None else _penalised(rule.proximal, self._layout, clients[0].sent, lr)
+        first = torch.stack(corrections.begins) if corrections.begins else None
+        penalised = None if rule.proximal is None else _penalised(rule.proximal, self._layout, corrections.sent, lr)
         return StartingPoint(x, scale, keep, constant, first, rule.anchored, penalised)
 
-    def _windows(self, clients: Sequence[Client], like: Tensor) -> Windows:
-        ranges = [window for client in clients for window in client.windows]
+    def _windows(self, corrections: Corrections, like: Tensor) -> Windows:
+        ranges = [window for own in corrections.windows for window in own]
         self._means = _at_least(len(ranges), like, self._means)
-        counts = np.array([len(client.windows) for client in clients], dtype=np.int64)
+        counts = np.array([len(own) for own in corrections.windows], dtype=np.int64)
         return Windows(np.array(ranges, dtype=np.int64).reshape(-1, 2), counts, self._means[: len(ranges)])
 
 
@@ -158,41 +162,26 @@ def _penalised(point: ProximalPoint, layout: Layout, sent: Mapping[str, Tensor],
 class _LaidOut:
     """Clients as the kernel takes them (see `Kernel.train`), whatever they start from.
 
-    targets, owners: of every visit in its order, its target and its client; owners are None for one client. visits: of
-    each client.
+    targets, owners: of every visit in its order, its target and its client; owners are None for one client.
     """
 
-    x: list[Tensor]
-    y: list[Tensor]
-    order: Int64s
-    bounds: Int64s
-    steps: Int64s
+    x: Tensor
+    y: Tensor
+    rows: Int64s
+    batches: ClientBatches
     targets: Tensor
     owners: Tensor | None
-    visits: tuple[int, ...]
 
 
-def _laid_out(clients: Sequence[Client]) -> _LaidOut:
-    orders = [client.batches.order for client in clients]
-    visits = np.array([len(order) for order in orders])
-    if clients[0].augmented is None:
-        x, y = [client.x for client in clients], [client.y for client in clients]
-    else:
+def _laid_out(clients: ChunkClients) -> _LaidOut:
+    x, y, rows, batches = clients.x, clients.y, clients.num_examples, clients.batches
+    targets = y.index_select(0, torch.from_numpy(clients.visited_rows))
+    if clients.augmented is not None:
         # Rows are visits already, in their order.
-        x, y = map(list, zip(*(client.visits() for client in clients), strict=True))
-        orders = [np.arange(n) for n in visits]
-    order = np.concatenate(orders)
-    first = np.cumsum([0] + [len(own) for own in y[:-1]])
-    return _LaidOut(
-        x=x,
-        y=y,
-        order=order,
-        bounds=np.concatenate([np.array(client.batches.bounds) for client in clients]),
-        steps=np.array([client.batches.num_steps for client in clients]),
-        targets=torch.cat(y).index_select(0, torch.from_numpy(order + np.repeat(first, visits))),
-        owners=None if len(clients) == 1 else torch.from_numpy(np.repeat(np.arange(len(clients)), visits)),
-        visits=tuple(visits.tolist()),
-    )
+        x, y, rows = clients.augmented, targets, batches.visits
+        batches = replace(batches, order=np.concatenate([np.arange(num) for num in rows.tolist()]))
+    owners = None if len(clients) == 1 else torch.from_numpy(np.repeat(np.arange(len(clients)), batches.visits))
+    return _LaidOut(x, y, rows, batches, targets, owners)
 
 
 class CompiledNetwork:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from raysim.client import dropout
+from raysim.client.chunk_clients import Corrections
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers import loss_gradient
 from raysim.client.trainers.layers.build import for_one
@@ -105,7 +107,8 @@ class Fused:
             own.gradient,
             None if anchor is None else anchor.gradient,
             broadcast.params,
-            [client],
+            [client.batches.num_steps],
+            Corrections.of([client]),
             lr,
             start,
         )
@@ -124,7 +127,7 @@ class Fused:
         loss, correct = scores.totals()
         delta = steps.delta().unsqueeze(0)
         gradients, inverses = steps.mean_gradients(), steps.inverses()
-        made, samples = (*_nothing(broadcast), loss, correct, (bounds[-1],)), steps.samples()
+        made, samples = (*_nothing(broadcast), loss, correct, np.array(bounds[-1:])), steps.samples()
         return Updates(delta, *made, gradients, inverses=inverses, samples=samples)
 
 

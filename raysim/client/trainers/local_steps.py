@@ -27,11 +27,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from raysim.client.chunk_clients import Corrections
 from raysim.client.corrections.correction import ProximalPoint
 from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State
-from raysim.client.trainer import Client
 from raysim.client.trainers.window_averages import WindowAverages
 from raysim.models.layout import Layout
+from raysim.seeds import Int64s
 
 Point = Callable[[Tensor, int, float, Mapping[str, Tensor]], Tensor]
 Bend = Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor]], Tensor]
@@ -91,7 +92,7 @@ class LinearSteps(NamedTuple):
         cls,
         rule: StepRule,
         x: Tensor,
-        clients: Sequence[Client],
+        corrections: Corrections,
         stacked: bool,
         lr: Rate,
         start: Mapping[str, Tensor] | None,
@@ -101,7 +102,7 @@ class LinearSteps(NamedTuple):
         share, added = rule.optimizer.affine(rule.optimizer.init(x) if start is None else start)
         rate = lr * share
         keep = 1 - rate * rule.pull
-        constant = _constant(rule, x, clients, stacked, _like(-rate, x))
+        constant = _constant(rule, x, corrections.offsets, stacked, _like(-rate, x))
         if added is not None:
             move = added * _like(-lr, x)
             constant = move if constant is None else constant + move
@@ -117,7 +118,8 @@ class LocalSteps:
         gradient: where the trainer puts the loss gradient; the same tensor as `params` where the rule is plain.
         anchor_gradient: where it puts that at x, where the rule is anchored.
         x: (P,), the broadcast; or (K, P), where the rows of a stack start from different ones.
-        clients: in the order of the rows; one for (P,).
+        taus: local steps of the clients in the order of the rows; one for (P,).
+        corrections: what a correction gives to them.
         lr: of this round; or float64 (K, 1), where the rows' rates differ.
         start: what the optimizer's state starts as, (P,) each; None: as its `init` makes it.
     """
@@ -129,21 +131,21 @@ class LocalSteps:
         gradient: Tensor,
         anchor_gradient: Tensor | None,
         x: Tensor,
-        clients: Sequence[Client],
+        taus: Sequence[int] | Int64s,
+        corrections: Corrections,
         lr: Rate,
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
         self._rule, self._params, self._gradient, self._anchor = rule, params, gradient, anchor_gradient
-        self._x, self._sent = x, clients[0].sent
-        if begins := [client.begin for client in clients if client.begin is not None]:
-            params.copy_(torch.stack(begins) if params.dim() > 1 else begins[0])
+        self._x, self._sent, self._taus = x, corrections.sent, taus
+        if corrections.begins:
+            params.copy_(torch.stack(corrections.begins) if params.dim() > 1 else corrections.begins[0])
         self._lr = _like(lr, params)
         stacked = params.dim() > 1
-        linear = LinearSteps.of(rule, x, clients, stacked, lr, start) if rule.plain else None
+        linear = LinearSteps.of(rule, x, corrections, stacked, lr, start) if rule.plain else None
         self._keep: Rate = 1.0 if linear is None else _like(linear.keep, params)
         # Of a plain rule it is added to y, else to the gradient.
-        self._constant = _constant(rule, x, clients, stacked, 1.0) if linear is None else linear.constant
-        self._taus = [client.batches.num_steps for client in clients]
+        self._constant = _constant(rule, x, corrections.offsets, stacked, 1.0) if linear is None else linear.constant
         self._state: State = {}
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
         self._inverses = torch.zeros_like(params) if rule.sums_inverses else None
@@ -154,7 +156,7 @@ class LocalSteps:
             self._take_point(params, self._iterate)
         self._averages = None
         if rule.samples:
-            self._averages = WindowAverages(params, [client.windows for client in clients])
+            self._averages = WindowAverages(params, corrections.windows)
         self.scale: Rate = 1.0 if linear is None else linear.scale
         """What the trainer multiplies the loss gradient with; float64 (K, 1) where the rates differ."""
         self.acts = not rule.plain or self._constant is not None or rule.samples
@@ -249,7 +251,7 @@ class LocalSteps:
         """The raw loss gradients' means over each client's local steps, where asked for: a row per client."""
         if self._sum is None:
             return None
-        taus = torch.tensor(self._taus, dtype=self._sum.dtype, device=self._sum.device)
+        taus = torch.as_tensor(self._taus, dtype=self._sum.dtype, device=self._sum.device)
         return self._sum.view(len(taus), -1).div_(taus.unsqueeze(1))
 
 
@@ -257,15 +259,14 @@ def _like(rate: Rate, params: Tensor) -> Rate:
     return rate.to(params.dtype) if isinstance(rate, Tensor) else rate
 
 
-def _constant(rule: StepRule, x: Tensor, clients: Sequence[Client], stacked: bool, scale: Rate) -> Tensor | None:
+def _constant(rule: StepRule, x: Tensor, offsets: Sequence[Tensor], stacked: bool, scale: Rate) -> Tensor | None:
     """scale (offset_i - pull x), fixed for the round: (P,), or (K, P) where rows differ; None where it is 0.
 
     It is only read: it may be the offset itself.
     """
-    offsets = [client.offset for client in clients if client.offset is not None]
     if not offsets:
         return x * (-rule.pull * scale) if rule.pull else None
-    constant = torch.stack(offsets) if stacked else offsets[0]
+    constant = torch.stack(tuple(offsets)) if stacked else offsets[0]
     if rule.pull:
         constant = torch.sub(constant, x, alpha=rule.pull)
     return constant if isinstance(scale, float) and scale == 1 else constant * scale

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
 import torch
 
 from raysim import card
+from raysim.client.chunk_clients import Corrections
 from raysim.client.objective import LocalObjective, Received
 from raysim.client.trainer import Updates
 from raysim.client.trainers.bound_module import BoundModule
@@ -74,7 +76,15 @@ class OneByOne(ClientByClient):
         scores = Scores(self._task, given.targets)
         anchored = None if anchor is None else anchor.gradient
         steps = LocalSteps(
-            self._rule, weights.params, own.gradient, anchored, broadcast.params, [client], given.lr, given.start
+            self._rule,
+            weights.params,
+            own.gradient,
+            anchored,
+            broadcast.params,
+            [client.batches.num_steps],
+            Corrections.of([client]),
+            given.lr,
+            given.start,
         )
         alpha, acts = steps.alpha, steps.acts
         received = Received(self._model, broadcast)
@@ -91,7 +101,7 @@ class OneByOne(ClientByClient):
                 steps.step()
         loss, correct = scores.totals()
         delta = steps.delta()
-        seen = (client.batches.bounds[-1],)
+        seen = np.array(client.batches.bounds[-1:])
         return Updates(
             delta[None],
             weights.buffers[None],

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from raysim import card
+from raysim.client.chunk_clients import Corrections
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
 from raysim.client.trainer import Updates
@@ -68,7 +70,8 @@ class SeveralPoints(ClientByClient):
         rows = torch.stack([params] if own is None else [params, own])
         gradients = torch.zeros_like(rows)
         scores = Scores(self._task, given.targets)
-        steps = LocalSteps(self._rule, rows, gradients, None, rows.clone(), [client], given.lr, given.start)
+        taus, corrections = [client.batches.num_steps], Corrections.of([client])
+        steps = LocalSteps(self._rule, rows, gradients, None, rows.clone(), taus, corrections, given.lr, given.start)
         received = Received(self._model, given.broadcast)
         for number, (batch, targets, keys) in enumerate(zip(given.x, given.y, at_y.keys_of(client), strict=True)):
             at_y.weights.params.copy_(rows[0])
@@ -109,7 +112,7 @@ class SeveralPoints(ClientByClient):
             at_y.weights.counters[None],
             loss,
             correct,
-            (client.batches.bounds[-1],),
+            np.array(client.batches.bounds[-1:]),
             # Only what is done to y is sent.
             inverses=None if inverses is None else inverses[:, : len(params)],
             own=None if own is None else rows[1:],

@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from raysim.client import dropout
+from raysim.client.chunk_clients import ChunkClients
 from raysim.client.optimizers.optimizer import Rate
 from raysim.client.trainer import Client, LocalStart, Updates
 from raysim.client.trainers import loss_gradient
@@ -89,23 +91,27 @@ class Stacked:
     def _train_all(
         self, starts: Sequence[LocalStart], clients: Sequence[Client], start: Mapping[str, Tensor] | None
     ) -> Updates:
-        times, num = len(starts), len(starts) * len(clients)
+        times, num, clients = len(starts), len(starts) * len(clients), ChunkClients.of(clients)
         together = lay_together(clients, (starts[0].weights.params.dtype, self._precision), times)
         stacks = self._largest(num, starts[0].weights)
         own, anchors = stacks[0], stacks[1:]
         broadcast, lr = _rows(starts, len(clients))
         broadcast, device = self._turned.turn(broadcast), broadcast.device
-        x, y, rows, members = together.x, together.y, together.rows, self._with_turned_vectors(together.members)
+        x, y, rows, members = together.x, together.y, together.rows, together.members
+        corrections = clients.corrections.rows(members.tolist()).each(self._turned.turn)
         if start is not None:
             start = {name: self._turned.turn(vector) for name, vector in start.items()}
         for stack in stacks:
             stack.params[:num].copy_(broadcast)
         # (local step, dropout layer, client)
-        keys = dropout.keys([m.key for m in members], len(together.steps), own.num_dropouts, device).transpose(0, 1)
+        keys = dropout.keys(clients.keys[members], len(together.steps), own.num_dropouts, device).transpose(0, 1)
         params = own.params[:num]
         scores = Scores(self._task, y, together.owners, num, together.real)
         anchor_gradient = anchors[0].gradient[:num] if anchors else None
-        steps = LocalSteps(self._rule, params, own.gradient[:num], anchor_gradient, broadcast, members, lr, start)
+        taus = clients.batches.steps[members]
+        steps = LocalSteps(
+            self._rule, params, own.gradient[:num], anchor_gradient, broadcast, taus, corrections, lr, start
+        )
         shares = together.shares.to(params.dtype)
         # The rate goes into the rows: so one product makes the steps of clients whose rates differ.
         scale = steps.scale
@@ -129,7 +135,6 @@ class Stacked:
             for rows in (steps.mean_gradients(), steps.inverses())
         )
         samples = together.each_in_given_order(steps.samples())
-        seen = tuple(client.batches.bounds[-1] for client in clients)
         nothing = starts[0].weights
         return Updates(
             together.in_given_order(delta),
@@ -137,24 +142,11 @@ class Stacked:
             nothing.counters.expand(num, -1),
             together.in_given_order(loss),
             together.in_given_order(correct),
-            seen * times,
+            np.tile(clients.batches.visits, times),
             gradients,
             inverses=inverses,
             samples=None if samples is None else tuple(self._turned.turn_back(own) for own in samples),
         )
-
-    def _with_turned_vectors(self, members: list[Client]) -> list[Client]:
-        if members[0].offset is None and members[0].begin is None:
-            return members
-        turn = self._turned.turn
-        return [
-            replace(
-                m,
-                offset=None if m.offset is None else turn(m.offset),
-                begin=None if m.begin is None else turn(m.begin),
-            )
-            for m in members
-        ]
 
     def _largest(self, num: int, broadcast: Weights) -> list[_Stack]:
         """The stack that is trained and, where the rule is anchored, one for gradients at the broadcast."""

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
+from raysim.client.chunk_clients import ChunkClients
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers.local_steps import LocalSteps, StepRule
+from raysim.client.trainers.reduced_precision import products_in
 from raysim.client.trainers.scores import Scores
 from raysim.client.trainers.together import lay_together
 from raysim.models.model import Model, Weights, bind
@@ -43,7 +45,7 @@ class Vmap:
         self._gradients = vmap(grad(self._loss, has_aux=True))
 
     def _loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.autocast(self._device.type, self._precision, enabled=self._precision is not None):
+        with products_in(self._precision, self._device):
             outputs = functional_call(self._module, params, (x,))
         outputs = outputs.to(shares.dtype)
         return (self._task.losses(outputs, y) * shares).sum(), outputs
@@ -58,7 +60,7 @@ class Vmap:
     def _train_all(
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None
     ) -> Updates:
-        num, dtype = len(clients), broadcast.params.dtype
+        num, dtype, clients = len(clients), broadcast.params.dtype, ChunkClients.of(clients)
         together = lay_together(clients, (dtype, self._precision or dtype))
         params = broadcast.params.expand(num, -1).clone()
         gradient = params.new_zeros(params.shape)
@@ -66,7 +68,10 @@ class Vmap:
         # Not an expanded view: a batched product over one would go another way than over weights.
         anchor = broadcast.params.expand(num, -1).clone() if self._rule.anchored else None
         anchor_gradient = None if anchor is None else torch.zeros_like(gradient)
-        steps = LocalSteps(self._rule, params, gradient, anchor_gradient, broadcast.params, together.members, lr, start)
+        taus, corrections = clients.batches.steps[together.members], clients.corrections.rows(together.members.tolist())
+        steps = LocalSteps(
+            self._rule, params, gradient, anchor_gradient, broadcast.params, taus, corrections, lr, start
+        )
         scores = Scores(self._task, together.y, together.owners, num, together.real)
         row = 0
         for active, batch in together.steps:
@@ -85,7 +90,6 @@ class Vmap:
             steps.step(active)
         loss, correct = scores.totals()
         delta, loss, correct = map(together.in_given_order, (steps.delta(), loss, correct))
-        seen = tuple(client.batches.bounds[-1] for client in clients)
         gradients, inverses = steps.mean_gradients(), steps.inverses()
         return Updates(
             delta,
@@ -93,7 +97,7 @@ class Vmap:
             broadcast.counters.expand(num, -1),
             loss,
             correct,
-            seen,
+            clients.batches.visits,
             None if gradients is None else together.in_given_order(gradients),
             inverses=None if inverses is None else together.in_given_order(inverses),
             samples=together.each_in_given_order(steps.samples()),

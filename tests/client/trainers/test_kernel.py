@@ -16,11 +16,13 @@ from torch import Tensor, nn
 
 import raysim
 from raysim.client import local_training
+from raysim.client.batches import ClientBatches
 from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction, ProximalPoint
 from raysim.client.optimizers.optimizer import ClientOptimizer
 from raysim.client.proximal import Bounded, Shrunk
 from raysim.client.section import ClientSection
+from raysim.client.trainer import Client
 from raysim.client.trainers.compiled import Compiled
 from raysim.client.trainers.construction import make
 from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
@@ -196,13 +198,16 @@ def by_rule(trainer: str, rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch)
     noise = torch.from_numpy(draw.standard_normal((7, model.params.size)))
     vectors = [model.params.flatten(model.params.views(own), torch.float64) for own in noise]
     changes: dict[str, Any] = {"sent": {"E": torch.tensor([rule.get("elapsed", 0.0)], dtype=torch.float64)}}
-    members = []
-    for i, member in enumerate(local_training.members(Examples(data), (0, 1, 2), section, 0, 0, weights.params)):
+
+    def corrected(member: Client) -> Client:
         if "offset" in rule:
-            changes["offset"] = rule["offset"] * vectors[i]
+            changes["offset"] = rule["offset"] * vectors[member.position]
         if "begin" in rule:
-            changes["begin"] = weights.params + rule["begin"] * vectors[3 + i]
-        members.append(replace(member, windows=rule.get("windows", ()), **changes))
+            changes["begin"] = weights.params + rule["begin"] * vectors[3 + member.position]
+        return replace(member, windows=rule.get("windows", ()), **changes)
+
+    plain = local_training.members(Examples(data), (0, 1, 2), section, 0, 0, weights.params)
+    members = plain.with_each(corrected)
     start = {"m": vectors[6]} if "optimizer" in rule else None
     deltas, samples = [], list[Tensor]()
     for trained in local_training.train(made, weights, members, 0.3, model.params, start=start):
@@ -412,9 +417,9 @@ def test_the_folder_is_private_whatever_the_umask(fresh: Path) -> None:
 
 
 HANDED: dict[str, Any] = {
-    "broadcast": torch.zeros(64), "x": [torch.zeros(3, 4)] * 2, "y": [torch.zeros(3, dtype=torch.int64)] * 2,
-    "order": np.array([0, 1, 2, 0, 1]), "bounds": np.array([0, 2, 3, 0, 2]), "steps": np.array([2, 1]),
-    "constants": None, "deltas": torch.zeros(1, 2, 64),
+    "broadcast": torch.zeros(64), "x": torch.zeros(6, 4), "y": torch.zeros(6, dtype=torch.int64),
+    "rows": np.array([3, 3]), "order": np.array([0, 1, 2, 0, 1]), "bounds": np.array([0, 2, 3, 0, 2]),
+    "steps": np.array([2, 1]), "constants": None, "deltas": torch.zeros(1, 2, 64),
 }  # fmt: skip
 MISFITS: list[dict[str, Any]] = [
     {"broadcast": torch.zeros(63)},
@@ -427,9 +432,13 @@ MISFITS: list[dict[str, Any]] = [
     {"constants": torch.zeros(63)},
     {"constants": torch.zeros(1, 64)},
     {"constants": torch.zeros(1, 64).expand(2, 64)},
-    {"x": [torch.zeros(3, 4), torch.zeros(3, 3)]},
-    {"x": [torch.zeros(3, 4)]},
-    {"y": [torch.zeros(3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)]},
+    {"x": torch.zeros(6, 3)},
+    {"x": torch.zeros(5, 4)},
+    {"y": torch.zeros(5, dtype=torch.int64)},
+    {"y": torch.zeros(6, 2, dtype=torch.int64)},
+    {"rows": np.array([3, 2])},
+    {"rows": np.array([3, 3], np.int32)},
+    {"rows": np.array([6])},
     {"order": np.array([0, 1, 3, 0, 1])},
     {"order": np.array([0, 1, -1, 0, 1])},
     {"order": np.array([0, 1, 2, 0])},
@@ -453,8 +462,11 @@ def kernel() -> Kernel:
     return Kernel(found, model.params, torch.float32, squared=False)
 
 
-def trained(made: Kernel, broadcast: Tensor, constants: Tensor | None, **handed: Any) -> tuple[Tensor, Tensor]:
-    return made.train([StartingPoint(broadcast, -0.1, constants=constants)], **handed)
+def trained(
+    made: Kernel, broadcast: Tensor, constants: Tensor | None, order: Any, bounds: Any, steps: Any, **handed: Any
+) -> tuple[Tensor, Tensor]:
+    batches = ClientBatches(order, bounds, steps)
+    return made.train([StartingPoint(broadcast, -0.1, constants=constants)], batches=batches, **handed)
 
 
 def test_what_fits_is_taken() -> None:
@@ -468,7 +480,7 @@ def test_what_does_not_fit_never_reaches_the_kernel(changed: dict[str, Any], mon
     made = kernel()
     monkeypatch.setattr(made, "_library", None)
     with pytest.raises(
-        (RuntimeError, ValueError), match=r"kernel needs|their examples differ|Batches do not fit|zip\("
+        (RuntimeError, ValueError), match=r"kernel needs|do not fit|were expected|Batches do not fit|zip\("
     ):
         trained(made, **(HANDED | changed))
 
@@ -505,7 +517,8 @@ def test_windows_that_do_not_fit_never_reach_the_kernel(given: Windows, monkeypa
 def test_a_beginning_that_does_not_fit_never_reaches_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     made = kernel()
     monkeypatch.setattr(made, "_library", None)
-    handed = {name: value for name, value in HANDED.items() if name not in ("broadcast", "constants")}
+    handed = {name: HANDED[name] for name in ("x", "y", "rows", "deltas")}
+    handed["batches"] = ClientBatches(*(HANDED[name] for name in ("order", "bounds", "steps")))
     with pytest.raises(RuntimeError, match="The kernel needs begins"):
         made.train([StartingPoint(HANDED["broadcast"], -0.1, begins=torch.zeros(1, 64))], **handed)
 
@@ -517,7 +530,7 @@ def test_a_gradient_that_does_not_fit_never_reaches_the_kernel(
     made = kernel()
     monkeypatch.setattr(made, "_library", None)
     fits = {"params": torch.zeros(64), "x": torch.zeros(3, 4), "y": torch.zeros(3), "into": torch.zeros(64)}
-    with pytest.raises(RuntimeError, match=r"kernel needs|their examples differ"):
+    with pytest.raises(RuntimeError, match=r"kernel needs|were expected"):
         made.gradient(**(fits | changed), scale=1.0)
 
 

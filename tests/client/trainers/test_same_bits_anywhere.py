@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -88,9 +87,8 @@ def test_identical_clients_get_identical_bits_at_every_place_of_a_stack(name: st
     model, weights = create(factory, 0, dtype)
     for batch_size in [1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 22]:
         section = ClientSection(batch_size=batch_size)
-        (one,) = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
+        copies = local_training.members(Examples(data), (0,) * 9, section, 0, 0, weights.params)
         made = make(TrainerChoice.of_size("stacked", 9), model, weights, task_for(10, None), section, "float32")
-        copies = [replace(one) for _ in range(9)]
         (trained,) = local_training.train(made, weights, copies, 0.1, model.params)
         for row in trained.updates.delta:
             assert torch.equal(row, trained.updates.delta[0]), batch_size

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from raysim import FederatedDataset
-from raysim.client import batches, local_training
+from raysim.client import local_training
+from raysim.client.chunk_clients import ChunkClients
 from raysim.client.corrections import choice as corrections
 from raysim.client.section import ClientSection
-from raysim.client.trainer import Client
 from raysim.client.trainers.construction import make
 from raysim.client.trainers.trainer_choice import Precision, TrainerChoice
 from raysim.data.on_device import Examples
@@ -106,9 +106,9 @@ def waits(
         warm_up = [sections[1]] * (1 if trainer == "recorded" else 3 if cuda_graphs else 0)
         for section in (*warm_up, *sections):
             members = local_training.members(Examples(data), range(len(SIZES)), section, 0, 3, weights.params)
-            members, start_of = sent_with(members, section, weights.params)
+            clients, start_of = sent_with(members, section, weights.params)
             card.waits.clear()
-            for updates in made.train(weights, members, 0.1, start_of):
+            for updates in made.train(weights, clients, 0.1, start_of):
                 assert updates.delta.device.type == updates.buffers.device.type == "cuda"
                 assert updates.loss.device.type == "cpu"
             found.append(card.waits.copy())
@@ -116,14 +116,14 @@ def waits(
 
 
 def sent_with(
-    members: list[Client], section: ClientSection, params: torch.Tensor
-) -> tuple[list[Client], Mapping[str, torch.Tensor] | None]:
+    members: ChunkClients, section: ClientSection, params: torch.Tensor
+) -> tuple[ChunkClients, Mapping[str, torch.Tensor] | None]:
     """The clients with what their correction sends them and keeps for them, and what their optimizer starts from."""
     half = corrections.make(section.correction)
     offset = None if half.client.offset is None else torch.zeros_like(params)
     sent = half.sent.down(half.server.init(params), params)
     start = None if half.client.start is None else half.client.start(sent)
-    return [replace(member, offset=offset, sent=sent) for member in members], start
+    return members.with_each(lambda member: replace(member, offset=offset, sent=sent)), start
 
 
 def assert_no_step_waits(trainer: str, *given: Any, **options: Any) -> None:
@@ -211,9 +211,8 @@ def test_a_gradient_over_all_examples_lies_on_the_card() -> None:
             sums_gradients=True,
         )
         members = local_training.members(Examples(data()), (0, 1), ClientSection(), 0, 0, weights.params)
-        whole = [replace(member, batches=batches.whole(member.num_examples)) for member in members]
-        gradients = [one.device.type for _, one in local_training.full_gradients(made, weights, whole)]
-    assert gradients == ["cuda", "cuda"]
+        gradients = [one.device.type for _, one in local_training.full_gradients(made, weights, members)]
+    assert gradients == ["cuda"]
 
 
 def test_a_module_that_reads_a_number_in_its_forward_is_caught() -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from raysim.client.batches import ClientBatches, ends
 from raysim.client.trainers.kernel.dense import SOURCE, Dense
 from raysim.errors import ModelError
 from raysim.models.layout import Layout
@@ -148,11 +149,10 @@ class Kernel:
     def train(
         self,
         starts: Sequence[StartingPoint],
-        x: Sequence[Tensor],
-        y: Sequence[Tensor],
-        order: Int64s,
-        bounds: Int64s,
-        steps: Int64s,
+        x: Tensor,
+        y: Tensor,
+        rows: Int64s,
+        batches: ClientBatches,
         deltas: Tensor,
         windows: Windows | None = None,
     ) -> tuple[Tensor, Tensor]:
@@ -160,9 +160,9 @@ class Kernel:
 
         Args:
             starts: S of them.
-            x, y: of each client, (n_i, ...).
-            order, bounds: of its batches, one client's behind the other's.
-            steps: of each client.
+            x, y: the clients' examples, one client's behind the other's.
+            rows: (K,), how many each client has.
+            batches: of K clients.
             deltas: (S, K, P), written to but for gaps.
             windows: of one start; None: there are none.
 
@@ -175,8 +175,8 @@ class Kernel:
             IndexError: a target is no class.
             RuntimeError: examples or targets that do not fit the line.
         """
-        lead = self._fit(x[0], y[0])
-        self._check_numbers(deltas, (len(starts), len(x), self._size), "deltas")
+        lead, order, bounds, steps = self._fit(x, y), batches.order, batches.bounds, batches.steps
+        self._check_numbers(deltas, (len(starts), len(rows), self._size), "deltas")
         for start in starts:
             self._check_numbers(start.broadcast, (self._size,), "broadcast")
             if start.constants is not None:
@@ -184,17 +184,17 @@ class Kernel:
                 self._check_numbers(start.constants, shape, "constants")
             if start.begins is not None:
                 self._check_numbers(start.begins, deltas.shape[1:], "begins")
-        _check_examples(x, y)
-        _check_batches([len(own) for own in x], order, bounds, steps)
+        _check_examples(x, y, int(rows.sum()))
+        _check_batches(rows, batches)
         if windows is not None:
             _check_windows(windows.ranges, windows.counts, steps)
             self._check_numbers(windows.means, (len(windows.ranges) * len(starts), self._size), "means")
         most = max(1, int(np.diff(bounds).max()))
         outputs = self._outputs(len(starts) * len(order), lead)
-        each = [self._contiguous(x, y, own) for own in range(len(x))]
-        addresses = np.array([[own.data_ptr(), target.data_ptr()] for own, target in each], dtype=np.int64).T.copy()
-        squares = torch.zeros((len(starts), len(x), len(self._dense.weights), 2), dtype=torch.float64)
-        visits = [_of(array) for array in (addresses[0], addresses[1], order, bounds, steps)]
+        x, y = self._contiguous(x, y)
+        addresses = [whole.data_ptr() + ends(rows)[:-1] * (whole.nbytes // len(whole)) for whole in (x, y)]
+        squares = torch.zeros((len(starts), len(rows), len(self._dense.weights), 2), dtype=torch.float64)
+        visits = [_of(array) for array in (*addresses, order, bounds, steps)]
         classes = True
         for at, start in enumerate(starts):
             flags = self._flags(start.penalised)
@@ -203,7 +203,7 @@ class Kernel:
             classes &= bool(
                 self._library.train(
                     ctypes.byref(self._line),
-                    ctypes.c_int64(len(x)),
+                    ctypes.c_int64(len(rows)),
                     _at(start.broadcast),
                     *visits,
                     ctypes.byref(rule),
@@ -251,9 +251,9 @@ class Kernel:
         lead = self._fit(x, y)
         self._check_numbers(params, (self._size,), "params")
         self._check_numbers(into, (self._size,), "into")
-        _check_examples((x,), (y,))
+        _check_examples(x, y, len(x))
         outputs = self._outputs(len(x), lead)
-        x, y = self._contiguous((x,), (y,), 0)
+        x, y = self._contiguous(x, y)
         room, capacity = self._room(OWN_STEPPED).of(len(x))
         classes = self._library.gradient(
             ctypes.byref(self._line),
@@ -293,9 +293,9 @@ class Kernel:
                 f"shape {tuple(tensor.shape)}, {tensor.dtype}, strides {tensor.stride()}, {tensor.device}."
             )
 
-    def _contiguous(self, x: Sequence[Tensor], y: Sequence[Tensor], own: int) -> tuple[Tensor, Tensor]:
-        targets = y[own].to(self._dtype if self._squared else torch.int64)
-        return x[own].to(self._dtype).contiguous(), targets.contiguous()
+    def _contiguous(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        targets = y.to(self._dtype if self._squared else torch.int64)
+        return x.to(self._dtype).contiguous(), targets.contiguous()
 
     def outputs_of(self, x: Tensor, y: Tensor) -> int:
         """Return the number of outputs for each of these examples."""
@@ -339,28 +339,25 @@ def _check_line(dense: Dense, layout: Layout) -> None:
                 raise ModelError(f"{name} must have the shape {shape}, as its layer says, but has {shapes.get(name)}.")
 
 
-def _check_examples(x: Sequence[Tensor], y: Sequence[Tensor]) -> None:
-    """Raise RuntimeError unless all clients have examples of one shape, and a target for each."""
-    for own, targets in zip(x, y, strict=True):
-        if own.shape[1:] != x[0].shape[1:] or targets.shape[1:] != y[0].shape[1:] or len(own) != len(targets):
-            raise RuntimeError(
-                f"A client has examples of shape {tuple(own.shape)} and targets of shape {tuple(targets.shape)}, "
-                f"another one {tuple(x[0].shape)} and {tuple(y[0].shape)}: their examples differ."
-            )
+def _check_examples(x: Tensor, y: Tensor, rows: int) -> None:
+    """Raise RuntimeError unless there are so many examples, with a target for each."""
+    if not len(x) == len(y) == rows:
+        raise RuntimeError(f"{rows} examples were expected, but there are {len(x)}, and {len(y)} targets.")
 
 
-def _check_batches(examples: Sequence[int], order: Int64s, bounds: Int64s, steps: Int64s) -> None:
+def _check_batches(examples: Int64s, batches: ClientBatches) -> None:
     """Raise RuntimeError unless every visit is of an example that its client has."""
-    arrays = (order, bounds, steps)
+    order, bounds, steps = batches.order, batches.bounds, batches.steps
+    arrays = (examples, order, bounds, steps)
     plain = all(array.dtype == np.int64 and array.ndim == 1 and array.flags.c_contiguous for array in arrays)
     if plain and len(steps) == len(examples) and (steps >= 0).all() and len(bounds) == steps.sum() + len(steps):
-        ends = np.cumsum(steps + 1) - 1
+        last = np.cumsum(steps + 1) - 1
         growth = np.diff(bounds, prepend=0)
-        growth[ends[:-1] + 1] = bounds[ends[:-1] + 1]
-        visits = bounds[ends]
-        starts = bounds[ends - steps]
+        growth[last[:-1] + 1] = bounds[last[:-1] + 1]
+        visits = bounds[last]
+        starts = bounds[last - steps]
         whole = (growth >= 0).all() and not starts.any() and visits.sum() == len(order)
-        if whole and ((order >= 0) & (order < np.repeat(np.asarray(examples), visits))).all():
+        if whole and ((order >= 0) & (order < np.repeat(examples, visits))).all():
             return
     raise RuntimeError("Batches do not fit: a visit is of no example of its client.")
 
