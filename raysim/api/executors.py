@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Generator
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from raysim.api.preflight import ExecutorName, check_here
 from raysim.engine import numerics
 from raysim.engine.in_process import InProcess
+from raysim.engine.on_ray.cluster import warm_workers
 from raysim.engine.outlook import Outlook, workers_here
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
@@ -50,6 +51,14 @@ def begins(engine: EngineSection, executor: ExecutorName | None, address: str | 
     if asked or (ray is not None and ray.is_initialized()):
         return "on Ray"
     return "here at first" if numerics.choose_device(engine.gpus_per_worker).type == "cpu" else "on Ray"
+
+
+def ahead(engine: EngineSection, executor: ExecutorName | None, address: str | None) -> AbstractContextManager[object]:
+    """Begin to load what workers need, where a run will begin on a Ray of its own, while it is checked in the block."""
+    ray = sys.modules.get("ray")
+    is_own = address is None and not (ray is not None and ray.is_initialized())
+    asked = executor == "ray" or (executor is None and engine.workers not in (0, "auto"))
+    return warm_workers.serving() if is_own and asked else nullcontext()
 
 
 def run(

@@ -161,11 +161,13 @@ def run(
     """
     check_one(experiment)
     check(loggers)
-    plan = resolve(with_executor(experiment, executor), **parts)
-    with local_copy(folder_of(experiment, path)) as where, noted(partial(note_of_run, where)):
-        plan = settled(plan, where if resume else None)
-        opening = opening_of(plan, where, resume, overwrite, profile)
-        return _carry_out(plan, opening, begins(plan.experiment.engine, executor, address), address, progress, loggers)
+    with executors.ahead(experiment.engine, executor, address):
+        plan = resolve(with_executor(experiment, executor), **parts)
+        with local_copy(folder_of(experiment, path)) as where, noted(partial(note_of_run, where)):
+            plan = settled(plan, where if resume else None)
+            opening = opening_of(plan, where, resume, overwrite, profile)
+            place = begins(plan.experiment.engine, executor, address)
+            return _carry_out(plan, opening, place, address, progress, loggers)
 
 
 @takes_parts
@@ -197,9 +199,10 @@ def resume(
         check(loggers)
         if rounds is not None:
             experiment = experiment.changed([f"rounds={rounds}"])
-        plan = settled(resolve(with_executor(experiment, executor), **parts), where)
-        place = begins(plan.experiment.engine, executor, address)
-        return _carry_out(plan, opening_of(plan, where, resume=True), place, address, progress, loggers)
+        with executors.ahead(experiment.engine, executor, address):
+            plan = settled(resolve(with_executor(experiment, executor), **parts), where)
+            place = begins(plan.experiment.engine, executor, address)
+            return _carry_out(plan, opening_of(plan, where, resume=True), place, address, progress, loggers)
 
 
 @takes_parts
@@ -251,8 +254,9 @@ def rounds(
     is returned, Ray's resources at the first round. Leaving the loop early stops the run.
     """
     check_one(experiment)
-    plan = settled(resolve(with_executor(experiment, executor), **parts))
     with ExitStack() as checked:
+        checked.enter_context(executors.ahead(experiment.engine, executor, address))
+        plan = settled(resolve(with_executor(experiment, executor), **parts))
         opening = None if path is None else opening_of(plan, checked.enter_context(local_copy(path)), False, overwrite)
         until_left = checked.pop_all()
     log_beginning(plan)

@@ -23,6 +23,7 @@ from raysim.cli.options import (
     loggers_of,
 )
 from raysim.cli.output import interruptible, print_table, say
+from raysim.cli.workers_ahead import workers_ahead
 from raysim.errors import RunFolderError
 
 if TYPE_CHECKING:
@@ -65,36 +66,37 @@ def run(
     """Run an experiment, and record it in a folder."""
     if resume and overwrite:
         raise typer.BadParameter("--resume goes on with a folder and --overwrite starts it afresh: choose one.")
-    from raysim.experiment import sweep
-    from raysim.experiment.expand import centralized as pooled
+    with workers_ahead(file, changes, local, address):
+        from raysim.experiment import sweep
+        from raysim.experiment.expand import centralized as pooled
 
-    experiment = load(file, changes, removals)
-    if centralized:
-        experiment = pooled(experiment)
-    where = path or experiment.default_folder
-    if detach:
-        if loggers:
-            raise typer.BadParameter("--logger goes with who watches: leave it to raysim attach NAME --logger ...")
-        if sweeps or experiment.trials.count > 1:
-            raise typer.BadParameter("--detach takes one run; trials and sweeps are carried out by this process.")
-        if address is None:
-            raise typer.BadParameter("--detach takes a cluster that outlives this process: add --address.")
-        name = _launch(experiment, address, where, overwrite, resume, profile)
-        if as_json:
-            print_json({"name": name, "folder": where})
-        else:
-            typer.echo(name)
-        return
-    how = How(
-        executor=executor_of(local),
-        address=address,
-        overwrite=overwrite,
-        resume=resume,
-        progress=progress,
-        profile=profile,
-        loggers=loggers_of(loggers),
-    )
-    _carry_out(experiment, sweep.parse(sweeps or ()), where, how, as_json)
+        experiment = load(file, changes, removals)
+        if centralized:
+            experiment = pooled(experiment)
+        where = path or experiment.default_folder
+        if detach:
+            if loggers:
+                raise typer.BadParameter("--logger goes with who watches: leave it to raysim attach NAME --logger ...")
+            if sweeps or experiment.trials.count > 1:
+                raise typer.BadParameter("--detach takes one run; trials and sweeps are carried out by this process.")
+            if address is None:
+                raise typer.BadParameter("--detach takes a cluster that outlives this process: add --address.")
+            name = _launch(experiment, address, where, overwrite, resume, profile)
+            if as_json:
+                print_json({"name": name, "folder": where})
+            else:
+                typer.echo(name)
+            return
+        how = How(
+            executor=executor_of(local),
+            address=address,
+            overwrite=overwrite,
+            resume=resume,
+            progress=progress,
+            profile=profile,
+            loggers=loggers_of(loggers),
+        )
+        _carry_out(experiment, sweep.parse(sweeps or ()), where, how, as_json)
 
 
 def _launch(experiment: Experiment, address: str, where: Path, overwrite: bool, resume: bool, profile: bool) -> str:

@@ -38,7 +38,7 @@ def train(
     rows = []
     for trained in local_training.train(made, weights, members, LR, model.params):
         updates = trained.updates
-        rows.append((updates.delta.clone(), updates.loss, updates.correct, torch.tensor(updates.seen)))
+        rows.append((updates.delta.clone(), updates.loss, updates.correct, torch.from_numpy(updates.seen)))
     names = ("delta", "loss", "correct", "seen")
     return {name: torch.cat(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-from raysim.engine.on_ray.cluster import answering, joining, own_ray
+from raysim.engine.on_ray.cluster import answering, joining, own_ray, warm_workers
 from raysim.engine.on_ray.cluster.wait import Room
 from raysim.errors import ResourceError
 from raysim.experiment.experiment import EngineSection
@@ -69,8 +69,12 @@ def connected(address: str | None, run_folder: Path | None = None) -> Iterator[N
     # Ray warns at every start that token authentication is on, which is intended.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     if address is None:
-        with joining.quiet_after_death(), own_ray.watched(run_folder, ray.shutdown) as begun:
-            _start(begun)
+        with (
+            warm_workers.serving() as server,
+            joining.quiet_after_death(),
+            own_ray.watched(run_folder, ray.shutdown, server) as begun,
+        ):
+            _start(begun, None if server is None else warm_workers.__file__)
             yield
         return
     try:
@@ -91,9 +95,9 @@ def connected(address: str | None, run_folder: Path | None = None) -> Iterator[N
         ray.shutdown()
 
 
-def _start(begun: Callable[[own_ray.Processes], None]) -> None:
+def _start(begun: Callable[[own_ray.Processes], None], setup_worker: str | None) -> None:
     try:
-        joining.start(begun, logging_level=logging.WARNING, include_dashboard=False)
+        joining.start(begun, setup_worker, logging_level=logging.WARNING, include_dashboard=False)
     except Exception as error:
         # Ray raises a plain Exception when a process of its own does not answer in time.
         raise ResourceError(f"Ray could not be started on this machine: {error}") from None

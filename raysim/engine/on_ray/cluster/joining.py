@@ -47,16 +47,17 @@ def cluster_name() -> str:
     return f"the Ray cluster at {ray.get_runtime_context().gcs_address}, of {whose}"
 
 
-def start(begun: Callable[[own_ray.Processes], None], **settings: Any) -> None:
+def start(begun: Callable[[own_ray.Processes], None], setup_worker: str | None = None, **settings: Any) -> None:
     """Start a cluster of one machine; see `ray.init` for the settings and errors.
 
     All its processes listen on loopback only. It has no dashboard.
 
     Args:
         begun: called with the table of the processes before the first of them starts.
+        setup_worker: the file that starts a worker, in place of Ray's.
         settings: see `ray.init`.
     """
-    with _ONE_AT_A_TIME, _own_sigterm(), _on_one_machine(), _without_needless(), _handed_over(begun):
+    with _ONE_AT_A_TIME, _own_sigterm(), _on_one_machine(), _without_needless(), _handed_over(begun, setup_worker):
         ray.init(address=LOCAL, _node_ip_address=LOOPBACK, **settings)
 
 
@@ -82,10 +83,12 @@ def _without_needless() -> Iterator[None]:
 
 
 @contextmanager
-def _handed_over(begun: Callable[[own_ray.Processes], None]) -> Iterator[None]:
+def _handed_over(begun: Callable[[own_ray.Processes], None], setup_worker: str | None) -> Iterator[None]:
     def handed_over(start: Any) -> Any:
         def start_head_processes(node: Any) -> None:
             begun(node.all_processes)
+            if setup_worker is not None:
+                node._ray_params.setup_worker_path = setup_worker
             start(node)
 
         return start_head_processes

@@ -40,11 +40,13 @@ Processes = Mapping[str, Sequence[Any]]
 class OwnRay:
     """The Ray that this script starts.
 
-    run_folder: of its run; None if there are several. processes: see `Processes`; None before they start, and once they
-    are about to be ended on purpose. died: how it ended by itself.
+    run_folder: of its run; None if there are several. server: the process that forks its workers, if there is one.
+    processes: see `Processes`; None before they start, and once they are about to be ended on purpose. died: how it
+    ended by itself.
     """
 
     run_folder: Path | None
+    server: int | None
     processes: Processes | None = None
     died: str | None = None
 
@@ -53,18 +55,21 @@ _own: OwnRay | None = None
 
 
 @contextmanager
-def watched(run_folder: Path | None, end: Callable[[], None]) -> Iterator[Callable[[Processes], None]]:
+def watched(
+    run_folder: Path | None, end: Callable[[], None], server: int | None = None
+) -> Iterator[Callable[[Processes], None]]:
     """Watch over a Ray that is started and used inside the block; yields the function that takes its processes.
 
     Args:
         run_folder: of its run; None if there are several.
         end: ends that Ray; called when the block is left.
+        server: the process that forks its workers, if there is one (warm_workers.py).
 
     Raises:
         WorkerLostError: one of its processes ended, whatever error followed from that.
     """
     global _own
-    _own = own = OwnRay(run_folder)
+    _own = own = OwnRay(run_folder, server)
     left = threading.Event()
     looks = threading.Thread(target=_look, args=(own, left), daemon=True)
     looks.start()
@@ -131,6 +136,8 @@ def _look(own: OwnRay, left: threading.Event) -> None:
         if guard is not None and processes is not None:
             for raylet in processes.get("raylet", ()):
                 guard.cover(raylet.process.pid)
+            if own.server is not None:
+                guard.cover(own.server)
         try:
             check()
         except WorkerLostError as error:

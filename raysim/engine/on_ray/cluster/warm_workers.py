@@ -1,0 +1,204 @@
+"""Starts the workers of a Ray on this machine by forking a process that has imported torch and raysim already.
+
+A worker that Ray starts imports both by itself: seconds of a core, for each worker. Here Ray's node manager (raylet)
+starts this file in place of Ray's `setup_worker.py` (`RayParams.setup_worker_path`). It hands its arguments,
+environment and output files to a server, which forks. From there on the child is a Ray worker like any other: it runs
+Ray's `default_worker.py`. What asks for more than that, and what finds no server, is started as Ray starts it.
+
+The server imports nothing of Ray, which reads a worker's environment when it is imported. It has one thread, and no
+state but modules, so its children share their memory until they write to it. Linux only.
+
+    python warm_workers.py --serve SOCKET    serves until its standard input is closed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SOCKET = "RAYSIM_WORKERS_SOCKET"
+"""The environment variable with the server's socket."""
+
+COLD = "RAYSIM_COLD_WORKERS"
+"""Where this environment variable is set, there is no server."""
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""The environment in which imports start no thread, so that the server may fork: of NumPy, and of pyarrow's allocator.
+Workers set the number of their threads by themselves."""
+
+CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
+"""What Ray's `setup_worker.py` takes of the arguments."""
+
+LOADED = (
+    "google.protobuf.reflection",
+    "psutil",
+    "requests",
+    "yaml",
+    "raysim.data.store",
+    "raysim.engine.many.segment",
+    "raysim.engine.rounds.opening",
+    "raysim.engine.wire",
+    "raysim.storage.remote.mirror",
+)
+"""What a worker will have loaded: of Ray's own needs, what does not read the environment, and raysim with torch."""
+
+
+_serves: int | None = None
+"""The server of this process. There is one, as there is one connection to Ray."""
+
+
+@contextmanager
+def serving() -> Iterator[int | None]:
+    """Serve workers inside the block to a Ray that is started there; yields the server's process number.
+
+    Yields None where there is no server: not on Linux, or where the environment says so. A block inside another has the
+    same server: the outer one begins to load while other work is done, before Ray starts.
+    """
+    global _serves
+    if _serves is not None or sys.platform != "linux" or COLD in os.environ:
+        yield _serves
+        return
+    with tempfile.TemporaryDirectory(prefix="raysim-workers-") as folder:
+        path = f"{folder}/socket"
+        server = subprocess.Popen(
+            [sys.executable, "-P", __file__, "--serve", path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **ONE_THREAD},
+            start_new_session=True,  # Ctrl-C is for the script
+        )
+        os.environ[SOCKET], _serves = path, server.pid
+        try:
+            yield server.pid
+        finally:
+            _serves = None
+            del os.environ[SOCKET]
+            server.kill()
+            server.wait()
+            assert server.stdin is not None
+            server.stdin.close()
+
+
+def ask(arguments: list[str]) -> bool:
+    """Have the server start a worker; False where it is not an ordinary one, or nobody serves."""
+    context, kept = {}, []
+    for argument in arguments:
+        if argument.startswith(CONTEXT):
+            context = json.loads(argument.removeprefix(CONTEXT) or "{}")
+        elif argument.startswith(LANGUAGE):
+            if argument != f"{LANGUAGE}PYTHON":
+                return False
+        else:
+            kept.append(argument)
+    if context.get("command_prefix") or context.get("override_worker_entrypoint") or SOCKET not in os.environ:
+        return False
+    if context.get("py_executable", sys.executable) != sys.executable:
+        return False
+    environment = {**os.environ, **context.get("env_vars", {})}
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    asked = json.dumps({"arguments": kept, "environment": environment, "folder": os.getcwd(), "nice": nice}).encode()
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.connect(os.environ[SOCKET])
+            socket.send_fds(server, [len(asked).to_bytes(8, "big")], [0, 1, 2])
+            server.sendall(asked)
+            return server.recv(1) == b"."
+        except OSError:
+            return False
+
+
+def serve(path: str) -> None:
+    """Fork a worker for everybody who asks; who asks before all is loaded waits."""
+    import select
+    import signal
+
+    listening = socket.socket(socket.AF_UNIX)
+    # Bound under another name first: nobody can connect before it listens.
+    listening.bind(f"{path}.new")
+    listening.listen(64)
+    os.rename(f"{path}.new", path)
+    if not load():
+        return
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        ready, _, _ = select.select([listening, sys.stdin], [], [])
+        if sys.stdin in ready:
+            return
+        with listening.accept()[0] as asking:
+            head, files, _, _ = socket.recv_fds(asking, 8, 3)
+            left, asked = int.from_bytes(head, "big"), b""
+            while len(asked) < left and (more := asking.recv(left - len(asked))):
+                asked += more
+            if len(files) == 3 and len(asked) == left and os.fork() == 0:
+                listening.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                asking.sendall(b".")
+                asking.close()
+                become(files=files, **json.loads(asked))
+            for file in files:
+                os.close(file)
+
+
+def load() -> bool:
+    """Import what a worker needs; return whether a fork of this process may be one."""
+    import gc
+    import importlib
+
+    # The raysim of which this file is.
+    folder = str(Path(__file__).parents[4])
+    sys.path.insert(0, folder)
+    for name in LOADED:
+        importlib.import_module(name)
+    sys.path.remove(folder)
+    gc.collect()
+    # Or the first collection in a worker would copy all memory that it shares with the others.
+    gc.freeze()
+    return "ray" not in sys.modules and len(os.listdir("/proc/self/task")) == 1
+
+
+def become(arguments: list[str], environment: dict[str, str], folder: str, nice: int, files: list[int]) -> None:
+    """Run Ray's worker here, as if it had been started by itself; never returns."""
+    import runpy
+
+    # Ray may signal a worker's whole group.
+    os.setpgid(0, 0)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    os.setpriority(os.PRIO_PROCESS, 0, nice)
+    sys.argv = arguments
+    sys.path.insert(0, os.path.dirname(arguments[0]))
+    code = 1
+    try:
+        runpy.run_path(arguments[0], run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--serve":
+        serve(sys.argv[2])
+    elif not ask(sys.argv[1:]):
+        from ray._private.workers import setup_worker
+
+        os.execv(sys.executable, [sys.executable, setup_worker.__file__, *sys.argv[1:]])
