@@ -37,11 +37,15 @@ def checked(address: str) -> str:
         raise ValueError('it must be "auto" or a host:port')
     # A cluster that Ray finds is one of this machine; any other receives the token only if RAY_AUTH_MODE says so.
     _take_token(is_ours=address == "auto" and not os.environ.get("RAY_ADDRESS"))
-    error: list[Exception] = [TimeoutError(f"no answer within {ANSWER_S:g} s")]
+    silence = TimeoutError(f"no answer within {ANSWER_S:g} s")
+    error: list[Exception] = [silence]
 
     def ask() -> None:
         try:
             _ask(bootstrap)
+        except TimeoutError:
+            # The connection's own limit may come a moment before the thread's.
+            error[0] = silence
         except Exception as why:
             error[0] = why
         else:
