@@ -223,7 +223,10 @@ INLINE void dots(const int rows, const int outs, int64_t n, const REAL *x, const
         UNROLLED for (int r = 0; r < rows; r++) UNROLLED for (int o = 0; o < outs; o++) sums[r][o] = (vec){0};
         for (int64_t i = p * LANES; i < n; i += FILL) {
             vec own[OUTS];
-            UNROLLED for (int o = 0; o < outs; o++) own[o] = *(const vec *)(w + o * n + i);
+            UNROLLED for (int o = 0; o < outs; o++) {
+                own[o] = *(const vec *)(w + o * n + i);
+                LOADED_ONCE(own[o]);
+            }
             UNROLLED for (int r = 0; r < rows; r++) {
                 vec at = *(const vec *)(x + r * n + i);
                 LOADED_ONCE(at);
@@ -241,26 +244,27 @@ INLINE void dots(const int rows, const int outs, int64_t n, const REAL *x, const
     }
 }
 
-/* Rows in tiles that stay in cache while all outputs pass over them. */
+/* A few rows stay in the first cache while a tile of outputs' weights passes over them; the tile stays in the second for
+   the next rows. */
 static void forward(int64_t rows, int64_t n, int64_t outs, const REAL *x, const REAL *w, const REAL *b, REAL f,
                     REAL *y) {
-    const int64_t ys = filled(outs), tile = 8 * ROWS;
-    for (int64_t first = 0; first < rows; first += tile) {
-        const int64_t stop = first + tile < rows ? first + tile : rows;
-        for (int64_t o = 0; o < outs;) {
-            const REAL *own = w + o * n;
-            const int many = o + OUTS <= outs;
-            for (int64_t r = first; r < stop;) {
-                const REAL *at = x + r * n;
+    const int64_t ys = filled(outs), tile = 8 * OUTS;
+    for (int64_t first = 0; first < outs; first += tile) {
+        const int64_t stop = first + tile < outs ? first + tile : outs;
+        for (int64_t r = 0; r < rows;) {
+            const REAL *at = x + r * n;
+            const int block = r + ROWS <= rows;
+            for (int64_t o = first; o < stop;) {
+                const REAL *own = w + o * n;
                 REAL *to = y + r * ys + o;
-                const int block = r + ROWS <= stop;
+                const int many = o + OUTS <= stop;
                 if (block && many) dots(ROWS, OUTS, n, at, own, b + o, f, to, ys);
                 else if (block) dots(ROWS, 1, n, at, own, b + o, f, to, ys);
                 else if (many) dots(1, OUTS, n, at, own, b + o, f, to, ys);
                 else dots(1, 1, n, at, own, b + o, f, to, ys);
-                r += block ? ROWS : 1;
+                o += many ? OUTS : 1;
             }
-            o += many ? OUTS : 1;
+            r += block ? ROWS : 1;
         }
     }
 }
