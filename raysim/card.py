@@ -77,6 +77,13 @@ def start_generators(key: int, device: torch.device) -> None:
         generator.manual_seed(key >> 1)
 
 
+def start_every_generator(key: int) -> None:
+    """Start the generators of the CPU and of every card at a 64-bit key; not by torch.manual_seed, as above."""
+    torch.default_generator.manual_seed(key >> 1)
+    if torch.cuda.device_count():
+        torch.cuda.manual_seed_all(key >> 1)
+
+
 @contextmanager
 def same_draws(device: torch.device) -> Iterator[Callable[[], None]]:
     """Put the generators of `generators` back to where they are, at the end of the block and when asked to."""

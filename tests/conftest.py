@@ -58,6 +58,13 @@ def ray_cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
+def _no_picture_of_a_run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run's picture takes longer than the smallest run: it is drawn where a test has the mark `pictures`."""
+    if request.node.get_closest_marker("pictures") is None:
+        monkeypatch.setattr("raysim.report.curve.of_run", lambda path, experiment: None)
+
+
+@pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prepared datasets go to a folder of the test session."""
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))

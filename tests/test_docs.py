@@ -297,6 +297,7 @@ def test_the_page_about_data_names_what_a_download_fetches() -> None:
     }
 
 
+@pytest.mark.pictures
 def test_the_quick_starts_closing_table_is_the_programs(workplace: Path) -> None:
     from raysim.report import closing
 

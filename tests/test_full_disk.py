@@ -95,6 +95,7 @@ def test_a_checkpoint_says_how_large_it_is(
         list(raysim.rounds(experiment(rounds=1), dataset=dataset, path=tmp_path / "run"))
 
 
+@pytest.mark.pictures
 def test_the_picture_of_a_run_is_a_warning(
     tmp_path: Path, dataset: FederatedDataset, experiment: Make, fill: Fill, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -89,6 +89,7 @@ def recorded(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make)
     return raysim.run(exp, dataset=dataset, path=tmp_path / "run", profile=True).path
 
 
+@pytest.mark.pictures
 def test_what_a_run_leaves_is_data(recorded: Path) -> None:
     """Each file is what its name says, and none of these formats can hold code."""
 

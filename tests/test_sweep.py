@@ -167,6 +167,7 @@ def test_points_have_the_bits_that_they_have_alone(
         assert point.clients.equals(alone.clients)
 
 
+@pytest.mark.pictures
 def test_more_points_than_go_at_a_time(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,7 @@ def test_cohorts_that_do_not_vary_are_those_of_the_first(experiment: Make, datas
     assert first[0].metrics["loss"] != second[0].metrics["loss"]
 
 
+@pytest.mark.pictures
 def test_the_summary_is_mean_and_sample_deviation(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import cached_property
 
-START_S = 8.0
+START_S = 6.0
 """Seconds from the start of Ray to the first local step of its workers, on two cores (docs/performance.md)."""
 
 ROUND_S = 0.005

@@ -25,7 +25,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from raysim import seeds
+from raysim import card, seeds
 from raysim.config.global_draws import draws
 from raysim.config.plain import shown
 from raysim.config.section import Section
@@ -183,7 +183,7 @@ def _new_module(factory: ModuleFactory, seed: int, complaint: str) -> nn.Module:
     """Call the factory, with generators that start alike every time; `complaint`: what a message says of its result."""
     key = seeds.key(seed, "model")
     with draws():
-        torch.manual_seed(key >> 1)
+        card.start_every_generator(key)
         np.random.seed(key % 2**32)
         random.seed(key)
         try:

@@ -18,6 +18,7 @@ import pytest
 from tests.support.command import Raysim
 
 
+@pytest.mark.pictures
 def test_run_records_and_closes_with_a_table(raysim: Raysim) -> None:
     assert raysim("run", "tiny.toml") == 0
     assert raysim.rounds() == 2

@@ -120,6 +120,7 @@ def rounds_of(name: str) -> int:
 
 
 @pytest.mark.usefixtures("address")
+@pytest.mark.pictures
 def test_a_launched_run_is_listed_followed_and_whole(undisturbed: raysim.Result) -> None:
     assert launch() == "tiny"
     (run,) = raysim.under_way()

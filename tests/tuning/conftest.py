@@ -28,10 +28,11 @@ def small() -> raysim.FederatedDataset:
     )
 
 
-@pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures take longer than the smallest study."""
-    monkeypatch.setattr("tuning.study.pictures.draw_all", lambda *given: None)
+@pytest.fixture(autouse=True)
+def _no_pictures_of_a_study(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures take longer than the smallest study: they are drawn where a test has the mark `pictures`."""
+    if request.node.get_closest_marker("pictures") is None:
+        monkeypatch.setattr("tuning.study.pictures.draw_all", lambda *given: None)
 
 
 @pytest.fixture

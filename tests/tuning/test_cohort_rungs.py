@@ -17,8 +17,6 @@ from tuning.section import section_of
 
 Make = Callable[..., raysim.Experiment]
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 RATES = [1.0, 0.3, 0.01, 3.0, 0.1]
 PRUNER = {"name": "halving", "cohorts": [1, 2], "factor": 2}
 

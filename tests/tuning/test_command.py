@@ -15,7 +15,7 @@ from tests.support.tiny_study import EXPERIMENT
 
 
 @pytest.fixture(autouse=True)
-def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pictures: None) -> None:
+def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tiny.toml").write_text(EXPERIMENT)
     monkeypatch.chdir(tmp_path)
 

@@ -16,8 +16,6 @@ from tuning import folder
 
 Make = Callable[..., raysim.Experiment]
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 def test_a_study_that_is_done_is_read(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
     first = study()

@@ -15,8 +15,6 @@ import tuning
 from tests.support.postgres import Postgres
 from tests.support.study_process import TRIALS, experiment
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 SCRIPT = Path(__file__).parents[1] / "support" / "study_process.py"
 ROOT = Path(__file__).parents[2]
 

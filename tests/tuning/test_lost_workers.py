@@ -13,8 +13,6 @@ import tuning
 from raysim.engine.many.segment import SegmentUnit
 from tests.support.training_ray import training
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 Make = Callable[..., raysim.Experiment]
 Seconds = Callable[[int, SegmentUnit], float]
 Study = Callable[..., tuning.Study]

@@ -150,6 +150,7 @@ def test_only_trials_that_finished_are_named(tmp_path: Path) -> None:
     assert [line.get_color() for line in axes.get_lines()] == [GREY, GREY, SERIES[0]]
 
 
+@pytest.mark.pictures
 def test_a_study_draws_what_it_has(
     small: raysim.FederatedDataset, tuned: Callable[..., raysim.Experiment], tmp_path: Path
 ) -> None:

@@ -128,7 +128,6 @@ class Untouchable:
     client = id_of = position_of = arrays = sizes
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_a_study_never_touches_the_test_split(small: raysim.FederatedDataset, tuned: Make, tmp_path: Any) -> None:
     import tuning
 

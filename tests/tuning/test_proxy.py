@@ -22,8 +22,6 @@ from tests.support.tiny_study import EXPERIMENT
 
 Make = Callable[..., raysim.Experiment]
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 SPACE = {
     "client.optimizer.lr": {"log": [1e-3, 30]},
     "server.optimizer": {"choices": [{"name": "sgd", "lr": 1.0}, {"name": "adam", "lr": 0.05}]},

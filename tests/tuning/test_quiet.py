@@ -42,7 +42,6 @@ def test_rounds_are_no_news_and_the_rest_is(
     assert caplog.records[-1].getMessage() == "round 1: after the study"
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_hosts_are_started_quietly(
     small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,8 +19,6 @@ import tuning
 
 Make = Callable[..., raysim.Experiment]
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 def outcomes(found: tuning.Study) -> list[str]:
     outcome: list[str] = found.trials["outcome"].to_pylist()

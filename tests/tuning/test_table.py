@@ -41,9 +41,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def table(
-    exp: raysim.Experiment, small: raysim.FederatedDataset, file: Path, tmp_path: Path, no_pictures: None
-) -> tuning.PublishedTable:
+def table(exp: raysim.Experiment, small: raysim.FederatedDataset, file: Path, tmp_path: Path) -> tuning.PublishedTable:
     if not file.exists():
         made = tuning.make_table(exp, file, folder=tmp_path / "grid", dataset=small, storage=f"{quick(tmp_path)}-grid")
         read = tuning.read_table(file)
@@ -136,7 +134,7 @@ def overshooting(section: Any) -> ServerOptimizer:
 
 
 def test_a_configuration_that_diverged_diverges_again(
-    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path, no_pictures: None
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
 ) -> None:
     space = {"client.optimizer.lr": {"grid": [0.1, 1e6]}}
     wild = exp.changed({"tuning": {"space": space, "seeds": 2, "final": 0}})
@@ -245,7 +243,6 @@ def test_the_commands_publish_no_path_of_this_machine(tmp_path: Path, monkeypatc
         'name = "tiny"\nrounds = 2\n[data]\nname = "digits"\nclients = 10\n[model]\nname = "linear"\n'
         "[cohort]\nsize = 5\n[engine]\nworkers = 0\n[tuning.space]\nclient.optimizer.lr = { grid = [0.01, 0.1] }\n"
     )
-    monkeypatch.setattr("tuning.study.pictures.draw_all", lambda *given: None)
 
     def call(*words: str) -> Any:
         result = CliRunner().invoke(app, [*words, "--json", "--no-progress"])

@@ -18,8 +18,6 @@ from tuning.section import section_of
 
 Make = Callable[..., raysim.Experiment]
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 SPACE = {"cohort.size": {"grid": [1, 2, 4, 6]}, "client.optimizer.lr": {"grid": [0.01, 0.3, 1.0]}}
 
 

@@ -17,8 +17,6 @@ from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
 
 Make = Callable[..., raysim.Experiment]
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 def exploding(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """A loss whose gradient has no number, once the model has moved."""
