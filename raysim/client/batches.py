@@ -128,7 +128,8 @@ def draw(
     epoch, others = step // steps_an_epoch[owner], step % steps_an_epoch[owner]
     bounds: Int64s = epoch * met[owner] + others * batch[owner]
     visits: Int64s = bounds[ends(steps + 1)[1:] - 1]
-    if np.array_equal(visits, sizes * epochs):
+    # The visits are as many also where an earlier epoch has what the last one lacks.
+    if np.array_equal(met, sizes) and np.array_equal(visits, sizes * epochs):
         return ClientBatches(orders, bounds, steps)
     owner, visit = _counted(visits)
     epoch, place = visit // met[owner], visit % met[owner]

@@ -94,6 +94,25 @@ def test_order_is_int64_for_torch() -> None:
     assert batches.order.dtype == np.int64
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"local_steps": 3, "fill_last_batch": True},
+        {"local_steps": 4, "fill_last_batch": True, "shuffle": False},
+        {"epochs": 2, "max_local_steps": 3, "fill_last_batch": True},
+        {"local_steps": 3, "drop_last": True},
+        {"epochs": 2},
+    ],
+    ids=str,
+)
+def test_a_client_alone_has_the_batches_that_it_has_among_others(keys: dict[str, Any]) -> None:
+    """Of three examples an epoch's fill is as long as what two epochs lack of three."""
+    section, sizes = ClientSection(batch_size=2, **keys), [3, 5, 2, 1, 8]
+    together = draw(section, sizes, seed=0, round_index=0, clients=range(5))
+    alone = [draw(section, [size], seed=0, round_index=0, clients=[client])[0] for client, size in enumerate(sizes)]
+    assert [slices(batches) for batches in alone] == [slices(batches) for batches in together]
+
+
 def test_what_a_client_gets_does_not_depend_on_the_others() -> None:
     section = ClientSection(batch_size=4, epochs=2, fill_last_batch=True)
     together = draw(section, [10, 3, 25], 1, 0, [7, 8, 9])

@@ -80,16 +80,25 @@ def settings(**keys: Any) -> raysim.Experiment:
 
 SCRIPT = """
 import json, sys
+from pathlib import Path
 import psutil
 import raysim
 from raysim.engine.on_ray.cluster import warm_workers
 from tests.engine.test_warm_workers import settings
 
-parents = []
+def inherited(process):
+    folder = Path("/proc", str(process.pid))
+    masks = [line for line in (folder / "status").read_text().splitlines() if line.startswith(("SigBlk", "SigIgn"))]
+    return [process.nice(), (folder / "limits").read_text(), (folder / "oom_score_adj").read_text(), *masks]
+
+parents, seen = [], []
 for done in raysim.rounds(settings()):
     every = psutil.Process().children(recursive=True)
-    parents += [process.ppid() == warm_workers._serves for process in every if "ClientPool" in process.name()]
-print(json.dumps({"forked": parents, "weights": {n: p.sum().item() for n, p in done.params.items()}}))
+    workers = [process for process in every if "ClientPool" in process.name()]
+    parents += [process.ppid() == warm_workers._serves for process in workers]
+    seen += [inherited(process) for process in workers]
+weights = {n: p.sum().item() for n, p in done.params.items()}
+print(json.dumps({"forked": parents, "weights": weights, "inherited": seen}))
 """
 
 
@@ -112,6 +121,8 @@ def test_workers_are_forks_with_the_same_bits() -> None:
     assert all(warm["forked"])
     assert not any(cold["forked"])
     assert warm["weights"] == cold["weights"] == here
+    # Priority, limits, turn when memory runs out, signals.
+    assert warm["inherited"] == cold["inherited"]
 
 
 @linux

@@ -18,7 +18,8 @@ def experiment() -> raysim.Experiment:
     rates = [0.003, 0.01, 0.03, 0.1, 0.3]
     sections: dict[str, Any] = {
         "name": "killed",
-        "rounds": 6,
+        # A study goes on for longer than one of two processes may start late.
+        "rounds": 60,
         "data": {"name": "digits", "clients": 10},
         "model": {"name": "linear"},
         "cohort": {"size": 4},

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -22,16 +24,21 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 SOCKET = "RAYSIM_WORKERS_SOCKET"
 """The environment variable with the server's socket."""
 
 COLD = "RAYSIM_COLD_WORKERS"
-"""Where this environment variable is set, there is no server."""
+"""Where this environment variable is set, whatever its value, there is no server."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """The environment in which imports start no thread, so that the server may fork: of NumPy, and of pyarrow's allocator.
 Workers set the number of their threads by themselves."""
+
+LIMITS = tuple(name for name in dir(resource) if name.startswith("RLIMIT_"))
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+"""Ray has its workers ended before its own processes where memory runs out."""
 
 CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
 """What Ray's `setup_worker.py` takes of the arguments."""
@@ -80,7 +87,7 @@ def serving() -> Iterator[int | None]:
             yield server.pid
         finally:
             _serves = None
-            del os.environ[SOCKET]
+            os.environ.pop(SOCKET, None)
             server.kill()
             server.wait()
             assert server.stdin is not None
@@ -100,11 +107,10 @@ def ask(arguments: list[str]) -> bool:
             kept.append(argument)
     if context.get("command_prefix") or context.get("override_worker_entrypoint") or SOCKET not in os.environ:
         return False
-    if context.get("py_executable", sys.executable) != sys.executable:
+    # A variable may concern what the server has loaded already.
+    if context.get("py_executable", sys.executable) != sys.executable or context.get("env_vars"):
         return False
-    environment = {**os.environ, **context.get("env_vars", {})}
-    nice = os.getpriority(os.PRIO_PROCESS, 0)
-    asked = json.dumps({"arguments": kept, "environment": environment, "folder": os.getcwd(), "nice": nice}).encode()
+    asked = json.dumps({"arguments": kept, "environment": dict(os.environ), "settings": settings()}).encode()
     with socket.socket(socket.AF_UNIX) as server:
         try:
             server.connect(os.environ[SOCKET])
@@ -115,10 +121,30 @@ def ask(arguments: list[str]) -> bool:
             return False
 
 
+def settings() -> dict[str, Any]:
+    """Return what a process inherits from the one that starts it: here from Ray's, in a fork from the server."""
+    return {
+        "folder": os.getcwd(),
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "limits": {name: resource.getrlimit(getattr(resource, name)) for name in LIMITS},
+        "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
+        "oom_score": OOM_SCORE.read_text(),
+    }
+
+
+def apply(folder: str, nice: int, limits: dict[str, tuple[int, int]], blocked: list[int], oom_score: str) -> None:
+    """Give this process such settings."""
+    os.chdir(folder)
+    os.setpriority(os.PRIO_PROCESS, 0, nice)
+    for name, limit in limits.items():
+        resource.setrlimit(getattr(resource, name), limit)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    OOM_SCORE.write_text(oom_score)
+
+
 def serve(path: str) -> None:
     """Fork a worker for everybody who asks; who asks before all is loaded waits."""
     import select
-    import signal
 
     listening = socket.socket(socket.AF_UNIX)
     # Bound under another name first: nobody can connect before it listens.
@@ -164,9 +190,11 @@ def load() -> bool:
     return "ray" not in sys.modules and len(os.listdir("/proc/self/task")) == 1
 
 
-def become(arguments: list[str], environment: dict[str, str], folder: str, nice: int, files: list[int]) -> None:
+def become(arguments: list[str], environment: dict[str, str], settings: dict[str, Any], files: list[int]) -> None:
     """Run Ray's worker here, as if it had been started by itself; never returns."""
+    import atexit
     import runpy
+    import threading
 
     # Ray may signal a worker's whole group.
     os.setpgid(0, 0)
@@ -175,12 +203,13 @@ def become(arguments: list[str], environment: dict[str, str], folder: str, nice:
         os.close(file)
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(folder)
-    os.setpriority(os.PRIO_PROCESS, 0, nice)
     sys.argv = arguments
     sys.path.insert(0, os.path.dirname(arguments[0]))
     code = 1
     try:
+        apply(**settings)
+        # Python reseeds its own generator in a fork.
+        sys.modules["numpy"].random.seed()
         runpy.run_path(arguments[0], run_name="__main__")
         code = 0
     except SystemExit as end:
@@ -190,9 +219,14 @@ def become(arguments: list[str], environment: dict[str, str], folder: str, nice:
 
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        # As at the end of an interpreter; `_exit` leaves out what is the server's.
+        try:
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
 
 
 if __name__ == "__main__":
