@@ -37,7 +37,10 @@ def linear(dataset: raysim.FederatedDataset) -> Callable[[], nn.Module]:
 def test_what_a_script_passed_is_asked_for(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
     path, module = tmp_path / "run", linear(dataset)
     result = raysim.run(experiment(), dataset=dataset, model=module, path=path)
-    assert experiment_record.stored_passed(path) == Passed(("dataset", "model"))
+    stored = experiment_record.stored_passed(path)
+    assert stored is not None
+    assert stored.names == ("dataset", "model")
+    assert len(stored.answers["model"]) == 2 * (dataset.num_classes or 0)
     assert str(result).splitlines()[-1].split(maxsplit=1) == [
         "next",
         f"raysim.resume('{path}', rounds=8, dataset=..., model=...)",
@@ -257,3 +260,35 @@ def test_what_was_passed_is_of_its_kind(tmp_path: Path, key: str, value: object)
     sealed_json.write(run / "experiment.json", {**record, key: value})
     with pytest.raises(raysim.RunFolderError, match=rf"experiment\.json is damaged: expected [a-z]+ as its '{key}'"):
         experiment_record.stored_passed(run)
+
+
+def test_a_module_of_the_same_tensors_that_computes_otherwise_is_noticed(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    (inputs,), classes = dataset.x.shape, dataset.num_classes
+    assert classes is not None
+
+    def with_(activation: type[nn.Module]) -> Callable[[], nn.Module]:
+        return lambda: nn.Sequential(nn.Linear(inputs, 5), activation(), nn.Linear(5, classes))
+
+    path = tmp_path / "run"
+    parts: Parts = {"dataset": dataset, "loss": own_loss}
+    raysim.run(experiment(), model=with_(nn.ReLU), path=path, **parts)
+    with pytest.raises(raysim.RunFolderError, match=r"^model= and loss= of the script computes other numbers"):
+        raysim.resume(path, rounds=5, model=with_(nn.Tanh), **parts)
+    with pytest.raises(raysim.RunFolderError, match=r"^loss= of the script computes other numbers"):
+        raysim.resume(
+            path, rounds=5, dataset=dataset, model=with_(nn.ReLU), loss=lambda outputs, y: 3 * own_loss(outputs, y)
+        )
+    assert raysim.resume(path, rounds=5, model=with_(nn.ReLU), **parts).rounds.num_rows == 5
+
+
+def test_answers_that_are_no_numbers_are_damage(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    path, module = tmp_path / "run", linear(dataset)
+    raysim.run(experiment(), dataset=dataset, model=module, path=path)
+    record = json.loads((path / "experiment.json").read_text())
+    sealed_json.write(path / "experiment.json", {**record, "passed_answers": {"model": ["no number"]}})
+    with pytest.raises(raysim.RunFolderError, match=r"experiment.json is damaged: expected the record of what was"):
+        raysim.resume(path, rounds=5, dataset=dataset, model=module)

@@ -105,7 +105,8 @@ BAD = [
     ("stop={budget={simulated_s=1.0}}", r"needs simulated devices"),
     ("stop={budget={}}", "at least one of rounds, client_updates"),
     ("stop={}", "at least one of target, patience"),
-    ("checkpoint={best='eval/train/accuracy'}", "checkpoint.best must be a metric that the run records"),
+    ("checkpoint={best='eval/train/accuracy'}", "the split 'train' is not evaluated: evaluation.split = 'train'"),
+    ("checkpoint={best='eval/validation/accuracy'}", "the data have no split 'validation': data.holdout = 0.2"),
     ("checkpoint={best='accuracy'}", "one of the evaluations"),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,8 +92,19 @@ def _how_sure(study: Study, regret: Regret) -> str:
     return (
         f"{share(regret.again)} of bootstrap samples of the {counted(regret.clients, 'validation client')} choose the "
         f"same; what they choose is {figure(study.objective, regret.mean)} worse on average, at most "
-        f"{figure(study.objective, regret.high)} in 95 % of them"
+        f"{figure(study.objective, regret.high)} in 95 % of them{_left_out(study)}"
     )
+
+
+def _left_out(study: Study) -> str:
+    """Return what the bootstrap over clients does not see, and whether the best two can be told apart."""
+    best, second, seeds = study.best, study.second, len(study.best.by_seed)
+    of_seeds = f"; {counted(seeds, 'seed')} each, whose spread this leaves out"
+    if second is None or best.error is None or second.error is None:
+        return of_seeds
+    if abs(best.value - second.value) >= math.hypot(best.error, second.error):
+        return of_seeds
+    return f"{of_seeds}; best and second best differ by less than the standard error of their difference"
 
 
 def _best_of_table(study: Study, best: TableBest) -> str:

@@ -14,6 +14,7 @@ from raysim.algorithm.phase import Broadcast
 from raysim.client.local_training import Trained, measured, working_on
 from raysim.client.transform import Transform, TransformAt, Transformed
 from raysim.config.plain import shown
+from raysim.config.repetition import check_repetition
 from raysim.errors import ExperimentError, within
 from raysim.models.layout import Layout
 from raysim.models.probe import called, check_vector, probe
@@ -96,9 +97,15 @@ def check(transform: Transform, title: str, params: Tensor, layout: Layout) -> N
         ExperimentError: it raises, writes to an argument, or returns an invalid value.
     """
     delta = probe(layout, params)
-    generator = torch.Generator(params.device).manual_seed(0)
-    at = TransformAt(delta, layout, torch.zeros_like(delta), "probe", 0, generator, 1, 1, 0.1)
-    returned = called(f"{title}: apply", transform.apply, at)
+
+    def at_start() -> TransformAt:
+        generator = torch.Generator(params.device).manual_seed(0)
+        return TransformAt(delta, layout, torch.zeros_like(delta), "probe", 0, generator, 1, 1, 0.1)
+
+    at, what = at_start(), f"{title}: apply"
+    returned = called(what, transform.apply, at)
+    again = called(what, transform.apply, at_start())
+    check_repetition(what, returned, again, ExperimentError, "Draw by at.generator, and keep state in Transformed.")
     try:
         whole = checked(transform, returned, at)
     except (TypeError, ValueError) as error:

@@ -134,12 +134,13 @@ def contribution_rule(
 
 
 def _weights(server: ServerSection, made: Uploads, sent: Broadcast, id_of: Callable[[int], str]) -> Float64s:
-    """Return w_i of each client; of one that is not included, any number."""
+    """Return w_i of each client; the value for a client that is not included is not used."""
     members, rule = made.clients, server.weighting_rule
     if rule is None:
         return weighed(sent, members.positions, members.num_examples if server.weighs_examples else None)
     constants, weights = server.weighting_constants, np.zeros(len(members))
-    norms, losses = np.sqrt(made.squared_norms).tolist(), (made.loss / made.seen).tolist()
+    with np.errstate(all="ignore"):  # of clients that are not included
+        norms, losses = np.sqrt(made.squared_norms).tolist(), (made.loss / made.seen).tolist()
     of_clients = zip(members.positions.tolist(), members.num_examples.tolist(), norms, losses, strict=True)
     for row, (position, examples, norm, loss) in enumerate(of_clients):
         if made.finite[row]:

@@ -46,6 +46,7 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
         return Opening(path, None, overwrite, profile)
     lock.check_free(path)
     check_same(plan, path)
+    experiment_record.check_answers(path, plan.passed)
     state = kept_checkpoints.newest_state(path, plan.fingerprint)
     done, rounds = (state.round if state else 0), plan.experiment.rounds
     rows = round_table.rows_before(path, done)
@@ -91,8 +92,19 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
     _check_passed(plan.passed, path)
     if plan.fingerprint != experiment_record.stored_fingerprint(path):
         differing = differences.settings(experiment_record.stored_experiment(path), plan.experiment)
-        differing += frozen.differing(path, plan.model.constants)
-        differing = differing or [other_data.differing(path, plan.dataset, plan.passed) or _other_course(plan, path)]
+        other_frozen = frozen.differing(path, plan.model.constants)
+        had = experiment_record.stored_passed(path)
+        if other_frozen and not differing and had is not None and had.has_params and not plan.passed.has_params:
+            raise RunFolderError(
+                f"The run of {path} was passed params= by its script, and without them {other_frozen[0]}: pass the "
+                f"same again."
+            )
+        differing += other_frozen
+        if other := "" if differing else other_data.differing(path, plan.dataset, plan.passed):
+            differing = [other]
+        if not differing:
+            experiment_record.check_answers(path, plan.passed)
+            differing = [_other_course(plan, path)]
         raise RunFolderError(
             f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(differing)}. "
             f"{advice}{experiment_record.other_version(path)}"

@@ -44,7 +44,10 @@ def run(
     ] = False,
     path: Folder = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the folder's run, if there is one.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="If the folder exists, start afresh.")] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Delete the folder with everything in it, and start afresh."),
+    ] = False,
     progress: Progress = True,
     profile: Annotated[
         bool, typer.Option("--profile", help="Write timeline.json: what driver and workers did, for Perfetto.")

@@ -1,9 +1,11 @@
 """Assigns a client's examples to local steps (docs/algorithms.md section 0, "local batches").
 
-Each epoch is a fresh permutation, addressed by (seed, round, client, epoch), cut into slices of B, the short last slice
-kept: E epochs are E * ceil(n / B) local steps. With `local_steps = K` epochs repeat and are cut after exactly K steps.
-`RoundWork.steps` returns their number. `fill_last_batch` and `drop_last` are other ends of an epoch
+Each epoch is a fresh permutation, addressed by (seed, round, client, epoch), and cut into slices of B. A short last
+slice is kept: E epochs are E * ceil(n / B) local steps. With `local_steps = K` epochs repeat and are cut after exactly
+K steps. `RoundWork.steps` returns their number. `fill_last_batch` and `drop_last` change how an epoch ends
 (`RoundWork.epoch`).
+
+A *visit* is one use of an example by a local step: two epochs of n examples are 2 n visits.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Batches:
 
 @dataclass(frozen=True, eq=False)
 class ClientBatches:
-    """Batches of k clients, one client's behind the other's.
+    """Batches of k clients, concatenated in client order.
 
     order: (visits,), as in `Batches`. bounds: (sum of steps + k,), as there: each client's begin with 0. steps: (k,),
     local steps, tau.
@@ -48,7 +50,7 @@ class ClientBatches:
 
     @classmethod
     def of(cls, each: Sequence[Batches]) -> ClientBatches:
-        """Return clients' batches behind each other."""
+        """Return the batches of several clients, concatenated."""
         nothing = np.zeros(0, np.int64)
         return cls(
             np.concatenate([nothing, *(batches.order for batches in each)]),
@@ -60,26 +62,29 @@ class ClientBatches:
     def whole(cls, sizes: Int64s) -> ClientBatches:
         """Return one local step on all examples of each client, in stored order."""
         bounds = np.stack([np.zeros_like(sizes), sizes], axis=1).reshape(-1)
-        return cls(_counted(sizes)[1], bounds, np.ones_like(sizes))
+        return cls(owner_and_place(sizes)[1], bounds, np.ones_like(sizes))
 
     @cached_property
     def visits(self) -> Int64s:
-        """(k,), examples that each client meets."""
-        return self.bounds[self.first_bounds[1:] - 1]
+        """(k,), the number of visits of each client."""
+        return self.bounds[self.bound_boundaries[1:] - 1]
 
     @cached_property
-    def first_visits(self) -> Int64s:
-        """(k + 1,), where each client's visits begin in `order`, and where the last one's end."""
-        return ends(self.visits)
+    def visit_boundaries(self) -> Int64s:
+        """(k + 1,), where each client's visits begin in `order`, and where the last client's end."""
+        return boundaries(self.visits)
 
     @cached_property
-    def first_bounds(self) -> Int64s:
+    def bound_boundaries(self) -> Int64s:
         """(k + 1,), where each client's bounds begin, and where the last one's end."""
-        return ends(self.steps + 1)
+        return boundaries(self.steps + 1)
 
     def part(self, start: int, stop: int) -> ClientBatches:
         """Return the batches of these clients."""
-        (v0, v1), (b0, b1) = self.first_visits[[start, stop]].tolist(), self.first_bounds[[start, stop]].tolist()
+        (v0, v1), (b0, b1) = (
+            self.visit_boundaries[[start, stop]].tolist(),
+            self.bound_boundaries[[start, stop]].tolist(),
+        )
         return ClientBatches(self.order[v0:v1], self.bounds[b0:b1], self.steps[start:stop])
 
     def __len__(self) -> int:
@@ -89,14 +94,15 @@ class ClientBatches:
         return (self[index] for index in range(len(self)))
 
     def __getitem__(self, index: int) -> Batches:
-        one = self.part(index, index + 1)
+        at = range(len(self))[index]
+        one = self.part(at, at + 1)
         return Batches(one.order, tuple(one.bounds.tolist()))
 
 
-def ends(lengths: Int64s) -> Int64s:
-    """Return where pieces of these lengths begin that lie behind each other, and where the last one ends.
+def boundaries(lengths: Int64s) -> Int64s:
+    """Return where each of some concatenated pieces of these lengths begins, and where the last one ends.
 
-    >>> ends(np.array([3, 1])).tolist()
+    >>> boundaries(np.array([3, 1])).tolist()
     [0, 3, 4]
     """
     places = np.zeros(len(lengths) + 1, np.int64)
@@ -111,29 +117,26 @@ def draw(
     round_index: int,
     clients: Sequence[int] | Int64s,
 ) -> ClientBatches:
-    """Return the batches of clients (positions, with their n >= 1 examples); they are independent."""
+    """Return the batches of clients (positions, with their n >= 1 examples).
+
+    A client's batches do not depend on the other clients in the call.
+    """
     sizes, positions, work = np.asarray(sizes), np.asarray(clients), section.work_at(round_index)
     steps = work.steps(sizes, seed, round_index, positions)
-    batch, steps_an_epoch, met = work.epoch(sizes)
+    batch, steps_an_epoch, visits_an_epoch = work.epoch(sizes)
     # Of the last epoch, perhaps only the beginning.
     epochs = -(-steps // steps_an_epoch)
-    owner, epoch = _counted(epochs)
-    lengths = sizes[owner]
-    _, orders = _counted(lengths)
-    # A full batch is the same set in any order: the stored one saves the gather.
-    shuffled = (batch < sizes)[owner] & section.shuffle
-    keys = seeds.keys(seed, "batches", round_index, positions[owner[shuffled]], epoch[shuffled])
-    orders[np.repeat(shuffled, lengths)] = seeds.permutations(keys, lengths[shuffled])
-    owner, step = _counted(steps + 1)
-    epoch, others = step // steps_an_epoch[owner], step % steps_an_epoch[owner]
-    bounds: Int64s = epoch * met[owner] + others * batch[owner]
-    visits: Int64s = bounds[ends(steps + 1)[1:] - 1]
-    # The visits are as many also where an earlier epoch has what the last one lacks.
-    if np.array_equal(met, sizes) and np.array_equal(visits, sizes * epochs):
+    orders = _orders(section, sizes, epochs, batch, seed, round_index, positions)
+    owner, step = owner_and_place(steps + 1)
+    epoch, step_of_epoch = step // steps_an_epoch[owner], step % steps_an_epoch[owner]
+    bounds: Int64s = epoch * visits_an_epoch[owner] + step_of_epoch * batch[owner]
+    visits: Int64s = bounds[boundaries(steps + 1)[1:] - 1]
+    # Equal totals alone do not suffice: what one epoch fills up and what another is cut by may cancel.
+    if np.array_equal(visits_an_epoch, sizes) and np.array_equal(visits, sizes * epochs):
         return ClientBatches(orders, bounds, steps)
-    owner, visit = _counted(visits)
-    epoch, place = visit // met[owner], visit % met[owner]
-    order = orders[ends(sizes * epochs)[owner] + epoch * sizes[owner] + np.minimum(place, sizes[owner] - 1)]
+    owner, visit = owner_and_place(visits)
+    epoch, place = visit // visits_an_epoch[owner], visit % visits_an_epoch[owner]
+    order = orders[boundaries(sizes * epochs)[owner] + epoch * sizes[owner] + np.minimum(place, sizes[owner] - 1)]
     fills = place >= sizes[owner]
     if fills.any():
         filled, size = owner[fills], sizes[owner[fills]]
@@ -142,14 +145,34 @@ def draw(
     return ClientBatches(order, bounds, steps)
 
 
-def _counted(lengths: Int64s) -> tuple[Int64s, Int64s]:
-    """Return, of pieces of these lengths that lie behind each other, whose each entry is, and its place there.
+def _orders(
+    section: ClientSection,
+    sizes: Int64s,
+    epochs: Int64s,
+    batch: Int64s,
+    seed: int,
+    round_index: int,
+    positions: Int64s,
+) -> Int64s:
+    """Return the order of the examples in every epoch of every client, (sum of sizes * epochs,), concatenated."""
+    owner, epoch = owner_and_place(epochs)
+    lengths = sizes[owner]
+    _, orders = owner_and_place(lengths)
+    # A full batch is the same set in any order: the stored one saves the gather.
+    shuffled = (batch < sizes)[owner] & section.shuffle
+    keys = seeds.keys(seed, "batches", round_index, positions[owner[shuffled]], epoch[shuffled])
+    orders[np.repeat(shuffled, lengths)] = seeds.permutations(keys, lengths[shuffled])
+    return orders
 
-    >>> [part.tolist() for part in _counted(np.array([2, 3]))]
+
+def owner_and_place(lengths: Int64s) -> tuple[Int64s, Int64s]:
+    """Return, for each entry of concatenated pieces of these lengths, the index of its piece and its place there.
+
+    >>> [part.tolist() for part in owner_and_place(np.array([2, 3]))]
     [[0, 0, 1, 1, 1], [0, 1, 0, 1, 2]]
     """
     owner = np.repeat(np.arange(len(lengths)), lengths)
-    return owner, np.arange(len(owner)) - ends(lengths)[owner]
+    return owner, np.arange(len(owner)) - boundaries(lengths)[owner]
 
 
 def whole(num_examples: int) -> Batches:

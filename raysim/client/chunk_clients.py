@@ -1,6 +1,6 @@
-"""Defines the clients of a chunk as columns: what is known of each lies behind each other, and a `Client` is a row.
+"""Stores the clients of a chunk as columns: one array for each property, in client order; a `Client` is a row of them.
 
-What several clients cost beside their training is then a few calls of NumPy and torch, and not so many for each client.
+What clients cost beside their training is then a few calls of NumPy and torch for all of them, not for each one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.client.batches import ClientBatches, ends
+from raysim.client.batches import ClientBatches, boundaries
 from raysim.client.objective import RoundAt
 from raysim.client.trainer import Client
 from raysim.seeds import Int64s, UInt64s
@@ -48,7 +48,7 @@ class Corrections(NamedTuple):
         return self._replace(offsets=tuple(map(change, self.offsets)), begins=tuple(map(change, self.begins)))
 
     def rows(self, order: Sequence[int]) -> Corrections:
-        """Return that of the clients in this order, in which a client may occur several times."""
+        """Return the corrections of the clients in this order, in which a client may occur several times."""
         return self._replace(
             offsets=tuple(self.offsets[index] for index in order if self.offsets),
             begins=tuple(self.begins[index] for index in order if self.begins),
@@ -63,10 +63,9 @@ NO_CORRECTIONS = Corrections()
 class ChunkClients(Sequence[Client]):
     """k clients in their order.
 
-    positions, num_examples: (k,). x, y: their examples, one client's behind the other's. batches: see there. keys:
-    (k,), for draws inside the module. augmented: the examples of all local steps, one client's behind the other's,
-    where these are not rows of `x`. at: for an objective. changed: the same clients with what a correction gives to
-    each; None where it gives nothing.
+    positions, num_examples: (k,). x, y: their examples, concatenated. batches: see there. keys: (k,), for draws inside
+    the module. augmented: the examples of all visits, concatenated, where these are not rows of `x`. at: for an
+    objective. changed: the same clients as rows, with what a correction gives to each; None: it gives nothing.
     """
 
     positions: Int64s
@@ -81,7 +80,7 @@ class ChunkClients(Sequence[Client]):
 
     @classmethod
     def of(cls, clients: Sequence[Client]) -> ChunkClients:
-        """Return the clients as columns: themselves, or one or more rows put behind each other."""
+        """Return the clients as columns: themselves, or one or more rows, concatenated."""
         if isinstance(clients, ChunkClients):
             return clients
         augmented = [client.augmented for client in clients if client.augmented is not None]
@@ -113,12 +112,12 @@ class ChunkClients(Sequence[Client]):
         return Corrections.of(self.changed) if self.changed else NO_CORRECTIONS
 
     @cached_property
-    def first_rows(self) -> Int64s:
-        """(k + 1,), where each client's examples begin in `x`, and where the last one's end."""
-        return ends(self.num_examples)
+    def row_boundaries(self) -> Int64s:
+        """(k + 1,), where each client's examples begin in `x`, and where the last client's end."""
+        return boundaries(self.num_examples)
 
     def visits(self) -> tuple[Tensor, Tensor]:
-        """x and y of all local steps in their order, one client's behind the other's, one row a visit."""
+        """Return x and y of all local steps in their order, concatenated in client order, a row for each visit."""
         rows = torch.from_numpy(self.visited_rows).to(self.x.device)
         x = self.x.index_select(0, rows) if self.augmented is None else self.augmented
         return x, self.y.index_select(0, rows)
@@ -126,7 +125,7 @@ class ChunkClients(Sequence[Client]):
     @cached_property
     def visited_rows(self) -> Int64s:
         """(visits,), which row of `x` and `y` each visit is of."""
-        return self.batches.order + np.repeat(self.first_rows[:-1], self.batches.visits)
+        return self.batches.order + np.repeat(self.row_boundaries[:-1], self.batches.visits)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -143,8 +142,8 @@ class ChunkClients(Sequence[Client]):
             return self._part(*index.indices(len(self)))
         if self.changed is not None:
             return self.changed[index]
-        (at,) = range(len(self))[index : index + 1 or None]
-        one, first = self._part(at, at + 1), int(self.first_rows[at])
+        at = range(len(self))[index]
+        one, first = self._part(at, at + 1), int(self.row_boundaries[at])
         rows = slice(first, first + int(one.num_examples[0]))
         return Client(
             position=int(one.positions[0]),
@@ -158,11 +157,11 @@ class ChunkClients(Sequence[Client]):
         )
 
     def _part(self, start: int, stop: int, step: int = 1) -> ChunkClients:
-        assert step == 1, "clients lie behind each other"
+        assert step == 1, "a part is contiguous"
         if (start, stop) == (0, len(self)):
             return self
-        rows = slice(int(self.first_rows[start]), int(self.first_rows[stop]))
-        visits = slice(*self.batches.first_visits[[start, stop]].tolist())
+        rows = slice(int(self.row_boundaries[start]), int(self.row_boundaries[stop]))
+        visits = slice(*self.batches.visit_boundaries[[start, stop]].tolist())
         return ChunkClients(
             positions=self.positions[start:stop],
             num_examples=self.num_examples[start:stop],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from raysim.config.global_draws import ADVICE, draws
@@ -34,6 +35,12 @@ def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
         raise ExperimentError(f"{what} failed: {error!r}\n{trace}") from None
 
 
+def place(error: BaseException) -> str:
+    """Return where an error arose, as " (file.py, line 3)": a message without a traceback would not say."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
 def is_misfit(error: Exception) -> bool:
     """Return whether a call, which the caller of this has made itself, did not fit the function's signature.
 
@@ -62,9 +69,8 @@ def made_by(requirement: str, make: Any, section: Any) -> Any:
             raise
         except Exception as error:
             # Most often it is another function, so the form of make says more than a traceback.
-            raise ExperimentError(
-                f"{requirement}, but called with the section it raised {type(error).__name__}: {within(error)}."
-            ) from error
+            raised = f"{type(error).__name__}{place(error)}: {within(error)}"
+            raise ExperimentError(f"{requirement}, but called with the section it raised {raised}.") from error
         drawn = drew()
     if drawn:
         raise ExperimentError(f"{requirement}, but called with the section it {ADVICE}.")

@@ -66,7 +66,8 @@ RUN_NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"
 IN_WORDS = {RUN_NAME: "letters, digits, '.', '_' and '-', beginning with a letter or a digit"}
 """What messages say of the patterns of texts."""
 
-Name = Annotated[str, Field(max_length=100)]
+NAME_LETTERS = 100
+Name = Annotated[str, Field(max_length=NAME_LETTERS)]
 """Of a part, a column or a split."""
 
 LONGEST_NAME = 200

@@ -17,7 +17,7 @@ DTYPES = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"}
 )
 
-OF_TEXTS = "np.unique(y, return_inverse=True)[1] makes labels 0, 1, ... of texts"
+OF_TEXTS = "np.unique(y, return_inverse=True)[1], of the y of all splits together, makes labels 0, 1, ... of texts"
 """What to do where labels are texts."""
 
 OF_TEXTS_IN_X = "texts in x are made numbers first, such as a column of 0 and 1 for each of their values, or left out"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from raysim.config.section import Section
+from raysim.config.values import NAME_LETTERS
 
 _OVER_CLIENTS = frozenset({"mean_client_accuracy", "client_accuracy_variance", "client_accuracy_range"})
 _OF_CLIENTS = frozenset({"client", "examples", "label_similarity", "seen", "split", "training_examples"})
@@ -24,13 +25,17 @@ def column(section: Section) -> str:
 
 
 def is_name(name: object) -> bool:
-    """Return whether this is a text of the form that names of metrics have."""
-    return isinstance(name, str) and _FORM.fullmatch(name) is not None
+    """Return whether this is a text of the form and length that names of metrics have."""
+    return isinstance(name, str) and len(name) <= NAME_LETTERS and _FORM.fullmatch(name) is not None
 
 
 def rule(name: object) -> str:
     """Return a sentence that tells the form from a name that has another."""
-    return f"a metric's name must be letters, digits, '_', '-' or '@', a letter first, but got {name!r}"
+    shown = f"{name[:NAME_LETTERS]!r} and more" if isinstance(name, str) and len(name) > NAME_LETTERS else repr(name)
+    return (
+        f"a metric's name must be at most {NAME_LETTERS} letters, digits, '_', '-' or '@', a letter first, but got "
+        f"{shown}"
+    )
 
 
 def refusals(sections: Sequence[Section]) -> Iterator[str]:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from raysim import card, seeds
 from raysim.config.global_draws import draws
+from raysim.config.messages import nearest
 from raysim.config.plain import shown
 from raysim.config.section import Section
 from raysim.config.user_call import is_misfit
@@ -216,15 +217,28 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
 
 
 def replace_params(model: Model, weights: Weights, named: Mapping[str, npt.ArrayLike]) -> Weights:
-    """Return the weights with the user's initial values: every trainable parameter, and any named buffers."""
+    """Return the weights with the user's initial values: every trainable parameter, and any named buffers.
+
+    Of a model with frozen parameters none of the trainable ones need be named, and then these begin as they are: an
+    adapter begins so on a base that is loaded.
+
+    Raises:
+        ModelError: a name is not the model's, a value has another shape, or only some trainable parameters are named.
+    """
     _check_mapping(named)
+    known = [*(name for part in (model.params, model.buffers, model.counters) for name in part.names), *model.constants]
+    if unknown := sorted(set(named) - set(known)):
+        frozen = ", of which some are frozen" if model.constants else ""
+        raise ModelError(
+            f"params= may only name the model's tensors {known}{frozen}, but got {unknown}{nearest(unknown[0], known)}."
+        )
     buffers = model.buffers.views(weights.buffers) | {n: named[n] for n in named if n in model.buffers.names}
     counters = model.counters.views(weights.counters) | {n: named[n] for n in named if n in model.counters.names}
     others = set(model.buffers.names) | set(model.counters.names)
     params = {n: value for n, value in named.items() if n not in others}
     dtype = weights.params.dtype
     return Weights(
-        model.params.flatten_arrays(params, dtype),
+        weights.params.clone() if model.constants and not params else model.params.flatten_arrays(params, dtype),
         model.buffers.flatten_arrays(buffers, dtype),
         model.counters.flatten_arrays(counters, torch.int64),
     )

@@ -14,8 +14,13 @@ from torch import Tensor
 
 from raysim.config.global_draws import ADVICE, draws
 from raysim.config.plain import shown
+from raysim.config.repetition import check_repetition
+from raysim.config.user_call import place
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
+
+PURE = "It must be a function of its arguments alone."
+"""What messages say to do about a function that is not."""
 
 
 def probe(layout: Layout, like: Tensor, rows: int | None = None) -> Tensor:
@@ -44,13 +49,24 @@ def called(title: str, function: Callable[..., Any], *arguments: Any, writes: tu
             returned = function(*arguments)
             drawn = drew()
     except Exception as error:
-        raise ExperimentError(f"{title} raised {type(error).__name__}: {error}") from error
+        raise ExperimentError(f"{title} raised {type(error).__name__}{place(error)}: {error}") from error
     if drawn:
         raise ExperimentError(f"{title} {ADVICE}.")
     for (name, tensor), old in zip(given, before, strict=True):
         if not name.startswith(writes or ("\0",)) and not torch.equal(tensor, old):
             raise ExperimentError(f"{title} must not write to its arguments, but wrote to {name}: clone it first.")
     return returned
+
+
+def tried(title: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what the function returns; it is called once more with the same arguments. See `called`.
+
+    Raises:
+        ExperimentError: see there; or it returned something else.
+    """
+    once = called(title, function, *arguments)
+    check_repetition(title, once, called(title, function, *arguments), ExperimentError, PURE)
+    return once
 
 
 def check_vector(title: str, name: str, returned: Any, like: Tensor, layout: Layout) -> None:
@@ -63,6 +79,8 @@ def check_vector(title: str, name: str, returned: Any, like: Tensor, layout: Lay
     if kind != (like.shape, like.dtype, like.layout):
         raise ExperimentError(f"{title} must return {name} as {shown(like)}, but returned {shown(returned)}.")
     if returned.shape[-1] == layout.size and not layout.has_zero_gaps(returned):
+        if not returned.isfinite().all():
+            raise ExperimentError(f"{title} returned {name} with values that are not finite.")
         raise ExperimentError(
             f"{title} must leave zeros between the parameters of a flat vector, but {name} has other numbers there: "
             f"make it by layout.map(function, vector), or multiply it by layout.vector({{}}, default=1.0)."

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from raysim.config.global_draws import draws
+from raysim.config.repetition import check_repetition
 from raysim.errors import ModelError
 from raysim.models import softmax
 from raysim.models.argmax import argmax
@@ -133,6 +134,7 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
     with draws() as drew:
         losses = task.losses(outputs, targets)
         drawn = drew()
+        again = task.losses(outputs, targets) if own_loss and not drawn else losses
     for name, value, (version, old) in zip(("outputs", "targets"), (outputs, targets), before, strict=True):
         if value._version != version or not torch.equal(old.nan_to_num(), value.detach().nan_to_num()):
             raise ModelError(
@@ -151,3 +153,5 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
         raise ModelError(f"loss(outputs, targets) must return real numbers, but they are of {losses.dtype}.")
     if not losses.requires_grad and torch.is_grad_enabled():
         raise ModelError("The loss does not depend on the module's parameters, so it has no gradient.")
+    what, remedy = "loss(outputs, targets)", "A loss of draws is an objective=, which has at.generator."
+    check_repetition(what, losses, again, ModelError, remedy)

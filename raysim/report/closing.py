@@ -209,10 +209,25 @@ def _trouble(rounds: pa.Table) -> Iterator[Line]:
             else "lower the rates, if the data of the rejected clients are finite"
         )
         yield "diverged", f"since round {since:,} no update was finite, and the model stays as it was: {advice}"
+    elif (risen := _risen(rounds)) is not None:
+        yield "diverged", f"the training loss rose from {risen[0]:.3g} to {risen[1]:.3g}: lower the rates"
+    if rounds.num_rows and not _sum(rounds, "clients") and not _sum(rounds, "rejected"):
+        yield "no update", "no client trained in any round, and the model is as it began"
     if rejected := int(_sum(rounds, "rejected")):
         yield "rejected", f"{figures.counted(rejected, 'update')}, not finite (see column rejected_clients)"
     if retries := int(_sum(rounds, "retries")):
         yield "retries", f"{retries:,}, of work that was lost on the way: the numbers are the same"
+
+
+RISEN = 10.0
+"""Times the first round's training loss that a run's last one is if it diverges in finite numbers."""
+
+
+def _risen(rounds: pa.Table) -> tuple[float, float] | None:
+    """Return the first and the last training loss of a run that diverged in finite numbers; None of another."""
+    values = rounds["loss"].to_pylist() if "loss" in rounds.column_names else []
+    losses = [value for value in values if value is not None and math.isfinite(value)]
+    return (losses[0], losses[-1]) if losses and losses[-1] > RISEN * max(losses[0], 1e-6) else None
 
 
 def _diverged_since(rounds: pa.Table) -> int:

@@ -32,6 +32,7 @@ _RECORDED = {
     "tensors": (dict, type(None)),
     "passed": (list, type(None)),
     "passed_params": (str, type(None)),
+    "passed_answers": (dict, type(None)),
 }
 """The entries of experiment.json. One of another kind is damage: taken for a missing one, it would turn checks off."""
 
@@ -131,7 +132,8 @@ def stored_passed(path: Path) -> Passed | None:
     """Read what a script passed to a folder's run; None if it does not say."""
     if not (path / RECORD).exists():
         return None
-    passed = Passed.read(_stored(path))
+    with parsing(path / RECORD, "the record of what was passed", RunFolderError):
+        passed = Passed.read(_stored(path))
     # Messages and the closing table show them.
     if passed is not None and not all(name.isidentifier() for name in passed.names):
         raise RunFolderError(f"{path / RECORD} is damaged: expected keywords as its 'passed'.")
@@ -158,6 +160,26 @@ def check_start(path: Path, passed: Passed) -> None:
         f"The run of {path} began at the experiment's initial values, and there is no checkpoint to go on from: leave "
         f"params= out, or start afresh (--overwrite, overwrite=True)."
     )
+
+
+def check_answers(path: Path, passed: Passed) -> None:
+    """Refuse to go on with a module, a loss or an objective that answers otherwise than that of the run's start.
+
+    Args:
+        path: a run's folder.
+        passed: what the script passes now.
+    """
+    had = stored_passed(path)
+    # Another torch may draw other initial values.
+    if had is None or _stored(path)["versions"].get("torch") != _version("torch"):
+        return
+    if other := had.answers_otherwise(passed):
+        named_parts = " and ".join(f"{name}=" for name in other)
+        raise RunFolderError(
+            f"{named_parts} of the script computes other numbers for the first client's examples, at the run's initial "
+            f"values, than at the start of the run of {path}: pass the same again, or give the run another folder "
+            f"(--path, path=)."
+        )
 
 
 def version() -> str:

@@ -55,7 +55,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def differing(path: Path, constants: Mapping[str, Tensor]) -> list[str]:
-    """Return a line for each frozen parameter that is not as the folder's run had it."""
+    """Return a clause for each frozen parameter that is not as the folder's run had it."""
     stored = read(path)
     return [
         f"the frozen parameter {name!r} has other values"

@@ -17,11 +17,20 @@ KNOWN_OTHERWISE = ("dataset",)
 """Keywords that need not be passed again: a fingerprint covers the data, wherever they come from."""
 
 
+Answers = Mapping[str, tuple[float, ...]]
+"""What parts answer to a client's first examples, by keyword (engine/plan/first_answers.py)."""
+
+CLOSE = 1e-3
+"""Difference of answers, relative to the largest, that is none: processors and kernels round otherwise."""
+
+
 class Passed(NamedTuple):
-    """names: keywords of the parts. params: digest of the values of `params=`; None: none, or it is not known."""
+    """names: keywords of the parts. params: digest of the values of `params=`; None: none, or it is not known.
+    answers: of the parts for which they are known."""
 
     names: tuple[str, ...] = ()
     params: str | None = None
+    answers: Mapping[str, tuple[float, ...]] = {}
 
     @classmethod
     def of(cls, parts: Mapping[str, Any]) -> Self:
@@ -37,12 +46,16 @@ class Passed(NamedTuple):
     def read(cls, record: Mapping[str, Any]) -> Self | None:
         """Return what the record of a run's folder, whose kinds are checked, says; None if it says nothing."""
         names = record.get("passed")
-        return None if names is None else cls(tuple(map(str, names)), record.get("passed_params"))
+        if names is None:
+            return None
+        answers = {name: tuple(map(float, each)) for name, each in (record.get("passed_answers") or {}).items()}
+        return cls(tuple(map(str, names)), record.get("passed_params"), answers)
 
     @property
     def record(self) -> dict[str, Any]:
         """The entries of a folder's record."""
-        return {"passed": list(self.names), "passed_params": self.params}
+        answers = {name: list(each) for name, each in self.answers.items()}
+        return {"passed": list(self.names), "passed_params": self.params, "passed_answers": answers}
 
     @property
     def has_params(self) -> bool:
@@ -55,6 +68,12 @@ class Passed(NamedTuple):
             return False
         return self.params is None or other.params is None or self.params == other.params
 
+    def answers_otherwise(self, other: Passed) -> list[str]:
+        """Return the keywords of parts that both know, and that answer otherwise at the same initial values."""
+        if not self.begins_as(other):
+            return []
+        return [name for name, each in self.answers.items() if not _is_close(each, other.answers.get(name, each))]
+
     def other_names(self, other: Passed) -> list[str]:
         """Return the keywords that only one of both has, without those that are known otherwise."""
         each = dict.fromkeys([*self.names, *other.names])
@@ -62,6 +81,13 @@ class Passed(NamedTuple):
 
 
 NOTHING = Passed()
+
+
+def _is_close(one: Sequence[float], other: Sequence[float]) -> bool:
+    if len(one) != len(other):
+        return False
+    most = CLOSE * max(map(abs, (*one, *other)), default=0.0)
+    return all(abs(a - b) <= most for a, b in zip(one, other, strict=True))
 
 
 def _digest(params: object) -> str | None:

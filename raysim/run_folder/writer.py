@@ -234,7 +234,7 @@ class RunFolder:
 
 def _check_parts(path: Path) -> None:
     """Check everything that the run will write to or delete in its place; make folders that a copy has lost."""
-    for name in PARTS:
+    for name in (files.RECORD, files.ROUNDS, *PARTS):
         inside(path, name, path, RunFolderError)
     for name in FOLDERS:
         try:
@@ -246,6 +246,7 @@ def _check_parts(path: Path) -> None:
     timeline = [file for file in (path / "timeline.json",) if os.path.lexists(file)]
     numbered = (files.checkpoints(path), files.best_models(path), files.client_files(path))
     for file in (*(file for of_kind in numbered for file in of_kind.values()), *timeline):
+        inside(path, file.relative_to(path).as_posix(), path, RunFolderError)
         regular(file, RunFolderError)
 
 

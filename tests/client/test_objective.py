@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -252,10 +253,40 @@ def test_a_run_is_resumed_and_replayed_with_its_objective(
             lambda module, x, y, at: module(x).sum(1) + next(iter(at.broadcast.values())).mul_(1.0).sum(),
             "must not write to at.broadcast",
         ),
+        (
+            lambda module, x, y, at: module(x).sum(1) + next(iter(at.broadcast.values())).data.mul_(2.0).sum(),
+            "must not write to at.broadcast",
+        ),
+        (lambda module, x, y, at: module(x).sum(1) + x.data.mul_(2.0).sum(), "must not write to x"),
+        (lambda module, x, y, at: module(x).sum(1) + float(y.numpy().fill(7) or 0), "must not write to y"),
+        (
+            lambda module, x, y, at: module(x).sum(1) + next(module.parameters()).data.mul_(2.0).sum(),
+            "must not write to the module's parameters",
+        ),
+        (
+            lambda module, x, y, at: module(x).sum(1) * float(np.random.default_rng().random()),
+            "returned something else when it was called again",
+        ),
         (lambda module, x, y, at: F.dropout(module(x)).sum(1), "drew from a global generator .*at.generator"),
         (lambda module, x, y, at: module(x) @ y, "objective= failed on a batch x of shape"),
     ],
-    ids=["signature", "type", "shape", "dtype", "gradient", "x", "y", "broadcast", "draws", "fails"],
+    ids=[
+        "signature",
+        "type",
+        "shape",
+        "dtype",
+        "gradient",
+        "x",
+        "y",
+        "broadcast",
+        "broadcast unseen",
+        "x unseen",
+        "y unseen",
+        "parameters",
+        "own draws",
+        "draws",
+        "fails",
+    ],
 )
 def test_what_is_no_objective_is_refused_before_the_first_round(
     objective: Any, said: str, dataset: raysim.FederatedDataset, experiment: Make
@@ -286,7 +317,7 @@ def test_what_goes_wrong_later_names_client_and_round(
     def turns(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
         calls.append(None)
         losses = F.cross_entropy(module(x), y, reduction="none", label_smoothing=0.1)
-        if len(calls) > 6:
+        if len(calls) > 12:
             return losses.sum() if fails == "shape" else losses * at.round
         return losses
 
@@ -318,7 +349,7 @@ def test_one_that_writes_to_what_it_was_given_later_is_refused_too(
 
     def later(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
         calls.append(None)
-        if len(calls) > 6:
+        if len(calls) > 12:
             (y if wrote == "y" else next(iter(at.broadcast.values()))).add_(0)
         return F.cross_entropy(module(x), y, reduction="none", label_smoothing=0.1)
 

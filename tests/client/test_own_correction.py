@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,9 @@ from torch import Tensor
 
 import raysim
 from tests.support.executors import bits
+
+COUNT = itertools.count(1.0)
+"""What a function has kept that is no function of its arguments."""
 
 Make = Callable[..., raysim.Experiment]
 
@@ -287,6 +292,10 @@ def down(function: Any) -> Callable[[Any], raysim.Correction]:
         (half(after=lambda ended: ended.delta.mul_(2)), r"ClientHalf.after must not write .* but wrote to delta"),
         (half(after=lambda ended: ended.delta + 1), r"ClientHalf.after must leave zeros between the parameters"),
         (half(bend=lambda at: at.gradient.add_(at.params)), r"ClientHalf.bend must not write .* wrote to gradient"),
+        (half(bend=lambda at: at.gradient * next(COUNT)), r"ClientHalf.bend returned something else when .* again"),
+        (half(upload=lambda ended: ended.delta * next(COUNT)), r"ClientHalf.upload returned something else"),
+        (half(pull="1"), r"ClientHalf.pull must be a finite number, but is '1'"),
+        (half(pull=math.nan), r"ClientHalf.pull must be a finite number, but is nan"),
         (half(bend=lambda at: at.gradient[..., :3]), r"ClientHalf.bend must return a gradient as"),
         (half(bend=lambda at: at.gradient + 1), r"ClientHalf.bend must leave zeros between the parameters"),
         (half(start=lambda sent: {"m": torch.zeros(3)}), r"ClientHalf.start must return state\['m'\] as"),

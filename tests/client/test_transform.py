@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from tests.support.chosen_updates import SIZES, UPDATES, Array, moved, run
 from tests.support.executors import DiesOnce, bits
 from tests.support.interrupted import Stops, same_records
 from tests.support.states_of import states_of
+
+COUNT = itertools.count(1.0)
+"""What a function has kept that is no function of its arguments."""
 
 Make = Callable[..., raysim.Experiment]
 Apply = Callable[[raysim.TransformAt], Any]
@@ -303,8 +307,8 @@ def test_noise_is_addressed(experiment: Make, dataset: raysim.FederatedDataset) 
         return at.delta
 
     list(raysim.rounds(experiment(), dataset=dataset, transform=[stateless(apply), stateless(apply)]))
-    # Two draws before the first round, from the same address; then one for each of 7 clients, 4 rounds, 2 transforms.
-    assert len(set(drawn[2:])) == 7 * 4 * 2
+    # Four draws before the first round, from the same address; then one for each of 7 clients, 4 rounds, 2 transforms.
+    assert len(set(drawn[4:])) == 7 * 4 * 2
 
 
 @pytest.mark.parametrize("after", [40, 90])
@@ -368,6 +372,7 @@ def raising(at: raysim.TransformAt) -> Tensor:
         (stateless(lambda at: at.delta.to_sparse()), r"delta must be a dense tensor, but is torch.sparse_coo"),
         (stateless(lambda at: 1.0), r"transform=: a transform's delta must be a tensor, but is 1.0"),
         (stateless(lambda at: at.delta + 1), r"transform=: apply must leave zeros between .* layout.map"),
+        (stateless(lambda at: at.delta * next(COUNT)), r"transform=: apply returned something else .* again"),
         (stateless(written_to), r"transform=: apply must not write to its arguments, but wrote to delta"),
         (stateless(raising), r"transform=: apply raised KeyError: 'my own mistake'"),
         (

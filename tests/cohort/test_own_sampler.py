@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -223,6 +224,10 @@ def fails(at: raysim.CohortAt) -> Any:
     return [][at.round]
 
 
+COUNT = itertools.count()
+"""What a function has kept that is no function of its arguments."""
+
+
 class Helper:
     """Has no `round`, which a section has not either."""
 
@@ -251,6 +256,7 @@ def writes_to_examples(at: raysim.CohortAt) -> Any:
         (asks_another, r"^sampler= .*, but called with the section it raised AttributeError: .*Helper"),
         (lambda: [1], r"but called with the section it raised TypeError: "),
         (lambda section: (1, 2), r"but called with the section it returned \(1, 2\)"),
+        (lambda at: [next(COUNT)], r"^sampler= .* returned something else when it was called again"),
         (fails, r"drawing the cohort of round 0, failed: IndexError.*\nTraceback"),
         (writes_to_examples, r"failed: ValueError\('assignment destination is read-only'\)"),
         ([1, 2], r"sampler= must be a function make\(section\) .*or fn\(at\)"),

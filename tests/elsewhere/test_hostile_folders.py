@@ -222,6 +222,16 @@ def test_a_run_does_not_go_on_through_a_link(run: Path, mine: Path, part: str) -
     assert contents(mine) == before
 
 
+@pytest.mark.parametrize("part", ["experiment.json", "rounds.parquet", "checkpoints/round-000002.safetensors"])
+def test_a_run_does_not_go_on_with_files_of_elsewhere(run: Path, mine: Path, part: str) -> None:
+    if not (run / part).exists():
+        (run / part).write_text("a checkpoint")
+    (run / part).rename(mine / "moved")
+    (run / part).symlink_to(mine / "moved")
+    with pytest.raises(RunFolderError, match=f"names the file '{part}', which leads to .*moved by a symbolic link"):
+        RunFolder.reopen(run, experiment())
+
+
 def test_an_overwritten_folders_links_are_removed_and_not_followed(run: Path, mine: Path) -> None:
     (run / "client_state").symlink_to(mine)
     before = contents(mine)

@@ -176,6 +176,20 @@ def test_a_run_that_ends_diverged_says_since_when() -> None:
     assert "diverged" not in dict(closing.lines(exp, table([*rows, {**rows[0], "round": 4}]), Path("runs/x")))
 
 
+def test_a_run_that_diverged_in_finite_numbers_and_one_without_clients_say_so() -> None:
+    exp = raysim.Experiment.model_validate({"rounds": 2, "cohort": {"size": 2}})
+
+    def said(losses: list[float | None], clients: int) -> dict[str, str]:
+        rows = [
+            {"round": i, "clients": clients, "rejected": 0, "workers": 1, "loss": loss} for i, loss in enumerate(losses)
+        ]
+        return dict(closing.lines(exp, table(rows), Path("runs/x")))
+
+    assert said([2.0, 439800.0], 2)["diverged"] == "the training loss rose from 2 to 4.4e+05: lower the rates"
+    assert not {"diverged", "no update"} & said([2.0, 19.0], 2).keys()
+    assert said([None, None], 0)["no update"] == "no client trained in any round, and the model is as it began"
+
+
 def test_a_server_step_that_fills_the_gaps_is_refused_whenever_it_does(
     dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:

@@ -487,6 +487,10 @@ LOSSES: dict[str, tuple[Any, str]] = {
         lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none") + outputs.data.mul_(2).sum() * 0,
         "must not write to outputs",
     ),
+    "draws by a generator of its own": (
+        lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none") * np.random.default_rng().random(),
+        "returned something else when it was called again",
+    ),
     "is complex": (lambda outputs, y: outputs.sum(1) * 1j, "must return real numbers, but they are of torch.complex64"),
 }
 

@@ -68,6 +68,25 @@ def test_the_folder_holds_the_frozen_values(
         frozen.read(tmp_path / "run")
 
 
+def test_params_of_frozen_tensors_alone_leave_the_trained_ones_as_they_are_drawn(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: raysim.Experiment
+) -> None:
+    base = {"0.weight": np.full((4, 5), 0.2)}
+    given = raysim.run(here, path=tmp_path / "given", dataset=dataset, model=factory(0.1), params=base)
+    made = raysim.run(here, path=tmp_path / "made", dataset=dataset, model=factory(0.2))
+    assert torch.equal(given.params["2.weight"], made.params["2.weight"])
+    with pytest.raises(raysim.ModelError, match=r"must hold every tensor of the model, but '2\.bias' .* is missing"):
+        raysim.run(here, dataset=dataset, model=factory(0.1), params={"2.weight": np.zeros((3, 4))})
+    said = (
+        r"'2\.weight', .*'0\.weight', .* of which some are frozen, but got \['0\.weigth'\] \(did you mean '0\.weight'"
+    )
+    with pytest.raises(raysim.ModelError, match=said):
+        raysim.run(here, dataset=dataset, model=factory(0.1), params={"0.weigth": np.zeros((4, 5))})
+    with pytest.raises(raysim.RunFolderError, match=r"was passed params= by its script, .*: pass the same again\.$"):
+        raysim.resume(tmp_path / "given", rounds=3, dataset=dataset, model=factory(0.1))
+    raysim.resume(tmp_path / "given", rounds=3, dataset=dataset, model=factory(0.1), params=base)
+
+
 def test_params_may_name_frozen_tensors(
     tmp_path: Path, dataset: raysim.FederatedDataset, here: raysim.Experiment
 ) -> None:

@@ -20,7 +20,7 @@ from tests.support.nodes import until
 @pytest.fixture
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a script that has not started Ray; the tests' own cluster keeps its server."""
-    monkeypatch.setattr(warm_workers, "_serves", None)
+    monkeypatch.setattr(warm_workers, "_server_pid", None)
     monkeypatch.delenv(warm_workers.SOCKET, raising=False)
 
 
@@ -32,7 +32,7 @@ def loaded(then: str) -> Any:
     code = f"""
 import json, os, sys
 from raysim.engine.on_ray.cluster import warm_workers
-may_fork = warm_workers.load()
+may_fork = warm_workers.load_modules()
 before = set(sys.modules)
 {then}
 """
@@ -55,12 +55,12 @@ print(json.dumps([name for name in own if not name.startswith("raysim.engine.on_
 def test_the_server_may_fork() -> None:
     """It has one thread, and nothing of Ray, which reads a worker's environment when it is imported."""
     assert loaded("print(json.dumps(may_fork))") is True
-    with_ray = loaded("import ray; print(json.dumps(warm_workers.load()))")
+    with_ray = loaded("import ray; print(json.dumps(warm_workers.load_modules()))")
     assert with_ray is False
     with_thread = loaded("""
 import threading
 threading.Thread(target=threading.Event().wait, daemon=True).start()
-print(json.dumps(warm_workers.load()))
+print(json.dumps(warm_workers.load_modules()))
 """)
     assert with_thread is False
 
@@ -95,7 +95,7 @@ parents, seen = [], []
 for done in raysim.rounds(settings()):
     every = psutil.Process().children(recursive=True)
     workers = [process for process in every if "ClientPool" in process.name()]
-    parents += [process.ppid() == warm_workers._serves for process in workers]
+    parents += [process.ppid() == warm_workers._server_pid for process in workers]
     seen += [inherited(process) for process in workers]
 weights = {n: p.sum().item() for n, p in done.params.items()}
 print(json.dumps({"forked": parents, "weights": weights, "inherited": seen}))
@@ -155,9 +155,9 @@ with warm_workers.serving() as server:
 @pytest.mark.usefixtures("no_server")
 def test_who_finds_no_server_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     arguments = [f"{warm_workers.CONTEXT}{{}}", f"{warm_workers.LANGUAGE}PYTHON", "worker.py"]
-    assert not warm_workers.ask(arguments)
+    assert not warm_workers.request_worker(arguments)
     monkeypatch.setenv(warm_workers.SOCKET, str(tmp_path / "nobody"))
-    assert not warm_workers.ask(arguments)
+    assert not warm_workers.request_worker(arguments)
 
 
 @pytest.mark.parametrize(
@@ -173,4 +173,4 @@ def test_who_finds_no_server_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
 @pytest.mark.usefixtures("no_server")
 def test_what_is_no_ordinary_worker_is_left_to_ray(asks_more: list[str]) -> None:
     with warm_workers.serving():
-        assert not warm_workers.ask([*asks_more, "worker.py"])
+        assert not warm_workers.request_worker([*asks_more, "worker.py"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -16,6 +17,9 @@ from raysim.config import part
 from raysim.server.aggregators import updates as shards
 from tests.support.chosen_updates import SIZES, UPDATES, Array, Make, moved, run
 from tests.support.executors import bits
+
+COUNT = itertools.count(1.0)
+"""What a function has kept that is no function of its arguments."""
 
 NORMS = np.linalg.norm(UPDATES, axis=1)
 
@@ -141,6 +145,8 @@ def failing(updates: Tensor, weights: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("aggregator", "message"),
     [
+        (raysim.Coordinatewise(lambda u, w: u.mean(0) * next(COUNT)), r"returned something else when .* again"),
+        (raysim.Coordinatewise(lambda u, w: u.mean(0) - u.mean()), r"compute each coordinate from this coordinate"),
         (raysim.Coordinatewise(lambda u, w: u), r"must return torch.float64 of shape \(5,\), .* shape \(9, 5\)"),
         (raysim.Coordinatewise(lambda u, w: u.mean(0).float()), r"torch.float64 .*, but returned torch.float32"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -16,6 +17,9 @@ import raysim
 from raysim.config import part
 from tests.support.chosen_updates import SIZES, UPDATES, Make
 from tests.support.executors import bits
+
+COUNT = itertools.count(1.0)
+"""What a function has kept that is no function of its arguments."""
 
 LOSSES = np.array([1.0, 4.0, 0.25, 9.0, 16.0, 2.0, 1.0, 3.0, 0.5])
 
@@ -189,6 +193,7 @@ def test_a_wrong_weight_names_client_and_round(given: Any, message: str, experim
         (lambda facts: len(facts.loss), r"failed: TypeError.*\nTraceback"),
         (lambda facts: None, r"must return a finite number >= 0, but returned None"),
         (lambda facts: facts.losses, r"AttributeError.*'losses'"),
+        (lambda facts: next(COUNT), r"weighting= returned something else when it was called again"),
         (3.0, r"weighting= must be a function of a client's facts, but got 3.0"),
     ],
 )

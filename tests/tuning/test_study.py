@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -170,6 +171,13 @@ def test_a_notebook_and_print_show_what_the_command_closes_with(
     (tmp_path / "study" / "curves.png").write_bytes(b"png")
     closing = [(label, text) for label, text in tuning.lines(found) if label != "picture"]
     assert {"test, best", "how sure"} <= {label for label, _ in closing}
+    sure = dict(closing)["how sure"]
+    assert f"; {len(found.best.by_seed)} seed" in sure
+    assert found.second is not None
+    assert found.best.error is not None
+    assert found.second.error is not None
+    spread = math.hypot(found.best.error, found.second.error)
+    assert ("the standard error of their difference" in sure) == (abs(found.best.value - found.second.value) < spread)
     shown = found._repr_html_()
     cells = re.findall(r"<th [^>]*>(.*?)</th><td [^>]*>(.*?)</td>", shown)
     assert [(label, html.unescape(text)) for label, text in cells] == closing

@@ -19,6 +19,7 @@ from raysim.client.corrections import (
     scaffold_m,
 )
 from raysim.client.corrections.correction import Correction
+from raysim.client.corrections.correction_check import check_pull
 from raysim.config.own_part import OwnCorrection
 from raysim.config.part import Choice, Packaged
 
@@ -60,4 +61,9 @@ def make(section: CorrectionSection | fedpa.Posterior | feddualavg.Composite | N
         return fedpa.make(section)
     if isinstance(section, feddualavg.Composite):
         return feddualavg.make(section)
-    return Correction() if section is None else CORRECTIONS.make(section)
+    if section is None:
+        return Correction()
+    correction = CORRECTIONS.make(section)
+    if not CORRECTIONS.is_built_in(section):
+        check_pull(CORRECTIONS.title(section), correction.client.pull)
+    return correction

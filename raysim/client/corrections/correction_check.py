@@ -1,8 +1,10 @@
-"""Checks a correction of a script or a package: calls each function once, before the first round."""
+"""Checks a correction of a script or a package: calls each function, before the first round."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
@@ -24,7 +26,7 @@ from raysim.client.optimizers.step_check import check_step
 from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
-from raysim.models.probe import called, check_vector, check_vectors, probe
+from raysim.models.probe import check_vector, check_vectors, probe, tried
 
 LR = 0.1
 
@@ -52,13 +54,19 @@ def check(correction: Correction, title: str, params: Tensor, layout: Layout, ro
         )
     like = probe(layout, params)
     mean = like if sent.full_gradients else None
-    state = called(f"{title}: ServerHalf.init", correction.server.init, like.clone())
+    state = tried(f"{title}: ServerHalf.init", correction.server.init, like.clone())
     _check_names(f"{title}: ServerHalf.init", state)
-    down = called(f"{title}: Sent.down", sent.down, state, mean)
+    down = tried(f"{title}: Sent.down", sent.down, state, mean)
     _check_names(f"{title}: Sent.down", down)
     check_vectors(f"{title}: Sent.down", "vectors", down, dict.fromkeys(down, like), layout)
     _check_client(half, title, down, like, layout, rows, plain_sgd)
     _check_server(correction, title, state, like, layout, mean)
+
+
+def check_pull(title: str, pull: object) -> None:
+    """Refuse a pull that is no finite number: the choice of a trainer depends on it already."""
+    if not isinstance(pull, Real) or not math.isfinite(pull):
+        raise ExperimentError(f"{title}: ClientHalf.pull must be a finite number, but is {shown(pull)}.")
 
 
 def _check_client(
@@ -68,33 +76,33 @@ def _check_client(
     several = like if half.vectors == 1 else like.expand(half.vectors, -1)
     state = several * 0.5 if half.after is not None else like.new_zeros(0)
     if half.init is not None:
-        vector = called(f"{title}: ClientHalf.init", half.init, like.clone())
+        vector = tried(f"{title}: ClientHalf.init", half.init, like.clone())
         check_vector(f"{title}: ClientHalf.init", "the state", vector, several, layout)
     begins = ClientStart(down, state, own, layout, like)
     for name, function in (("offset", half.offset), ("begin", half.begin)):
         if function is not None:
-            vector = called(f"{title}: ClientHalf.{name}", function, begins)
+            vector = tried(f"{title}: ClientHalf.{name}", function, begins)
             check_vector(f"{title}: ClientHalf.{name}", "a vector", vector, like, layout)
     gradient = like * 0.3 if half.sums(plain_sgd) else None
     samples = None
     if half.windows is not None:
-        called(f"{title}: ClientHalf.windows", half.windows, LocalWork(0, 2, 1))
+        tried(f"{title}: ClientHalf.windows", half.windows, LocalWork(0, 2, 1))
         samples = probe(layout, like, rows=2)
     ended = ClientEnd(down, state, like * 0.7, 1, LR, 1, gradient, layout, like, samples)
     if half.upload is not None:
-        vector = called(f"{title}: ClientHalf.upload", half.upload, ended)
+        vector = tried(f"{title}: ClientHalf.upload", half.upload, ended)
         check_vector(f"{title}: ClientHalf.upload", "a vector", vector, like, layout)
     if half.after is not None:
-        vector = called(f"{title}: ClientHalf.after", half.after, ended)
+        vector = tried(f"{title}: ClientHalf.after", half.after, ended)
         check_vector(f"{title}: ClientHalf.after", "the state", vector, several, layout)
     for stack in [like, probe(layout, like, rows=2)] if rows else [like]:
         _check_bend(half, title, down, stack, like, layout)
         if half.point is not None:
-            vector = called(f"{title}: ClientHalf.point", half.point, LocalPoint(stack, 1, LR, down, layout))
+            vector = tried(f"{title}: ClientHalf.point", half.point, LocalPoint(stack, 1, LR, down, layout))
             check_vector(f"{title}: ClientHalf.point", "a model", vector, stack, layout)
     start = None
     if half.start is not None:
-        start = called(f"{title}: ClientHalf.start", half.start, down)
+        start = tried(f"{title}: ClientHalf.start", half.start, down)
         _check_names(f"{title}: ClientHalf.start", start)
         check_vectors(f"{title}: ClientHalf.start", "state", start, dict.fromkeys(start, like), layout)
     if half.optimizer is not None:
@@ -104,7 +112,7 @@ def _check_client(
 def _check_bend(half: ClientHalf, title: str, down: Vectors, stack: Tensor, x: Tensor, layout: Layout) -> None:
     if half.bend is None:
         return
-    bent = called(f"{title}: ClientHalf.bend", half.bend, LocalGradient(stack, stack * 0.5, x, down, layout))
+    bent = tried(f"{title}: ClientHalf.bend", half.bend, LocalGradient(stack, stack * 0.5, x, down, layout))
     check_vector(f"{title}: ClientHalf.bend", "a gradient", bent, stack, layout)
 
 
@@ -126,7 +134,7 @@ def _check_server(
         return
     changes = like * 0.3 if correction.sent.sums_changes else like.new_zeros(0)
     stepped = ServerStepped(state, like * 0.7, like * 0.5, 1, 2, LR, 1.0, changes, mean, layout, 1.0, LR)
-    settled = called(f"{title}: ServerHalf.settle", server.settle, stepped)
+    settled = tried(f"{title}: ServerHalf.settle", server.settle, stepped)
     if not isinstance(settled, ServerResult):
         raise ExperimentError(
             f"{title}: ServerHalf.settle must return a raysim.ServerResult, but returned {shown(settled)}."

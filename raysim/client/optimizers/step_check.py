@@ -10,9 +10,10 @@ from torch import Tensor
 
 from raysim.client.optimizers.optimizer import ClientOptimizer, State
 from raysim.config.plain import shown
+from raysim.config.repetition import check_repetition
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
-from raysim.models.probe import called, probe
+from raysim.models.probe import PURE, called, probe, tried
 
 LR = 0.1
 
@@ -41,6 +42,8 @@ def check_step(
     """
     stack = probe(layout, params, rows=2)
     alone = [_stepped(optimizer, title, row, layout, start) for row in stack]
+    again = [_stepped(optimizer, title, row, layout, start) for row in stack]
+    check_repetition(f"{title}: step", alone, again, ExperimentError, PURE)
     if optimizer.affine is not None:
         _check_affine(optimizer, title, stack[0], alone[0], start)
     if not rows:
@@ -59,7 +62,7 @@ def _check_affine(
 ) -> None:
     """Take the two steps of `_stepped` by `affine`."""
     assert optimizer.affine is not None
-    factors = called(f"{title}: affine", optimizer.affine, optimizer.init(params) if start is None else start)
+    factors = tried(f"{title}: affine", optimizer.affine, optimizer.init(params) if start is None else start)
     share, constant = factors
     expected = params.clone()
     for gradient in (params * 0.5, params.square()):
@@ -78,7 +81,7 @@ def _stepped(
     params = params.clone()
     state: State = {} if start is None else {name: value.expand(params.shape) for name, value in start.items()}
     if start is None:
-        state = called(f"{title}: init", optimizer.init, params)
+        state = tried(f"{title}: init", optimizer.init, params)
         _check_init(f"{title}: init", state, params)
     # Of other directions: a step that normalises would take the one back with the other.
     for gradient in (params * 0.5, params.square()):

@@ -109,8 +109,8 @@ def _work(batches: ClientBatches, order: Int64s, times: int, block: int) -> _Wor
     most = int(num_steps[0])
     # (client, step): where the client's batch begins among all visits, and its length; 0 where it is finished.
     at_work = np.arange(most) < num_steps[:, None]
-    cut = np.where(at_work, batches.first_bounds[order][:, None] + np.arange(most), 0)
-    starts = np.where(at_work, batches.bounds[cut] + batches.first_visits[order][:, None], 0)
+    cut = np.where(at_work, batches.bound_boundaries[order][:, None] + np.arange(most), 0)
+    starts = np.where(at_work, batches.bounds[cut] + batches.visit_boundaries[order][:, None], 0)
     lengths = np.where(at_work, batches.bounds[cut + 1] - batches.bounds[cut], 0)
     # One cell per member at work in a local step, step by step; then one row per example of the step's longest batch.
     batch = -(-lengths.max(0) // block) * block

@@ -89,7 +89,8 @@ def _bound(place: Place, section: Section, passed: Any) -> Any:
         name = chosen if isinstance(chosen, str) else getattr(chosen, "name", chosen)
         raise ExperimentError(
             f"{place.own.KEYWORD}= was passed, so {place.table}.{place.key}.name must be 'own' or be left out, but got "
-            f"{name!r}."
+            f"{name!r}: experiment.changed({{'{place.table}.{place.key}': {{'name': 'own', ...}}}}) chooses it, with "
+            f"its keys and constants in place of the dots."
         )
     return place.own().bound(passed)
 

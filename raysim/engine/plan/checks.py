@@ -12,6 +12,7 @@ from raysim.client.corrections.feddualavg import unmatched
 from raysim.client.work import Between
 from raysim.cohort.sampler import Participant
 from raysim.config.own_part import OwnPart
+from raysim.config.repetition import check_repetition
 from raysim.config.user_call import watched_call
 from raysim.engine.plan import first_examples, full_cohorts, own_models, own_parts, recorded_metrics
 from raysim.engine.plan.plan import Plan, evaluated_splits
@@ -84,7 +85,10 @@ def _check_own_cohorts(plan: Plan) -> None:
     e, train, cohorts = plan.experiment, plan.dataset.train, plan.cohorts()
     if not cohorts.is_built_in:
         state = cohorts.init()
-        cohort = np.unique(cohorts.sample(state, 0))
+        drawn, again = cohorts.sample(state, 0), cohorts.sample(state, 0)
+        advice = "Draw by at.rng, and keep what changes in the sampler's state."
+        check_repetition(f"sampler= ({cohorts.rule.name})", drawn, again, ExperimentError, advice)
+        cohort = np.unique(drawn)
         if cohorts.rule.choose is not None:
             cohort = cohorts.choose(cohort, np.zeros(len(cohort)), 0)
         if plan.learns and len(cohort):
@@ -94,7 +98,10 @@ def _check_own_cohorts(plan: Plan) -> None:
         facts = ClientFacts(
             train.id_of(0), int(train.sizes(np.arange(1))[0]), 1.0, 1.0, 1, e.server.weighting_constants
         )
-        watched_call("weighting=, tried before the first round,", weight, weighting, facts)
+        what = "weighting=, tried before the first round,"
+        once, later = (watched_call(what, weight, weighting, facts) for _ in range(2))
+        advice = "It must be a function of the client's facts alone."
+        check_repetition("weighting=", once, later, ExperimentError, advice)
 
 
 def _check_equal_work(plan: Plan) -> None:

@@ -33,6 +33,8 @@ def check(plan: Plan) -> None:
         watched["checkpoint.best"] = e.checkpoint.best.metric
     for key, column in watched.items():
         if column not in ALWAYS and column not in (known := list(_columns(plan, column))):
+            if (why := _not_evaluated(plan, column)) is not None:
+                raise ExperimentError(f"{key} must be a metric that the run records, but got {column!r}: {why}.")
             only = "evaluations" if column.startswith(EVALUATIONS) else "rounds"
             raise ExperimentError(
                 f"{key} must be a metric that the run records, but got {column!r}{nearest(column, known)}: its {only} "
@@ -49,6 +51,21 @@ def check(plan: Plan) -> None:
         raise ExperimentError(
             "stop.budget.simulated_s needs simulated devices: add the section [systems], or take another budget."
         )
+
+
+def _not_evaluated(plan: Plan, column: str) -> str | None:
+    """Return why no split of the metric's name is evaluated; None if it is, or if the name is not of that form."""
+    kind, _, rest = column.partition("/")
+    split = rest.partition("/")[0]
+    names = ("train", "test", "validation")
+    if kind != "eval" or split not in names or split in evaluated_splits(plan):
+        return None
+    if split in plan.dataset.splits:
+        return f"the split {split!r} is not evaluated: evaluation.split = {split!r} evaluates it"
+    return (
+        f"the data have no split {split!r}: data.holdout = 0.2 (from a script dataset.hold_out(0.2)) holds out a fifth "
+        f"of the training clients as 'validation', and evaluation.split = 'validation' evaluates it"
+    )
 
 
 def _times(plan: Plan, column: str) -> int:

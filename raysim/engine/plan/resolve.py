@@ -6,6 +6,7 @@ Warnings about unexpected or slow settings also come before the first round.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Unpack
 
 import torch
@@ -21,6 +22,7 @@ from raysim.engine.parts import Parts
 from raysim.engine.plan import (
     amounts,
     checks,
+    first_answers,
     first_examples,
     first_objective,
     own_models,
@@ -73,7 +75,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         passed=Passed.of(parts),
     )
     checks.check(plan, own_loss=loss is not None)
-    return plan
+    return replace(plan, passed=plan.passed._replace(answers=first_answers.answers(plan)))
 
 
 def _prepared_data(experiment: Experiment, passed: FederatedDataset | None) -> FederatedDataset:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from raysim.config.own_part import OwnPart
 from raysim.config.plain import shown
+from raysim.config.repetition import check_repetition, is_same
 from raysim.config.user_call import made_by, watched_call
 from raysim.errors import ExperimentError
 from raysim.server.aggregators.rule import Coefficients, Coordinatewise, Rule
@@ -58,9 +59,21 @@ def check(rule: Rule, clients: int) -> None:
     """Apply the rule to updates of a few coordinates, before the first round.
 
     Raises:
-        ExperimentError: as `result_of`.
+        ExperimentError: as `result_of`; or it returned something else when it was called again; or a rule by
+            coordinate gave some coordinates alone other results.
     """
     # Any numbers, none of them alike.
     updates = torch.linspace(-1.0, 1.0, 5 * clients, dtype=torch.float64).reshape(clients, 5).sin()
     argument = updates if isinstance(rule, Coordinatewise) else updates @ updates.T
-    result_of(rule, argument, torch.ones(clients, dtype=torch.float64), "tried before the first round")
+    weights, where = torch.ones(clients, dtype=torch.float64), "tried before the first round"
+    # Copies: a rule may write to its arguments.
+    once, again = (result_of(rule, argument.clone(), weights, where) for _ in range(2))
+    what = f"aggregator= ({rule.name})"
+    check_repetition(what, once, again, ExperimentError, "It must be a function of its arguments alone.")
+    if isinstance(rule, Coordinatewise) and not is_same(
+        once[:2], result_of(rule, argument[:, :2].clone(), weights, where)
+    ):
+        raise ExperimentError(
+            f"{what} must compute each coordinate from this coordinate of all updates, because it is called with "
+            f"slices, but for two of five coordinates alone it returned other numbers: see docs/cookbook.md."
+        )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from raysim.config.own_part import OwnServerOptimizer
 from raysim.config.plain import shown
+from raysim.config.repetition import check_repetition
 from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
@@ -49,6 +50,10 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
             f"place to {' and '.join(written)}: torch.add(params, update) makes one, params.add_(update) writes."
         )
     check_form(stepped, params, before)
+    again = watched_call(
+        "server_optimizer=: step, tried before the first round,", optimizer.step, params, descent, before
+    )
+    check_repetition("server_optimizer=: step", stepped, again, ExperimentError, "Keep what changes in its state.")
     check_gaps("the server optimizer", stepped.params, layout)
 
 

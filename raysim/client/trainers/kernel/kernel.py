@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysim.client.batches import ClientBatches, ends
+from raysim.client.batches import ClientBatches, boundaries
 from raysim.client.trainers.kernel.dense import SOURCE, Dense
 from raysim.errors import ModelError
 from raysim.models.layout import Layout
@@ -192,7 +192,7 @@ class Kernel:
         most = max(1, int(np.diff(bounds).max()))
         outputs = self._outputs(len(starts) * len(order), lead)
         x, y = self._contiguous(x, y)
-        addresses = [whole.data_ptr() + ends(rows)[:-1] * (whole.nbytes // len(whole)) for whole in (x, y)]
+        addresses = [whole.data_ptr() + boundaries(rows)[:-1] * (whole.nbytes // len(whole)) for whole in (x, y)]
         squares = torch.zeros((len(starts), len(rows), len(self._dense.weights), 2), dtype=torch.float64)
         visits = [_of(array) for array in (*addresses, order, bounds, steps)]
         classes = True

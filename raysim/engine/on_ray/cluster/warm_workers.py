@@ -1,12 +1,12 @@
-"""Starts the workers of a Ray on this machine by forking a process that has imported torch and raysim already.
+"""Starts the workers of a Ray on this machine by forking a process in which torch and raysim are already imported.
 
 A worker that Ray starts imports both by itself: seconds of a core, for each worker. Here Ray's node manager (raylet)
-starts this file in place of Ray's `setup_worker.py` (`RayParams.setup_worker_path`). It hands its arguments,
+starts this file in place of Ray's `setup_worker.py` (`RayParams.setup_worker_path`). This file hands its arguments,
 environment and output files to a server, which forks. From there on the child is a Ray worker like any other: it runs
-Ray's `default_worker.py`. What asks for more than that, and what finds no server, is started as Ray starts it.
+Ray's `default_worker.py`. Workers with a runtime environment of their own, or without a server, are started as usual.
 
-The server imports nothing of Ray, which reads a worker's environment when it is imported. It has one thread, and no
-state but modules, so its children share their memory until they write to it. Linux only.
+The server must not import Ray, because Ray reads a worker's environment at import. The server has one thread and no
+state but modules, so its children share its memory until they write to it. Linux only.
 
     python warm_workers.py --serve SOCKET    serves until its standard input is closed
 """
@@ -22,15 +22,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 SOCKET = "RAYSIM_WORKERS_SOCKET"
-"""The environment variable with the server's socket."""
+"""The environment variable that holds the path of the server's socket."""
 
 COLD = "RAYSIM_COLD_WORKERS"
-"""Where this environment variable is set, whatever its value, there is no server."""
+"""If this environment variable is set, to any value, no server is started."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """The environment in which imports start no thread, so that the server may fork: of NumPy, and of pyarrow's allocator.
@@ -38,10 +38,13 @@ Workers set the number of their threads by themselves."""
 
 LIMITS = tuple(name for name in dir(resource) if name.startswith("RLIMIT_"))
 OOM_SCORE = Path("/proc/self/oom_score_adj")
-"""Ray has its workers ended before its own processes where memory runs out."""
+"""Where Linux keeps a process's score for the case that memory runs out; Ray raises that of its workers."""
 
 CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
-"""What Ray's `setup_worker.py` takes of the arguments."""
+"""The arguments that Ray's `setup_worker.py` does not pass on."""
+
+ASK_S = 60.0
+"""How long a worker waits for the server, which may still be loading; then it starts as usual."""
 
 LOADED = (
     "google.protobuf.reflection",
@@ -54,23 +57,23 @@ LOADED = (
     "raysim.engine.wire",
     "raysim.storage.remote.mirror",
 )
-"""What a worker will have loaded: of Ray's own needs, what does not read the environment, and raysim with torch."""
+"""The modules that the server imports: those that Ray needs and that do not read the environment, and raysim's."""
 
 
-_serves: int | None = None
+_server_pid: int | None = None
 """The server of this process. There is one, as there is one connection to Ray."""
 
 
 @contextmanager
 def serving() -> Iterator[int | None]:
-    """Serve workers inside the block to a Ray that is started there; yields the server's process number.
+    """Run a server for the Ray that is started inside the block; yields the server's process number.
 
-    Yields None where there is no server: not on Linux, or where the environment says so. A block inside another has the
-    same server: the outer one begins to load while other work is done, before Ray starts.
+    Yields None where there is no server: not on Linux, or where the environment says so. A block inside another uses
+    the server of the outer one, which can so load its modules before Ray starts.
     """
-    global _serves
-    if _serves is not None or sys.platform != "linux" or COLD in os.environ:
-        yield _serves
+    global _server_pid
+    if _server_pid is not None or sys.platform != "linux" or COLD in os.environ:
+        yield _server_pid
         return
     with tempfile.TemporaryDirectory(prefix="raysim-workers-") as folder:
         path = f"{folder}/socket"
@@ -82,11 +85,11 @@ def serving() -> Iterator[int | None]:
             env={**os.environ, **ONE_THREAD},
             start_new_session=True,  # Ctrl-C is for the script
         )
-        os.environ[SOCKET], _serves = path, server.pid
+        os.environ[SOCKET], _server_pid = path, server.pid
         try:
             yield server.pid
         finally:
-            _serves = None
+            _server_pid = None
             os.environ.pop(SOCKET, None)
             server.kill()
             server.wait()
@@ -94,8 +97,8 @@ def serving() -> Iterator[int | None]:
             server.stdin.close()
 
 
-def ask(arguments: list[str]) -> bool:
-    """Have the server start a worker; False where it is not an ordinary one, or nobody serves."""
+def request_worker(arguments: list[str]) -> bool:
+    """Have the server start a worker; return False if the worker is not an ordinary one, or no server answers."""
     context, kept = {}, []
     for argument in arguments:
         if argument.startswith(CONTEXT):
@@ -112,6 +115,7 @@ def ask(arguments: list[str]) -> bool:
         return False
     asked = json.dumps({"arguments": kept, "environment": dict(os.environ), "settings": settings()}).encode()
     with socket.socket(socket.AF_UNIX) as server:
+        server.settimeout(ASK_S)
         try:
             server.connect(os.environ[SOCKET])
             socket.send_fds(server, [len(asked).to_bytes(8, "big")], [0, 1, 2])
@@ -122,7 +126,7 @@ def ask(arguments: list[str]) -> bool:
 
 
 def settings() -> dict[str, Any]:
-    """Return what a process inherits from the one that starts it: here from Ray's, in a fork from the server."""
+    """Return what a worker inherits from Ray's process that starts it, and a fork from the server does not have."""
     return {
         "folder": os.getcwd(),
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
@@ -133,7 +137,7 @@ def settings() -> dict[str, Any]:
 
 
 def apply(folder: str, nice: int, limits: dict[str, tuple[int, int]], blocked: list[int], oom_score: str) -> None:
-    """Give this process such settings."""
+    """Give this process the settings that `settings` returned in another one."""
     os.chdir(folder)
     os.setpriority(os.PRIO_PROCESS, 0, nice)
     for name, limit in limits.items():
@@ -143,7 +147,7 @@ def apply(folder: str, nice: int, limits: dict[str, tuple[int, int]], blocked: l
 
 
 def serve(path: str) -> None:
-    """Fork a worker for everybody who asks; who asks before all is loaded waits."""
+    """Fork a worker for each request; requests wait until all modules are loaded."""
     import select
 
     listening = socket.socket(socket.AF_UNIX)
@@ -151,7 +155,7 @@ def serve(path: str) -> None:
     listening.bind(f"{path}.new")
     listening.listen(64)
     os.rename(f"{path}.new", path)
-    if not load():
+    if not load_modules():
         return
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -159,38 +163,48 @@ def serve(path: str) -> None:
         if sys.stdin in ready:
             return
         with listening.accept()[0] as asking:
-            head, files, _, _ = socket.recv_fds(asking, 8, 3)
-            left, asked = int.from_bytes(head, "big"), b""
-            while len(asked) < left and (more := asking.recv(left - len(asked))):
-                asked += more
-            if len(files) == 3 and len(asked) == left and os.fork() == 0:
-                listening.close()
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                asking.sendall(b".")
-                asking.close()
-                become(files=files, **json.loads(asked))
+            asking.settimeout(ASK_S)
+            files: list[int] = []
+            # One that asks and ends is no reason not to serve the others; a fork that fails is answered by silence.
+            with suppress(OSError):
+                head, files, _, _ = socket.recv_fds(asking, 8, 3)
+                left, asked = int.from_bytes(head, "big"), b""
+                while len(asked) < left and (more := asking.recv(left - len(asked))):
+                    asked += more
+                if len(files) == 3 and len(asked) == left and os.fork() == 0:
+                    try:
+                        listening.close()
+                        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                        asking.sendall(b".")
+                        asking.close()
+                        run_as_worker(files=files, **json.loads(asked))
+                    finally:
+                        # Who asked waits no longer: this is no second server.
+                        os._exit(1)
             for file in files:
                 os.close(file)
 
 
-def load() -> bool:
-    """Import what a worker needs; return whether a fork of this process may be one."""
+def load_modules() -> bool:
+    """Import what a worker needs; return whether a fork of this process can be a worker."""
     import gc
     import importlib
 
-    # The raysim of which this file is.
+    # Import the raysim that this file belongs to.
     folder = str(Path(__file__).parents[4])
     sys.path.insert(0, folder)
     for name in LOADED:
         importlib.import_module(name)
     sys.path.remove(folder)
     gc.collect()
-    # Or the first collection in a worker would copy all memory that it shares with the others.
+    # Without this a worker's first garbage collection would copy the memory that it shares with the others.
     gc.freeze()
     return "ray" not in sys.modules and len(os.listdir("/proc/self/task")) == 1
 
 
-def become(arguments: list[str], environment: dict[str, str], settings: dict[str, Any], files: list[int]) -> None:
+def run_as_worker(
+    arguments: list[str], environment: dict[str, str], settings: dict[str, Any], files: list[int]
+) -> None:
     """Run Ray's worker here, as if it had been started by itself; never returns."""
     import atexit
     import runpy
@@ -232,7 +246,7 @@ def become(arguments: list[str], environment: dict[str, str], settings: dict[str
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
         serve(sys.argv[2])
-    elif not ask(sys.argv[1:]):
+    elif not request_worker(sys.argv[1:]):
         from ray._private.workers import setup_worker
 
         os.execv(sys.executable, [sys.executable, setup_worker.__file__, *sys.argv[1:]])

@@ -1,0 +1,61 @@
+"""Refuses a function that returns something else when it is called again with the same arguments.
+
+It keeps a count or draws from a generator of its own. Then results depend on the order of the calls, and so on chunks
+and workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Real
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.errors import RaysimError
+
+RELATIVE = 1e-6
+"""Difference, relative to the largest number, that is none: kernels may add in another order."""
+
+
+def check_repetition(what: str, once: object, again: object, error: type[RaysimError], remedy: str) -> None:
+    """Raise `error` unless two calls with the same arguments have returned the same.
+
+    Args:
+        what: names the function, as a message begins.
+        once, again: what it returned; tensors, arrays and numbers in them are compared.
+        error: its class.
+        remedy: the message's last sentence.
+    """
+    if not is_same(once, again):
+        raise error(
+            f"{what} returned something else when it was called again with the same arguments: it counts or changes "
+            f"something from call to call, or draws from a generator of its own. {remedy}"
+        )
+
+
+def is_same(one: object, other: object) -> bool:
+    """Return whether two values are the same, as far as they are tensors, arrays, numbers, or contain these.
+
+    >>> is_same({"a": torch.ones(2), "b": "x"}, {"a": torch.ones(2), "b": "y"}), is_same([1.0], [2.0])
+    (True, False)
+    """
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        alike = (one.shape, one.dtype, one.layout) == (other.shape, other.dtype, other.layout)
+        return alike and _is_close(one, other)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+    if isinstance(one, Real) and isinstance(other, Real):
+        return bool(one == other or (one != one and other != other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(is_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return type(one) is type(other)
+
+
+def _is_close(one: Tensor, other: Tensor) -> bool:
+    one, other = (tensor.detach().to_dense().to(torch.float64) for tensor in (one, other))
+    largest = one.nan_to_num(0.0, 0.0, 0.0).abs().max().item() if one.numel() else 0.0
+    return torch.allclose(one, other, rtol=0.0, atol=RELATIVE * largest, equal_nan=True)
