@@ -25,7 +25,7 @@ from raysim.engine.many.segment import Host, job_of
 from raysim.engine.many.shared_executor import SharedInProcess
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
-from raysim.engine.worker.lockstep import lockstep_key
+from raysim.engine.worker.lockstep_rule import lockstep_key
 from raysim.engine.worker.pool import Pool
 from raysim.run_folder import client_table, cost_columns, experiment_record, kept_checkpoints, round_table
 from raysim.run_folder.writer import RunFolder

@@ -30,37 +30,43 @@ class ChunkTraining:
     layout: Layout
     personal: Personal | None
 
-    def train(self, context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> Iterator[Outgoing]:
+    def train(
+        self, context: LocalContext, examples: Examples, broadcast: Broadcast, chunk: Chunk
+    ) -> Iterator[Outgoing]:
         """Yield the chunk's clients, those that were trained together at a time."""
-        for its, own_context, own_sent, clients in self._parts(context, sent, chunk):
-            states = LocalStates(self.correction, self.vectors, self.layout, own_context, own_sent, chunk)
+        for its, own_context, own_broadcast, clients in self._parts(context, broadcast, chunk):
+            states = LocalStates(self.correction, self.vectors, self.layout, own_context, own_broadcast, chunk)
             for trained in self._trained(its, states, examples, clients):
                 yield just_trained(its, states, examples, trained)
 
     def _parts(
-        self, context: LocalContext, sent: Broadcast, chunk: Chunk
+        self, context: LocalContext, broadcast: Broadcast, chunk: Chunk
     ) -> Iterator[tuple[Configured, LocalContext, Broadcast, Chunk]]:
         """Yield each configuration of the chunk's clients, with its trainer, its learning rate, and the clients."""
         if context.trainer_of is None:
-            yield self.configs[0], context, sent, chunk
+            yield self.configs[0], context, broadcast, chunk
             return
-        for j in sorted({sent.configs[position] for position in chunk}):
+        for j in sorted({broadcast.configs[position] for position in chunk}):
             its = self.configs[j]
-            clients = tuple(position for position in chunk if sent.configs[position] == j)
-            lr = its.client.lr_at(sent.round)
-            yield its, context._replace(train=context.trainer_of(j)), replace(sent, lr=lr), clients
+            clients = tuple(position for position in chunk if broadcast.configs[position] == j)
+            lr = its.client.lr_at(broadcast.round)
+            yield its, context._replace(train=context.trainer_of(j)), replace(broadcast, lr=lr), clients
 
     def _trained(self, its: Configured, states: LocalStates, examples: Examples, chunk: Chunk) -> Iterable[Trained]:
-        context, sent, half = states.context, states.sent, self.correction.client
+        context, broadcast, half = states.context, states.broadcast, self.correction.client
         if context.trained is not None:
             return [context.trained]
-        clients = its.members.of(examples, sent, chunk)
+        clients = its.members.of(examples, broadcast, chunk)
         if half.bend is not None or half.point is not None:
-            clients = clients.with_each(lambda client: replace(client, sent=sent.beside))
+            clients = clients.with_each(lambda client: replace(client, sent=broadcast.beside))
         if half.windows is not None:
-            clients = clients.with_each(partial(with_windows, half.windows, its.client.work_at(sent.round), sent.round))
+            clients = clients.with_each(
+                partial(with_windows, half.windows, its.client.work_at(broadcast.round), broadcast.round)
+            )
         if self.personal is not None:
             return self.personal.train(states, examples, clients)
         prepared = states.prepared if states.prepares else None
-        start = None if half.start is None else half.start(sent.beside)
-        return local_training.train(context.train, sent.weights, clients, sent.lr, self.layout, prepared, start)
+        start = None if half.start is None else half.start(broadcast.beside)
+        return local_training.train(
+            context.train, broadcast.weights, clients, broadcast.lr, self.layout, prepared, start
+        )

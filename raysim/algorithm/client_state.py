@@ -39,8 +39,8 @@ def with_states(one: Algorithm, num: int) -> Algorithm:
     def init(weights: Weights, sampler: State) -> ServerState:
         return replace(one.init(weights, sampler), clients=manifest.empty())
 
-    def placed(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
-        return replace(sent, places=manifest.places(state.clients, positions))
+    def placed(broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
+        return replace(broadcast, places=manifest.places(state.clients, positions))
 
     return one._replace(init=init, phases=(*before_training, training.sending(placed)), state_vectors=num)
 
@@ -56,7 +56,7 @@ class LocalStates:
     vectors: StateVectors
     layout: Layout
     context: LocalContext
-    sent: Broadcast
+    broadcast: Broadcast
     chunk: Chunk
     before: dict[int, Tensor] = field(default_factory=dict)
 
@@ -72,12 +72,12 @@ class LocalStates:
         if half.own_gradient:
             assert self.context.gradients is not None
             of_one = ChunkClients.of([client])
-            ((_, gradients),) = local_training.full_gradients(self.context.gradients, self.sent.weights, of_one)
+            ((_, gradients),) = local_training.full_gradients(self.context.gradients, self.broadcast.weights, of_one)
             gradient = gradients[0]
-        state = self.sent.weights.params.new_zeros(0)
+        state = self.broadcast.weights.params.new_zeros(0)
         if self.vectors.correction:
             state = self._of_correction(client.position)
-        begins = ClientStart(self.sent.beside, state, gradient, self.layout, self.sent.weights.params)
+        begins = ClientStart(self.broadcast.beside, state, gradient, self.layout, self.broadcast.weights.params)
         with working_on(client.position):
             return replace(
                 client,
@@ -156,7 +156,7 @@ class LocalStates:
             state = [*([] if first is None else [first.reshape(-1)]), *of_transforms[row]]
             state += [*([] if rest is None else [rest]), *trained.own[row : row + 1]]
             assert self.context.states is not None
-            if not self.sent.measures:
+            if not self.broadcast.measures:
                 self.context.states.write(self._row[position], state[0] if len(state) == 1 else torch.cat(state))
             self.before.pop(position, None)
 
@@ -169,13 +169,13 @@ class LocalStates:
     def _end(self, trained: Trained, row: int) -> ClientEnd:
         position, updates = int(trained.clients.positions[row]), trained.updates
         before = self._of_correction(position) if self.vectors.correction else updates.delta.new_zeros(0)
-        place = self.sent.places.get(position)
-        gap = 1 if place is None else self.sent.round - place.round
+        place = self.broadcast.places.get(position)
+        gap = 1 if place is None else self.broadcast.round - place.round
         gradient = None if updates.gradients is None else updates.gradients[row]
-        delta, tau, lr = updates.delta[row], int(trained.clients.batches.steps[row]), self.sent.lr
-        params = self.sent.weights.params
+        delta, tau, lr = updates.delta[row], int(trained.clients.batches.steps[row]), self.broadcast.lr
+        params = self.broadcast.weights.params
         samples = None if updates.samples is None else updates.samples[row]
-        return ClientEnd(self.sent.beside, before, delta, tau, lr, gap, gradient, self.layout, params, samples)
+        return ClientEnd(self.broadcast.beside, before, delta, tau, lr, gap, gradient, self.layout, params, samples)
 
     @cached_property
     def _row(self) -> dict[int, int]:
@@ -189,7 +189,7 @@ class LocalStates:
         """Return the state (S, P) that the client's last round wrote; before its first round, what it begins with."""
         if position not in self.before:
             stored = None if self.context.states is None else self.context.states.read(position)
-            params = self.sent.weights.params
+            params = self.broadcast.weights.params
             shape = self.vectors.num, len(params)
             if stored is not None:
                 self.before[position] = stored.to(params.device).view(shape)
@@ -205,4 +205,4 @@ class LocalStates:
     @property
     def _initial(self) -> Tensor:
         """x_0, or x where its unsent groups are all that is used: the server's stay those of x_0."""
-        return self.sent.beside.get(X0, self.sent.weights.params)
+        return self.broadcast.beside.get(X0, self.broadcast.weights.params)

@@ -110,11 +110,11 @@ def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
         beside = {str(j): its.params for j, its in enumerate(others, start=1)}
         return Broadcast(state.round - 1, first, lr=0.0, beside=beside)
 
-    def of_client(context: LocalContext, examples: Examples, sent: Broadcast, position: int) -> Tensor:
-        ((_, x, y),) = one.members.held(examples, sent, (position,))
+    def of_client(context: LocalContext, examples: Examples, broadcast: Broadcast, position: int) -> Tensor:
+        ((_, x, y),) = one.members.held(examples, broadcast, (position,))
         assert context.loss is not None
-        each = [sent.weights.params, *(sent.beside[str(j)] for j in range(1, count))]
-        losses_by_model = [context.loss(replace(sent.weights, params=params), x, y) for params in each]
+        each = [broadcast.weights.params, *(broadcast.beside[str(j)] for j in range(1, count))]
+        losses_by_model = [context.loss(replace(broadcast.weights, params=params), x, y) for params in each]
         return each[best(losses_by_model)]
 
     phases = [Phase(partial(of_losses, j), losses, "losses") for j in range(count)]

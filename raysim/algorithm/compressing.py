@@ -140,8 +140,10 @@ def received(one: Algorithm, section: ServerCompression, sent_groups: Layout, un
         state = one.init(weights, sampler)
         return replace(state, received={XHAT: one.received(state)}) if of_change else state
 
-    def compressed(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
-        return replace(sent, weights=replace(sent.weights, params=vector(state)))
+    def compressed(
+        broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]
+    ) -> Broadcast:
+        return replace(broadcast, weights=replace(broadcast.weights, params=vector(state)))
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         after, metrics = one.step(state, sums, aggregate)

@@ -56,13 +56,17 @@ def corrected(
         """Return the vector that clients start at."""
         return one.received(state) if half.origin is None else state.correction[half.origin]
 
-    def from_origin(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
-        return replace(sent, weights=replace(sent.weights, params=origin(state)))
+    def from_origin(
+        broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]
+    ) -> Broadcast:
+        return replace(broadcast, weights=replace(broadcast.weights, params=origin(state)))
 
-    def with_vectors(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
+    def with_vectors(
+        broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]
+    ) -> Broadcast:
         mean = mean_gradient(state, sums)
         return replace(
-            sent, beside=called(f"{title}: Sent.down, in round {state.round},", down, state.correction, mean)
+            broadcast, beside=called(f"{title}: Sent.down, in round {state.round},", down, state.correction, mean)
         )
 
     def mean_gradient(state: ServerState, earlier: Sequence[Sums]) -> Tensor | None:

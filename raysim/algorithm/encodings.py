@@ -38,7 +38,7 @@ def make(
 def encoded(
     encoding: Encoding,
     layout: Layout,
-    sent: Broadcast,
+    broadcast: Broadcast,
     received: Uploads,
     contributions: Contributions,
 ) -> tuple[list[Tensor | None], Compressed]:
@@ -58,10 +58,10 @@ def encoded(
             continue
         # The clipped update.
         vector = delta.cpu().double() * scale if included else row.clone()
-        update = SentUpdate(vector, weight if included else 1.0, sent.round, position, sent.limits.clip)
+        update = SentUpdate(vector, weight if included else 1.0, broadcast.round, position, broadcast.limits.clip)
         messages.append(message := encoding.encode(update))
         if included and weight:
-            row.copy_(encoding.decode(sent.round, message)).div_(weight)
+            row.copy_(encoding.decode(broadcast.round, message)).div_(weight)
     rows = rows.to(received.deltas.device)
     return messages, Compressed(rows, squared_norms(layout, rows), rows.new_zeros(len(rows), 3))
 

@@ -25,14 +25,14 @@ def fair(one: Algorithm, objective: Fairness, population: int) -> Algorithm:
     def init(weights: Weights, sampler: State) -> ServerState:
         return replace(one.init(weights, sampler), fairness=objective.init(population))
 
-    def weighed(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
+    def weighed(broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
         if not sums:
-            return sent
-        trained = set(positions) - sent.left_out
+            return broadcast
+        trained = set(positions) - broadcast.left_out
         losses = [loss for loss in start_losses.losses_of(sums) if loss.position in trained]
-        weights = objective.weigh(state.fairness, losses, sent.lr)
+        weights = objective.weigh(state.fairness, losses, broadcast.lr)
         by_position = {loss.position: weight for loss, weight in zip(losses, weights, strict=True)}
-        return replace(sent, fair_weights=by_position)
+        return replace(broadcast, fair_weights=by_position)
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         *earlier, last = sums

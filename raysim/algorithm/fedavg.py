@@ -70,10 +70,10 @@ def fedavg(client: ClientSection, server: Server, members: Members, on_workers: 
         left_out = frozenset(position for earlier in sums for position in earlier.rejected)
         return Broadcast(state.round, state.weights, lr, limits, repeats, len(sums), left_out=left_out)
 
-    def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
-        sums, kept = on_workers.empty(sent.weights), list[Tensor]()
-        sums.reject(position for position in chunk if position in sent.left_out)
-        for outgoing in on_workers.train(context, examples, sent, chunk):
+    def local(context: LocalContext, examples: Examples, broadcast: Broadcast, chunk: Chunk) -> LocalResult:
+        sums, kept = on_workers.empty(broadcast.weights), list[Tensor]()
+        sums.reject(position for position in chunk if position in broadcast.left_out)
+        for outgoing in on_workers.train(context, examples, broadcast, chunk):
             for stage in on_workers.stages:
                 outgoing = stage(outgoing)
             for add in on_workers.adding:
@@ -106,7 +106,7 @@ def uploaded(outgoing: Outgoing) -> Outgoing:
 def contributed(outgoing: Outgoing) -> Outgoing:
     """Stage: make contributions of uploads; one whose update is not finite is not included."""
     assert outgoing.uploads is not None
-    made = outgoing.training.contributions(outgoing.uploads, outgoing.sent, outgoing.padding, outgoing.id_of)
+    made = outgoing.training.contributions(outgoing.uploads, outgoing.broadcast, outgoing.padding, outgoing.id_of)
     return outgoing._replace(contributions=made)
 
 
@@ -122,7 +122,7 @@ def included(sums: Accumulator, outgoing: Outgoing) -> None:
 def noted(sums: Accumulator, outgoing: Outgoing) -> None:
     """Note the facts of all clients in the sums, unless they are noted with the updates that are kept."""
     assert outgoing.contributions is not None
-    if not outgoing.states.context.keeps_updates and not outgoing.sent.measures:
+    if not outgoing.states.context.keeps_updates and not outgoing.broadcast.measures:
         sums.note(outgoing.contributions, outgoing.trained.clients.positions, None)
 
 

@@ -26,9 +26,9 @@ def drawing(one: Algorithm, num: int, seed: int) -> Algorithm:
     def init(weights: Weights, sampler: State) -> ServerState:
         return replace(one.init(weights, sampler), fedex=fedex.init(num))
 
-    def drawn(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
+    def drawn(broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
         configs = fedex.drawn(state.fedex, seed, state.round, positions).tolist()
-        return replace(sent, configs=dict(zip(positions, configs, strict=True)))
+        return replace(broadcast, configs=dict(zip(positions, configs, strict=True)))
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         after, metrics = one.step(state, sums, aggregate)
@@ -41,14 +41,14 @@ def drawing(one: Algorithm, num: int, seed: int) -> Algorithm:
 def scored(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the errors of the clients' trained models, if they are asked for."""
     for row, position in enumerate(outgoing.trained.clients.positions.tolist()):
-        if (error := own_error(outgoing.states.context, outgoing.sent, outgoing.computed, row)) is not None:
-            sums.score(outgoing.training.number, *error, outgoing.sent.repeats.get(position, 1))
+        if (error := own_error(outgoing.states.context, outgoing.broadcast, outgoing.computed, row)) is not None:
+            sums.score(outgoing.training.number, *error, outgoing.broadcast.repeats.get(position, 1))
 
 
-def own_error(context: LocalContext, sent: Broadcast, trained: Trained, row: int) -> OwnError | None:
+def own_error(context: LocalContext, broadcast: Broadcast, trained: Trained, row: int) -> OwnError | None:
     """Return the error of one of the clients' trained models; None if it is not asked for, or has no examples."""
-    if context.own_error is None or sent.measures:
+    if context.own_error is None or broadcast.measures:
         return None
-    made, x = trained.updates, sent.weights.params
+    made, x = trained.updates, broadcast.weights.params
     weights = Weights(x + made.delta[row], made.buffers[row], made.counters[row])
     return context.own_error(weights, int(trained.clients.positions[row]))

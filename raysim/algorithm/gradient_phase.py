@@ -26,16 +26,16 @@ def make(
 
     by_examples, sizes = server.weighs_examples, Sizes(layout.size, groups=len(layout.names))
 
-    def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
-        sums = Accumulator(sizes, sent.weights.params.device)
+    def local(context: LocalContext, examples: Examples, broadcast: Broadcast, chunk: Chunk) -> LocalResult:
+        sums = Accumulator(sizes, broadcast.weights.params.device)
         assert context.gradients is not None
-        clients = members.of(examples, sent, chunk)
-        for together, gradients in local_training.full_gradients(context.gradients, sent.weights, clients):
+        clients = members.of(examples, broadcast, chunk)
+        for together, gradients in local_training.full_gradients(context.gradients, broadcast.weights, clients):
             positions, held = together.positions, together.num_examples
             included = gradients.isfinite().all(-1).numpy(force=True)
             sums.reject(positions[~included].tolist())
-            weights = weighed(sent, positions, held if by_examples else None)
-            drawn = counts(sent, positions)
+            weights = weighed(broadcast, positions, held if by_examples else None)
+            drawn = counts(broadcast, positions)
             sums.include(Contributions.plain(weights, held, count=drawn, included=included), gradients)
         return LocalResult(sums.total())
 

@@ -42,9 +42,9 @@ class Outgoing(NamedTuple):
     messages: Sequence[Tensor | None] = ()
 
     @property
-    def sent(self) -> Broadcast:
+    def broadcast(self) -> Broadcast:
         """The broadcast, with the learning rate of these clients."""
-        return self.states.sent
+        return self.states.broadcast
 
 
 def just_trained(training: Configured, states: LocalStates, examples: Examples, computed: Trained) -> Outgoing:

@@ -49,8 +49,8 @@ class Personal:
 
     def train(self, states: LocalStates, examples: Examples, clients: ChunkClients) -> Iterator[Trained]:
         """Train the clients; yields their updates without what they do not send, and the vectors that they keep."""
-        kind, sent, context = self.kind, states.sent, states.context
-        weights, after = sent.weights, kind.after
+        kind, broadcast, context = self.kind, states.broadcast, states.context
+        weights, after = broadcast.weights, kind.after
         if kind.step is not None and kind.step.own:
             clients = clients.with_each(lambda client: replace(client, own=states.read_own(client.position)))
         # Each client from a start of its own; or all from the model, together where the trainer does so.
@@ -60,10 +60,10 @@ class Personal:
             if kind.start is not None:
                 start = kind.start(self._at(states, examples, group[0]))
             begun = replace(weights, params=start)
-            for trained in local_training.train(context.train, begun, group, sent.lr, self.layout):
+            for trained in local_training.train(context.train, begun, group, broadcast.lr, self.layout):
                 own: list[Tensor] = []
                 # A measurement keeps no state.
-                for row, client in enumerate(trained.clients if after is not None and not sent.measures else []):
+                for row, client in enumerate(trained.clients if after is not None and not broadcast.measures else []):
                     assert after is not None
                     beside = None if trained.updates.own is None else trained.updates.own[row]
                     ended = Ended(start, trained.updates.delta[row], beside)
@@ -77,39 +77,39 @@ class Personal:
         places = manifest.places(state.clients, positions) if self.vectors.num else {}
         return Broadcast(index, state.weights, self.client.lr_at(index), beside=x0(state), places=places)
 
-    def of_client(self, context: LocalContext, examples: Examples, sent: Broadcast, position: int) -> Tensor:
+    def of_client(self, context: LocalContext, examples: Examples, broadcast: Broadcast, position: int) -> Tensor:
         """See `PersonalModels.model`."""
-        states = LocalStates(self.correction, self.vectors, self.layout, context, sent, ())
-        (client,) = self.members.of(examples, sent, (position,))
+        states = LocalStates(self.correction, self.vectors, self.layout, context, broadcast, ())
+        (client,) = self.members.of(examples, broadcast, (position,))
         return self.kind.scored(self._at(states, examples, client))
 
     def _at(self, states: LocalStates, examples: Examples, client: Client) -> PersonalAt:
-        sent, context = states.sent, states.context
+        broadcast, context = states.broadcast, states.context
 
         def gradient() -> Tensor:
             assert context.gradients is not None
             of_one = ChunkClients.of([client])
-            ((_, gradients),) = local_training.full_gradients(context.gradients, sent.weights, of_one)
+            ((_, gradients),) = local_training.full_gradients(context.gradients, broadcast.weights, of_one)
             return gradients[0]
 
         own = states.read_own(client.position)
-        return PersonalAt(sent.weights.params, own, self._own_pass(context, examples, sent, client), gradient)
+        return PersonalAt(broadcast.weights.params, own, self._own_pass(context, examples, broadcast, client), gradient)
 
     def _own_pass(
-        self, context: LocalContext, examples: Examples, sent: Broadcast, client: Client
+        self, context: LocalContext, examples: Examples, broadcast: Broadcast, client: Client
     ) -> Callable[[Tensor], Tensor]:
         def train(start: Tensor) -> Tensor:
-            own, x = self.kind.own, sent.weights.params
+            own, x = self.kind.own, broadcast.weights.params
             assert own is not None
             assert context.own is not None
             worker = client
-            if own.section.work_at(sent.round) != self.client.work_at(sent.round):
-                (worker,) = self.members.training_by(own.section).of(examples, sent, (client.position,))
+            if own.section.work_at(broadcast.round) != self.client.work_at(broadcast.round):
+                (worker,) = self.members.training_by(own.section).of(examples, broadcast, (client.position,))
             pull = 0.0 if own.section.correction is None else corrections.make(own.section.correction).client.pull
             # pull (y - start) + pull (start - x), the first by the trainer.
             worker = replace(worker, own=None, offset=(start - x) * pull if pull else None)
-            lr = sent.lr if own.lr is None else own.lr
-            return local_training.end_of(context.own, replace(sent.weights, params=start), worker, lr)
+            lr = broadcast.lr if own.lr is None else own.lr
+            return local_training.end_of(context.own, replace(broadcast.weights, params=start), worker, lr)
 
         return train
 
@@ -142,8 +142,8 @@ def personalised(one: Algorithm, personal: Personal, unsent: Layout) -> Algorith
         begins_at_x0 = personal.kind.begins_at_x0
         return replace(state, correction={**state.correction, X0: weights.params}) if begins_at_x0 else state
 
-    def with_x0(sent: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
-        return replace(sent, beside={**sent.beside, **x0(state)})
+    def with_x0(broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
+        return replace(broadcast, beside={**broadcast.beside, **x0(state)})
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         after, metrics = one.step(state, sums, aggregate)

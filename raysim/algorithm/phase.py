@@ -151,23 +151,25 @@ class Members:
         fresh._flips = self._flips
         return fresh
 
-    def of(self, examples: Examples, sent: Broadcast, chunk: Chunk) -> ChunkClients:
+    def of(self, examples: Examples, broadcast: Broadcast, chunk: Chunk) -> ChunkClients:
         """Return the chunk's clients with their data, except those that an earlier phase rejected."""
-        positions = _left(sent, chunk)
+        positions = _left(broadcast, chunk)
         if not len(positions):
             return ChunkClients.none()
-        members = local_training.members(examples, positions, self._client, self._seed, sent.round, sent.weights.params)
+        members = local_training.members(
+            examples, positions, self._client, self._seed, broadcast.round, broadcast.weights.params
+        )
         if self._flips.isdisjoint(positions.tolist()):
             return members
         each = zip(positions.tolist(), members.y.split_with_sizes(members.num_examples.tolist()), strict=True)
         return replace(members, y=torch.cat([self._labels(examples, position, y) for position, y in each]))
 
-    def held(self, examples: Examples, sent: Broadcast, chunk: Chunk) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def held(self, examples: Examples, broadcast: Broadcast, chunk: Chunk) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Yield position, x and y of the same clients, as an evaluation sees their examples: nothing is drawn."""
-        positions = _left(sent, chunk)
+        positions = _left(broadcast, chunk)
         if not len(positions):
             return
-        sizes, *whole = local_training.loaded(examples, positions, sent.weights.params)
+        sizes, *whole = local_training.loaded(examples, positions, broadcast.weights.params)
         each = (rows.split_with_sizes(sizes.tolist()) for rows in whole)
         for position, x, y in zip(positions.tolist(), *each, strict=True):
             yield position, augment.evaluated(self._client.augment, x), self._labels(examples, position, y)
@@ -177,24 +179,24 @@ class Members:
         return flip(y, classes, padding) if classes is not None and position in self._flips else y
 
 
-def weighed(sent: Broadcast, positions: Int64s, examples: Int64s | None) -> Float64s:
+def weighed(broadcast: Broadcast, positions: Int64s, examples: Int64s | None) -> Float64s:
     """Return the clients' weights in the round's means: their examples, or 1, unless a fair objective gave others."""
     weights = np.ones(len(positions)) if examples is None else examples.astype(np.float64)
-    if sent.fair_weights:
+    if broadcast.fair_weights:
         for row, position in enumerate(positions.tolist()):
-            if (fair := sent.fair_weights.get(position)) is not None:
+            if (fair := broadcast.fair_weights.get(position)) is not None:
                 weights[row] = fair.weight
     return weights
 
 
-def counts(sent: Broadcast, positions: Int64s) -> Int64s:
+def counts(broadcast: Broadcast, positions: Int64s) -> Int64s:
     """Return how often each client was drawn."""
-    if not sent.repeats:
+    if not broadcast.repeats:
         return np.ones(len(positions), np.int64)
-    return np.array([sent.repeats.get(position, 1) for position in positions.tolist()], np.int64)
+    return np.array([broadcast.repeats.get(position, 1) for position in positions.tolist()], np.int64)
 
 
-def _left(sent: Broadcast, chunk: Chunk) -> Int64s:
-    if not sent.left_out and not sent.elsewhere:
+def _left(broadcast: Broadcast, chunk: Chunk) -> Int64s:
+    if not broadcast.left_out and not broadcast.elsewhere:
         return np.array(chunk, np.int64)
-    return np.array([p for p in chunk if p not in sent.left_out and p not in sent.elsewhere], np.int64)
+    return np.array([p for p in chunk if p not in broadcast.left_out and p not in broadcast.elsewhere], np.int64)

@@ -25,7 +25,7 @@ def transforming(how: Transforming) -> Stage:
 
     def stage(outgoing: Outgoing) -> Outgoing:
         read = outgoing.states.read_of_transforms
-        trained, kept = transformed(how, outgoing.sent, outgoing.trained, read, outgoing.id_of)
+        trained, kept = transformed(how, outgoing.broadcast, outgoing.trained, read, outgoing.id_of)
         return outgoing._replace(trained=trained, of_transforms=kept)
 
     return stage
@@ -36,7 +36,7 @@ def attacking(attack: Attack, layout: Layout) -> Stage:
 
     def stage(outgoing: Outgoing) -> Outgoing:
         assert outgoing.uploads is not None
-        trained, uploads = attacked(attack, layout, outgoing.sent.round, outgoing.trained, outgoing.uploads)
+        trained, uploads = attacked(attack, layout, outgoing.broadcast.round, outgoing.trained, outgoing.uploads)
         return outgoing._replace(trained=trained, uploads=uploads)
 
     return stage
@@ -47,7 +47,9 @@ def compressing(compress: Compress) -> Stage:
 
     def stage(outgoing: Outgoing) -> Outgoing:
         assert outgoing.contributions is not None
-        compressed, rests = compress(outgoing.sent, outgoing.trained, outgoing.contributions, outgoing.states.read_rest)
+        compressed, rests = compress(
+            outgoing.broadcast, outgoing.trained, outgoing.contributions, outgoing.states.read_rest
+        )
         return outgoing._replace(compressed=compressed, rests=rests)
 
     return stage
@@ -65,7 +67,7 @@ def encoding(by: Encoding, layout: Layout) -> Stage:
     def stage(outgoing: Outgoing) -> Outgoing:
         assert outgoing.uploads is not None
         assert outgoing.contributions is not None
-        messages, decoded = encodings.encoded(by, layout, outgoing.sent, outgoing.uploads, outgoing.contributions)
+        messages, decoded = encodings.encoded(by, layout, outgoing.broadcast, outgoing.uploads, outgoing.contributions)
         return outgoing._replace(messages=messages, compressed=decoded)
 
     return stage

@@ -36,20 +36,20 @@ def make(server: ServerSection, members: Members) -> Callable[[LocalContext, Exa
     """
     by_examples = server.weighs_examples
 
-    def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
-        sums = Accumulator(Sizes(0), sent.weights.params.device)
+    def local(context: LocalContext, examples: Examples, broadcast: Broadcast, chunk: Chunk) -> LocalResult:
+        sums = Accumulator(Sizes(0), broadcast.weights.params.device)
         assert context.loss is not None
         facts = []
-        for position, x, y in members.held(examples, sent, chunk):
+        for position, x, y in members.held(examples, broadcast, chunk):
             with working_on(position):
-                facts.append((position, len(y), context.loss(sent.weights, x, y)))
+                facts.append((position, len(y), context.loss(broadcast.weights, x, y)))
         positions, sizes = (np.array([fact[column] for fact in facts], np.int64) for column in (0, 1))
         losses, no_hits = np.array([fact[2] for fact in facts]), np.full(len(facts), np.nan)
         included, weights = np.isfinite(losses), sizes.astype(np.float64) if by_examples else np.ones(len(facts))
         sums.reject(positions[~included].tolist())
-        drawn = counts(sent, positions)
+        drawn = counts(broadcast, positions)
         clients = Contributions.plain(weights, sizes, loss=losses, correct=no_hits, count=drawn, included=included)
-        sums.include(clients, sent.weights.params.new_zeros((len(facts), 0)))
+        sums.include(clients, broadcast.weights.params.new_zeros((len(facts), 0)))
         sums.note(clients, positions, None)
         return LocalResult(sums.total())
 

@@ -32,7 +32,7 @@ class Transforming(NamedTuple):
 
 def transformed(
     how: Transforming,
-    sent: Broadcast,
+    broadcast: Broadcast,
     computed: Trained,
     states: Callable[[int], Sequence[Tensor]],
     id_of: Callable[[int], str],
@@ -57,7 +57,7 @@ def transformed(
             delta, before = computed.updates.delta[row], states(position)
             if computed.finite[row]:
                 with working_on(position):
-                    delta, after = _of_one(how, sent, position, delta, before, id_of(position), *sizes)
+                    delta, after = _of_one(how, broadcast, position, delta, before, id_of(position), *sizes)
             else:
                 after = list(before)
             deltas.append(delta)
@@ -69,7 +69,7 @@ def transformed(
 
 def _of_one(
     how: Transforming,
-    sent: Broadcast,
+    broadcast: Broadcast,
     position: int,
     delta: Tensor,
     before: Sequence[Tensor],
@@ -80,10 +80,12 @@ def _of_one(
     states, kept = iter(before), []
     none = delta.new_zeros(()).expand_as(delta)
     for place, transform in enumerate(how.transforms):
-        key = seeds.key(how.seed, "transform", sent.round, position, place)
+        key = seeds.key(how.seed, "transform", broadcast.round, position, place)
         generator = torch.Generator(delta.device).manual_seed(key >> 1)
         state = next(states) if transform.keeps_state else none
-        at = TransformAt(delta, how.sent_groups, state, client_id, sent.round, generator, examples, steps, sent.lr)
+        at = TransformAt(
+            delta, how.sent_groups, state, client_id, broadcast.round, generator, examples, steps, broadcast.lr
+        )
         delta, state = checked(transform, transform.apply(at), at)
         if transform.keeps_state:
             kept.append(state)

@@ -101,20 +101,20 @@ def contribution_rule(
     momentum = client.optimizer.momentum if isinstance(client.optimizer, ClientSgd) else 0.0
 
     def contributions(
-        made: Uploads, sent: Broadcast, padding: int | None, id_of: Callable[[int], str]
+        made: Uploads, broadcast: Broadcast, padding: int | None, id_of: Callable[[int], str]
     ) -> Contributions:
         members, taus, number = made.clients, made.clients.batches.steps, len(made.clients)
         divisors = normalisers = np.ones(number)
         if nova is not None:
-            pulled = sent.lr * correction.client.pull
+            pulled = broadcast.lr * correction.client.pull
             divisors = np.array([fednova.normaliser(tau, momentum, pulled) for tau in taus.tolist()])
             normalisers = divisors if nova.tau_eff == "sum_p_a" else taus.astype(np.float64)
-        judged = sent.limits.judge(made.deltas, np.sqrt(made.squared_norms))
-        if sent.fair_weights:
-            normalisers = _fair_normalisers(normalisers, made, judged.scale, sent)
+        judged = broadcast.limits.judge(made.deltas, np.sqrt(made.squared_norms))
+        if broadcast.fair_weights:
+            normalisers = _fair_normalisers(normalisers, made, judged.scale, broadcast)
         return Contributions(
             included=made.finite,
-            weight=_weights(server, made, sent, id_of),
+            weight=_weights(server, made, broadcast, id_of),
             held=members.num_examples,
             squared_norm=made.squared_norms,
             seen=made.seen,
@@ -125,7 +125,7 @@ def contribution_rule(
             within_zeroing=judged.within_zeroing,
             divisor=divisors,
             labels=_labels(members, num_labels, padding) if num_labels else None,
-            count=counts(sent, members.positions),
+            count=counts(broadcast, members.positions),
             normaliser=normalisers,
             steps=taus,
         )
@@ -133,11 +133,11 @@ def contribution_rule(
     return contributions
 
 
-def _weights(server: ServerSection, made: Uploads, sent: Broadcast, id_of: Callable[[int], str]) -> Float64s:
+def _weights(server: ServerSection, made: Uploads, broadcast: Broadcast, id_of: Callable[[int], str]) -> Float64s:
     """Return w_i of each client; the value for a client that is not included is not used."""
     members, rule = made.clients, server.weighting_rule
     if rule is None:
-        return weighed(sent, members.positions, members.num_examples if server.weighs_examples else None)
+        return weighed(broadcast, members.positions, members.num_examples if server.weighs_examples else None)
     constants, weights = server.weighting_constants, np.zeros(len(members))
     with np.errstate(all="ignore"):  # of clients that are not included
         norms, losses = np.sqrt(made.squared_norms).tolist(), (made.loss / made.seen).tolist()
@@ -152,9 +152,9 @@ def _weights(server: ServerSection, made: Uploads, sent: Broadcast, id_of: Calla
     return weights
 
 
-def _fair_normalisers(normalisers: Float64s, made: Uploads, scales: Float64s, sent: Broadcast) -> Float64s:
+def _fair_normalisers(normalisers: Float64s, made: Uploads, scales: Float64s, broadcast: Broadcast) -> Float64s:
     """Return the normalisers with a fair objective's divisor in the place of those that have one."""
-    fair = [sent.fair_weights.get(position) for position in made.clients.positions.tolist()]
+    fair = [broadcast.fair_weights.get(position) for position in made.clients.positions.tolist()]
     curvatures = np.array([0.0 if own is None else own.curvature for own in fair])
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(curvatures != 0, 1 + curvatures * made.squared_norms * scales**2, normalisers)

@@ -28,7 +28,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.models.lora import adapter_of
 from raysim.models.model import bind, replace_frozen
 from raysim.run_folder import checkpoint, experiment_record, files, frozen, kept_checkpoints
-from raysim.run_folder.state_check import check_fits
+from raysim.run_folder.checkpoint_check import check_fits
 from raysim.server.state import ServerState
 from raysim.storage import atomic, disk
 from raysim.storage.remote.folder import named, read_only_copy

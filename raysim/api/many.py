@@ -1,8 +1,9 @@
 """Carries out several runs on one set of workers, such as the trials of a study, or of an experiment.
 
 Runs advance in segments (engine/many/segment.py): from one evaluation to the next, in one worker each, so no run waits
-for another run's round. Runs that differ only in learning rates or server go in lockstep (engine/worker/lockstep.py):
-their clients are trained in one stack. A run's folder has the files that `raysim.run` writes, except the picture.
+for another run's round. Runs that differ only in learning rates or server go in lockstep
+(engine/worker/lockstep_rule.py): their clients are trained in one stack. A run's folder has the files that
+`raysim.run` writes, except the picture.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from raysim.engine.rounds import best_model
 from raysim.engine.rounds.auto_trainer import settled
 from raysim.engine.rounds.loop import checkpoint_due
 from raysim.engine.rounds.opening import Opening, opened
-from raysim.engine.worker.lockstep import lockstep_key
+from raysim.engine.worker.lockstep_rule import lockstep_key
 from raysim.errors import ExperimentError, RaysimError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment

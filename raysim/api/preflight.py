@@ -14,8 +14,8 @@ from raysim.errors import ExperimentError, ResourceError, RunFolderError
 from raysim.experiment import differences, stopping
 from raysim.experiment.experiment import EngineSection, Experiment
 from raysim.run_folder import beginning, experiment_record, frozen, kept_checkpoints, other_data, round_table
+from raysim.run_folder.checkpoint_check import check_fits
 from raysim.run_folder.passed_parts import Passed
-from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import lock
 

@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from raysim import seeds
 from raysim.client.section import ClientSection
-
-Int64s = npt.NDArray[np.int64]
+from raysim.seeds import Int64s
 
 
 @dataclass(frozen=True)

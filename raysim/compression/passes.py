@@ -17,8 +17,8 @@ from torch import Tensor
 
 from raysim import seeds
 from raysim.models.layout import ALIGNMENT, Layout
-from raysim.storage import library
-from raysim.storage.library import CSource
+from raysim.storage import compiled_c
+from raysim.storage.compiled_c import CSource
 
 SOURCE = CSource(Path(__file__).with_name("passes.c"), contracted=False)
 
@@ -98,11 +98,11 @@ def _rounded_in_c(v: Tensor, scale: float, unit: float, key: int, out: Tensor, g
 
 
 def _compiles(v: Tensor) -> bool:
-    return v.device.type == "cpu" and library.obstacle(SOURCE, v.dtype) is None
+    return v.device.type == "cpu" and compiled_c.obstacle(SOURCE, v.dtype) is None
 
 
 def _library(v: Tensor) -> ctypes.CDLL:
-    compiled = library.library(SOURCE, v.dtype)
+    compiled = compiled_c.library(SOURCE, v.dtype)
     compiled.largest.restype = ctypes.c_double
     return compiled
 

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 from raysim.errors import CheckpointError, DiskError
-from raysim.run_folder.state_check import PARTS, check_manifest, state_of
+from raysim.run_folder.checkpoint_check import PARTS, check_manifest, state_of
 from raysim.server.state import ServerState
 from raysim.storage import atomic, disk, sealed
 from raysim.storage.reading import parsing, regular

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from raysim.errors import CheckpointError
+from raysim.errors import CheckpointError, within
 from raysim.run_folder import checkpoint, files
 from raysim.run_folder.experiment_record import other_version
 from raysim.server import manifest
@@ -21,16 +21,20 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
         CheckpointError: every checkpoint is damaged: to continue would begin at round 0 and drop all rows. Or one has
             another format, or belongs to another experiment.
     """
-    checkpoint_files = files.checkpoints(path)
+    checkpoint_files, why = files.checkpoints(path), ""
     for done, file in reversed(checkpoint_files.items()):
         try:
             return checkpoint.read(file, fingerprint, done)
         except checkpoint.DamagedError as error:
             log.warning("%s", error)
+            why = within(error)
         except CheckpointError as error:
             raise CheckpointError(f"{error}{other_version(path)}") from None
     if checkpoint_files:
-        raise CheckpointError(f"No checkpoint in {path / 'checkpoints'} can be read; start afresh with --overwrite.")
+        raise CheckpointError(
+            f"No checkpoint in {path / 'checkpoints'} can be read, the oldest because {why}: put back a copy, or start "
+            f"afresh (--overwrite)."
+        )
     return None
 
 

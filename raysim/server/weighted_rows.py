@@ -18,8 +18,8 @@ from torch import Tensor
 
 from raysim.models import vectors
 from raysim.server.clipping import Float64s
-from raysim.storage import library
-from raysim.storage.library import CSource
+from raysim.storage import compiled_c
+from raysim.storage.compiled_c import CSource
 
 SOURCE = CSource(Path(__file__).with_name("weighted_rows.c"), contracted=False)
 
@@ -71,9 +71,9 @@ class _Passes(NamedTuple):
 @cache
 def _passes(dtype: torch.dtype) -> _Passes | None:
     """Return the passes over rows of this type; None where there is no library."""
-    if library.obstacle(SOURCE, dtype) is not None:
+    if compiled_c.obstacle(SOURCE, dtype) is not None:
         return None
-    code = library.library(SOURCE, dtype)
+    code = compiled_c.library(SOURCE, dtype)
     for of_code in (code.add_to_doubles, code.add_to_own):
         # Converting by declared types is faster than by objects of ctypes.
         of_code.argtypes = [ctypes.c_int64] * 3 + [ctypes.c_void_p] * 2 + [ctypes.c_int64, ctypes.c_void_p]

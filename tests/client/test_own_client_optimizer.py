@@ -13,7 +13,7 @@ from torch import Tensor
 import raysim
 from raysim.config import part as parts
 from raysim.engine.plan.resolve import resolve
-from raysim.engine.worker.lockstep import lockstep_key
+from raysim.engine.worker.lockstep_rule import lockstep_key
 
 Make = Callable[..., raysim.Experiment]
 

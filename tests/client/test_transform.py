@@ -14,7 +14,7 @@ from torch import Tensor
 
 import raysim
 from raysim.engine.plan.resolve import resolve
-from raysim.engine.worker.lockstep import lockstep_key
+from raysim.engine.worker.lockstep_rule import lockstep_key
 from raysim.run_folder import checkpoint
 from raysim.server import manifest
 from tests.support.chosen_updates import SIZES, UPDATES, Array, moved, run

@@ -17,7 +17,7 @@ from raysim.compression.rotation import rotated, rotated_length
 from raysim.config.section import Section
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
-from raysim.storage import library
+from raysim.storage import compiled_c
 from tests.support.kernel import needs_kernel
 
 V = torch.randn(300, generator=torch.Generator().manual_seed(1))
@@ -69,7 +69,7 @@ def test_numbers_are_rounded_to_the_same_bits_without_a_compiler(
     v = torch.randn(2 * 1024 + 3, generator=torch.Generator().manual_seed(2), dtype=dtype)
     v[::5] = 0
     compiled = [compressed(v, key, name="quantise", **keys) for key in (0, 2**64 - 1)]
-    monkeypatch.setattr(library, "obstacle", lambda source, dtype: "it is not asked for")
+    monkeypatch.setattr(compiled_c, "obstacle", lambda source, dtype: "it is not asked for")
     plain = [compressed(v, key, name="quantise", **keys) for key in (0, 2**64 - 1)]
     assert all(torch.equal(one, other) for one, other in zip(compiled, plain, strict=True))
     assert not torch.equal(*plain)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from raysim.compression.passes import LANES, Groups, largest, measured, rounded, rounded_and_measured
 from raysim.models.layout import Layout
-from raysim.storage import library
+from raysim.storage import compiled_c
 from tests.support.kernel import PROCESSORS, compiled_for, needs_kernel
 
 LAYOUT = Layout.of([(str(size), torch.zeros(size)) for size in (0, 1, LANES - 1, LANES, LANES + 1, 0, 3000, 0)])
@@ -23,7 +23,7 @@ LAYOUT = Layout.of([(str(size), torch.zeros(size)) for size in (0, 1, LANES - 1,
 @pytest.fixture(params=["compiled", "in steps", *PROCESSORS])
 def _compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     if request.param == "in steps":
-        monkeypatch.setattr(library, "obstacle", lambda source, dtype: "it is not asked for")
+        monkeypatch.setattr(compiled_c, "obstacle", lambda source, dtype: "it is not asked for")
         yield
         return
     needs_kernel()

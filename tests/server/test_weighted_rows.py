@@ -9,7 +9,7 @@ from torch import Tensor
 from raysim.server import weighted_rows
 from raysim.server.clipping import Float64s
 from raysim.server.weighted_rows import PIECE, add_rows, sum_of_rows
-from raysim.storage import library
+from raysim.storage import compiled_c
 from tests.support.kernel import needs_kernel
 
 TYPES = [
@@ -47,7 +47,7 @@ def test_rows_are_added_one_after_another(
     if compiled:
         needs_kernel()
     else:
-        monkeypatch.setattr(library, "obstacle", lambda source, dtype: "it is not asked for")
+        monkeypatch.setattr(compiled_c, "obstacle", lambda source, dtype: "it is not asked for")
     coefficients, rows = numbers(k, length, of_rows)
     total = torch.linspace(-1, 1, length, dtype=of_total)
     wanted = step_by_step(total, coefficients, rows)

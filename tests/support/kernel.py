@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from raysim.client.trainers.kernel.dense import SOURCE
-from raysim.storage import library
+from raysim.storage import compiled_c
 
 PROCESSORS = {"haswell": {"fma", "avx2"}, "x86-64-v2": {"ssse3"}}
 """With vectors of 32 and of 16 bytes, and what a processor that runs their code says of itself."""
@@ -18,7 +18,7 @@ PROCESSORS = {"haswell": {"fma", "avx2"}, "x86-64-v2": {"ssse3"}}
 
 def needs_kernel() -> None:
     """Skip the test, saying why, where the compiled kernel cannot be had."""
-    if (missing := library.obstacle(SOURCE, torch.float32)) is not None:
+    if (missing := compiled_c.obstacle(SOURCE, torch.float32)) is not None:
         pytest.skip(f"no kernel: {missing}")
 
 
@@ -31,7 +31,7 @@ def compiled_for(processor: str, cache: Path) -> Iterator[None]:
         pytest.skip(f"this processor does not run code for {processor}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAYSIM_CACHE", str(cache))
-        patch.setattr(library, "FOR_THIS_PROCESSOR", ((f"-march={processor}",),))
+        patch.setattr(compiled_c, "FOR_THIS_PROCESSOR", ((f"-march={processor}",),))
         _forget()
         try:
             yield
@@ -41,5 +41,5 @@ def compiled_for(processor: str, cache: Path) -> Iterator[None]:
 
 
 def _forget() -> None:
-    library.library.cache_clear()
-    library.obstacle.cache_clear()
+    compiled_c.library.cache_clear()
+    compiled_c.obstacle.cache_clear()

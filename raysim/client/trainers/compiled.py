@@ -21,7 +21,7 @@ from raysim.client.chunk_clients import ChunkClients, Corrections
 from raysim.client.corrections.correction import ProximalPoint
 from raysim.client.proximal import Bounded, penalised
 from raysim.client.trainer import Client, LocalStart, Updates
-from raysim.client.trainers.kernel.kernel import BOUNDED, SHRUNK, Int64s, Kernel, Penalised, StartingPoint, Windows
+from raysim.client.trainers.kernel.kernel import BOUNDED, SHRUNK, Kernel, Penalised, StartingPoint, Windows
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.local_steps import LinearSteps, StepRule
 from raysim.client.trainers.scores import MOST_KEPT, Scores
@@ -29,6 +29,7 @@ from raysim.client.trainers.trainer_choice import STACK_NUMBERS
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.models.task import Task
+from raysim.seeds import Int64s
 
 HELD = STACK_NUMBERS["cpu"]
 """Numbers of the updates that a call makes: many, to share its cost; few enough for a cache to hold some of them. No

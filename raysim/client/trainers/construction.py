@@ -33,7 +33,7 @@ from raysim.errors import ResourceError, within
 from raysim.models.layout import Layout
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task, squared_error
-from raysim.storage.library import NoLibraryError
+from raysim.storage.compiled_c import NoLibraryError
 
 LARGEST_PULL = 0.5
 """lr pull up to which the shortcut of plain SGD is taken: it divides by 1 - lr pull."""

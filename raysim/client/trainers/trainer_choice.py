@@ -21,7 +21,7 @@ from raysim.errors import ExperimentError, ModelError
 from raysim.models import task as tasks
 from raysim.models.lstm import Lstm
 from raysim.models.task import Task
-from raysim.storage import library
+from raysim.storage import compiled_c
 
 TrainerName = Literal["one_by_one", "recorded", "fused", "stacked", "vmap", "compiled"]
 Precision = Literal["float32", "tf32", "bf16"]
@@ -233,7 +233,7 @@ def _best(
     is_small = is_tiny or (numbers <= MOST_COMPILED and given.has_few_rows and given.threads == 1)
     lacking = ""
     if given.plain and is_small and _not_for_kernel(given, module, task) is None:
-        if (missing := library.obstacle(SOURCE, getattr(torch, given.dtype))) is None:
+        if (missing := compiled_c.obstacle(SOURCE, getattr(torch, given.dtype))) is None:
             return "compiled", f"{numbers:,} numbers a client in dense layers, for which there is a compiled kernel"
         lacking = f"; the compiled kernel would be faster, but {missing}"
     kind = given.device_kind
@@ -262,7 +262,7 @@ def _obstacle(
         case "vmap":
             return _not_by_rows(task) or _not_vmap(module)
         case "compiled":
-            return _not_for_kernel(given, module, task) or library.obstacle(SOURCE, getattr(torch, given.dtype))
+            return _not_for_kernel(given, module, task) or compiled_c.obstacle(SOURCE, getattr(torch, given.dtype))
 
 
 def _sizes(trainer: TrainerName, numbers: int, device_kind: str) -> tuple[int, int, int]:

@@ -1,7 +1,8 @@
 """Defines the executor of a segment: several runs in this process, which trains runs in lockstep together.
 
 Jobs wait until a caller requests a result. Then the executor trains the clients of all runs in lockstep whose waiting
-jobs have the same chunks in one stack (engine/worker/lockstep.py). It carries out any other job like in_process.py.
+jobs have the same chunks in one stack (engine/worker/lockstep_rule.py). It carries out any other job like
+in_process.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from raysim.engine.job import COMBINE, Job, Outcome, on_host
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan.plan import Plan
 from raysim.engine.worker.example_memory import ExampleMemory
-from raysim.engine.worker.lockstep import lockstep_key, starts_at_once
+from raysim.engine.worker.lockstep_rule import lockstep_key, starts_at_once
 from raysim.engine.worker.pool import Pool
 from raysim.run_folder.timeline import Span
 

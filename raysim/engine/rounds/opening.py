@@ -11,7 +11,7 @@ from typing import NamedTuple
 from raysim.engine.plan.plan import Plan
 from raysim.experiment.stopping import StopReason
 from raysim.run_folder import experiment_record, frozen
-from raysim.run_folder.state_check import check_fits
+from raysim.run_folder.checkpoint_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
 from raysim.storage import lock

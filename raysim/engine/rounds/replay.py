@@ -24,7 +24,7 @@ from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.run_folder import checkpoint, experiment_record, files, kept_checkpoints, round_table
-from raysim.run_folder.state_check import check_fits
+from raysim.run_folder.checkpoint_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.clipping import UNLIMITED
 from raysim.server.state import ServerState

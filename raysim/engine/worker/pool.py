@@ -240,18 +240,18 @@ class Pool:
         context = LocalContext(self._trainer, self._gradients, states, loss=self._loss, own=self._own)
         return context if self._configurations is None else self._configurations.with_trainers(context, self._examples)
 
-    def _states(self, sent: Broadcast, index: int, chunk: Chunk) -> AbstractContextManager[ClientStates | None]:
-        if self._store is None or sent.phase + 1 < len(self._algorithm.phases):
+    def _states(self, broadcast: Broadcast, index: int, chunk: Chunk) -> AbstractContextManager[ClientStates | None]:
+        if self._store is None or broadcast.phase + 1 < len(self._algorithm.phases):
             return nullcontext()
-        if sent.measures:
-            return nullcontext(self._reader(sent))
-        return self._store.chunk(sent.round, index, chunk, sent.places, self._like_a_state(sent))
+        if broadcast.measures:
+            return nullcontext(self._reader(broadcast))
+        return self._store.chunk(broadcast.round, index, chunk, broadcast.places, self._like_a_state(broadcast))
 
-    def _reader(self, sent: Broadcast) -> ClientStates | None:
-        return None if self._store is None else self._store.reader(sent.places, self._like_a_state(sent))
+    def _reader(self, broadcast: Broadcast) -> ClientStates | None:
+        return None if self._store is None else self._store.reader(broadcast.places, self._like_a_state(broadcast))
 
-    def _like_a_state(self, sent: Broadcast) -> Tensor:
-        params = sent.weights.params
+    def _like_a_state(self, broadcast: Broadcast) -> Tensor:
+        params = broadcast.weights.params
         # Only its length and dtype are used.
         return torch.empty(self._algorithm.state_vectors * len(params), dtype=params.dtype, device="meta")
 
@@ -310,6 +310,8 @@ def _advice(section: ClientSection) -> str:
     why = ". BatchNorm has no statistics of a batch of one"
     if section.batch_size == 1:
         return f"{why}: client.batch_size must be 2 or more"
+    if section.drop_last:
+        return f"{why}, and client.drop_last = true keeps the only batch of a client with one example: leave it out"
     return (
         f"{why}, such as an epoch's last: client.fill_last_batch = true tops it up, client.drop_last = true leaves it "
         f"out"

@@ -33,7 +33,7 @@ from raysim.data.on_device import Examples
 from raysim.errors import ClientError, ModelError, ResourceError
 from raysim.models.model import create
 from raysim.models.task import task_for
-from raysim.storage import library
+from raysim.storage import compiled_c
 from tests.support.kernel import PROCESSORS, compiled_for, needs_kernel
 
 PROX = {"name": "prox", "mu": 0.3}
@@ -43,11 +43,11 @@ PROX = {"name": "prox", "mu": 0.3}
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A cache without a kernel, and a process that knows none."""
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
-    library.library.cache_clear()
-    library.obstacle.cache_clear()
+    compiled_c.library.cache_clear()
+    compiled_c.obstacle.cache_clear()
     yield tmp_path / "cache" / f"kernels-{os.geteuid()}"
-    library.library.cache_clear()
-    library.obstacle.cache_clear()
+    compiled_c.library.cache_clear()
+    compiled_c.obstacle.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -340,9 +340,9 @@ def test_it_is_compiled_once_and_kept(fresh: Path, monkeypatch: pytest.MonkeyPat
     assert chosen(wide()).trainer == "compiled"
     (kept,) = fresh.iterdir()
     before = kept.stat().st_mtime_ns
-    library.library.cache_clear()
-    monkeypatch.setattr(library, "_compile_to", None)
-    library.library(SOURCE, torch.float32)
+    compiled_c.library.cache_clear()
+    monkeypatch.setattr(compiled_c, "_compile_to", None)
+    compiled_c.library(SOURCE, torch.float32)
     assert [kept.stat().st_mtime_ns] == [before]
 
 
@@ -355,11 +355,11 @@ def test_a_damaged_library_is_compiled_again(fresh: Path, caplog: pytest.LogCapt
     kept.unlink()
     kept.write_bytes(whole)
     kept.chmod(0o700)
-    library.library.cache_clear()
+    compiled_c.library.cache_clear()
     assert deltas(wide, (3,), {"batch_size": 2}).any()
     assert f"{kept} is damaged, and is compiled again" in caplog.text
     (made,) = fresh.iterdir()
-    assert library.distrust(made) is None
+    assert compiled_c.distrust(made) is None
 
 
 def make_writable(kept: Path) -> None:
@@ -387,26 +387,26 @@ def test_a_library_that_others_could_have_written_is_not_loaded(
     chosen(wide())
     (kept,) = fresh.iterdir()
     STRANGE[why](kept)
-    assert why in str(library.distrust(kept))
-    library.library.cache_clear()
-    library.library(SOURCE, torch.float32)
+    assert why in str(compiled_c.distrust(kept))
+    compiled_c.library.cache_clear()
+    compiled_c.library(SOURCE, torch.float32)
     assert why in caplog.text
-    assert library.distrust(kept) is None
+    assert compiled_c.distrust(kept) is None
 
 
 @pytest.mark.parametrize("why", STRANGE)
 def test_a_folder_that_others_could_write_to_is_not_used(fresh: Path, why: str) -> None:
     fresh.mkdir(parents=True)
     STRANGE[why](fresh)
-    with pytest.raises(library.NoLibraryError, match=why):
-        library.library(SOURCE, torch.float32)
+    with pytest.raises(compiled_c.NoLibraryError, match=why):
+        compiled_c.library(SOURCE, torch.float32)
     assert not list(fresh.iterdir())
 
 
 def test_the_folder_is_private_whatever_the_umask(fresh: Path) -> None:
     before = os.umask(0)
     try:
-        library.library(SOURCE, torch.float32)
+        compiled_c.library(SOURCE, torch.float32)
     finally:
         os.umask(before)
     (kept,) = fresh.iterdir()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from raysim.client.trainers.kernel.dense import SOURCE
-from raysim.storage import library
+from raysim.storage import compiled_c
 
 DRIVER = Path(__file__).parents[2] / "support" / "kernel_driver.c"
 SANITIZE = (
@@ -25,8 +25,8 @@ SANITIZE = (
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A C compiler with both sanitizers."""
     try:
-        found = library._compiler()
-    except library.NoLibraryError as error:
+        found = compiled_c._compiler()
+    except compiled_c.NoLibraryError as error:
         pytest.skip(f"no C compiler: {error}")
     folder = tmp_path_factory.mktemp("empty")
     (folder / "empty.c").write_text("int main(void) { return 0; }\n")

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from torch import nn
 
 from raysim.client.trainers.recognise import Recognised
-from raysim.storage.library import CSource
+from raysim.storage.compiled_c import CSource
 
 SOURCE = CSource(Path(__file__).with_name("dense.c"))
 

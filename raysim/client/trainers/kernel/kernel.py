@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,12 +15,11 @@ from raysim.client.batches import ClientBatches, boundaries
 from raysim.client.trainers.kernel.dense import SOURCE, Dense
 from raysim.errors import ModelError
 from raysim.models.layout import Layout
-from raysim.storage.library import library
+from raysim.seeds import Int64s
+from raysim.storage.compiled_c import library
 
 ALIGNMENT = 64
 """Bytes at multiples of which the kernel's memory begins."""
-
-Int64s = npt.NDArray[np.int64]
 
 
 class _Line(ctypes.Structure):
