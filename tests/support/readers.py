@@ -36,13 +36,13 @@ from raysim.report import runs
 from raysim.report.build import build, default_folder
 from raysim.run_folder import (
     checkpoint,
+    checkpoint_check,
     client_table,
     experiment_record,
     files,
     frozen,
     kept_checkpoints,
     round_table,
-    state_check,
 )
 from raysim.run_folder.client_states import ClientStore
 from raysim.run_folder.timeline import Span, Timeline
@@ -76,7 +76,7 @@ class Reader(NamedTuple):
 def state(done: int) -> ServerState:
     """A server state after this many rounds, with something in every part."""
     clients = manifest.committed(manifest.empty(), done, [[1, 2], [5]], [])
-    parts = {part: {"v": torch.arange(4.0)} for part in state_check.PARTS if part != "clients"}
+    parts = {part: {"v": torch.arange(4.0)} for part in checkpoint_check.PARTS if part != "clients"}
     weights = Weights(torch.arange(4.0), torch.ones(2), torch.zeros(1, dtype=torch.int64))
     return ServerState(done, weights, **parts, clients=clients)
 
