@@ -103,7 +103,6 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
         if other := "" if differing else other_data.differing(path, plan.dataset, plan.passed):
             differing = [other]
         if not differing:
-            experiment_record.check_answers(path, plan.passed)
             differing = [_other_course(plan, path)]
         raise RunFolderError(
             f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(differing)}. "
@@ -112,9 +111,14 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
 
 
 def _other_course(plan: Plan, path: Path) -> str:
-    """Return the likely cause of another fingerprint where settings, data and frozen parameters are the same."""
+    """Return the likely cause of another fingerprint where settings, data and frozen parameters are the same.
+
+    Raises:
+        RunFolderError: a part of the script answers otherwise than at the run's start.
+    """
     if other := _other_tensors(plan, path):
         return f"model= returned another module: {other}"
+    experiment_record.check_answers(path, plan.passed)
     before, now = experiment_record.stored_trained_by(path) or {}, plan.choice.record
     for key in now:
         if key in before and before[key] != now[key]:

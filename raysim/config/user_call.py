@@ -12,6 +12,9 @@ from raysim.config.plain import shown
 from raysim.errors import ExperimentError, RaysimError, within
 
 
+OWN_CODE = Path(__file__).parents[1]
+
+
 def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
     """Return what the function returns.
 
@@ -36,9 +39,10 @@ def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
 
 
 def place(error: BaseException) -> str:
-    """Return where an error arose, as " (file.py, line 3)": a message without a traceback would not say."""
+    """Return the last line of the user's code before an error, as " (file.py, line 3)"; nothing if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    of_user = [frame for frame in frames if not Path(frame.filename).is_relative_to(OWN_CODE)]
+    return f" ({Path(of_user[-1].filename).name}, line {of_user[-1].lineno})" if of_user else ""
 
 
 def is_misfit(error: Exception) -> bool:

@@ -110,7 +110,7 @@ def test_an_affine_step_is_not_called(dataset: raysim.FederatedDataset, experime
         made.append(list(raysim.rounds(exp, dataset=dataset, client_optimizer=partial(given, own))))
         counts.append(len(calls))
         calls.clear()
-    assert counts[0] > counts[1] <= 4
+    assert counts[0] > counts[1] <= 8  # twice, of each of two rows
     for one, other in zip(*made, strict=True):
         for name, value in one.params.items():
             torch.testing.assert_close(other.params[name], value, rtol=1e-9, atol=1e-12)
@@ -160,7 +160,10 @@ def of_the_whole_stack(params: Tensor, gradient: Tensor, state: Any, lr: Any) ->
             r"step must .* nothing, .* of shape",
         ),
         (optimizer(rebinding), r"step must write to the tensors of state in place, but put others there"),
-        (optimizer(raising), r"client_optimizer=: step raised KeyError: 'm'"),
+        (
+            optimizer(raising),
+            r"client_optimizer=: step raised KeyError \(.*\): 'm'",
+        ),
         (optimizer(filling_gaps), r"step must leave zeros between the parameters"),
         (optimizer(raising, lambda params: None), r"init must return a dict from names to tensors, but returned None"),
         (optimizer(raising, lambda params: {"v": params.mul_(0)}), r"init must not write .* wrote to argument 1"),

@@ -374,7 +374,7 @@ def raising(at: raysim.TransformAt) -> Tensor:
         (stateless(lambda at: at.delta + 1), r"transform=: apply must leave zeros between .* layout.map"),
         (stateless(lambda at: at.delta * next(COUNT)), r"transform=: apply returned something else .* again"),
         (stateless(written_to), r"transform=: apply must not write to its arguments, but wrote to delta"),
-        (stateless(raising), r"transform=: apply raised KeyError: 'my own mistake'"),
+        (stateless(raising), r"transform=: apply raised KeyError \(test_transform\.py, line \d+\): 'my own mistake'"),
         (
             stateless(lambda at: raysim.Transformed(at.delta, at.state)),
             r"with keeps_state = False must return a tensor, but returned a Transformed\.$",

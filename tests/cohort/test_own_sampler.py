@@ -253,7 +253,10 @@ def writes_to_examples(at: raysim.CohortAt) -> Any:
         (lambda at: [[at.round]], r"but returned int64 of shape \(1, 1\)"),
         (lambda at: f"c{at.round}", r"integers \(M,\), but returned"),
         (lambda at: at.rgn.choice(3), r"asked its argument for 'rgn'.* name, label and constants.* rng"),
-        (asks_another, r"^sampler= .*, but called with the section it raised AttributeError: .*Helper"),
+        (
+            asks_another,
+            r"^sampler= .*, but called with the section it raised AttributeError \(.*\): .*Helper",
+        ),
         (lambda: [1], r"but called with the section it raised TypeError: "),
         (lambda section: (1, 2), r"but called with the section it returned \(1, 2\)"),
         (lambda at: [next(COUNT)], r"^sampler= .* returned something else when it was called again"),
