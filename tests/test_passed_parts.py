@@ -40,7 +40,7 @@ def test_what_a_script_passed_is_asked_for(experiment: Make, dataset: raysim.Fed
     stored = experiment_record.stored_passed(path)
     assert stored is not None
     assert stored.names == ("dataset", "model")
-    assert len(stored.answers["model"]) == 2 * (dataset.num_classes or 0)
+    assert len(stored.answers["model"]) == 2 * (dataset.num_classes or 0) + 1
     assert str(result).splitlines()[-1].split(maxsplit=1) == [
         "next",
         f"raysim.resume('{path}', rounds=8, dataset=..., model=...)",
@@ -281,6 +281,30 @@ def test_a_module_of_the_same_tensors_that_computes_otherwise_is_noticed(
             path, rounds=5, dataset=dataset, model=with_(nn.ReLU), loss=lambda outputs, y: 3 * own_loss(outputs, y)
         )
     assert raysim.resume(path, rounds=5, model=with_(nn.ReLU), **parts).rounds.num_rows == 5
+
+
+def test_params_and_values_that_are_not_finite_hide_no_other_module(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    (inputs,), classes = dataset.x.shape, dataset.num_classes
+    assert classes is not None
+
+    def with_(factor: float) -> Callable[[], nn.Module]:
+        class Late(nn.Linear):
+            def forward(self, x: Tensor) -> Tensor:
+                outputs = super().forward(x)
+                far = torch.cat([outputs[:, :-1], torch.full_like(outputs[:, :1], -torch.inf)], 1)
+                return far * factor if factor > 0 else far - 1.0
+
+        return lambda: Late(inputs, classes)
+
+    params = {"weight": np.zeros((classes, inputs)), "bias": np.zeros(classes)}
+    path = tmp_path / "run"
+    raysim.run(experiment(), model=with_(1.0), path=path, params=params, dataset=dataset)
+    every: list[Parts] = [{}, {"params": params}, {"params": {**params, "bias": np.ones(classes)}}]
+    for given in every:
+        with pytest.raises(raysim.RunFolderError, match=r"^model= of the script computes other numbers"):
+            raysim.resume(path, rounds=5, model=with_(-1.0), dataset=dataset, **given)
 
 
 def test_answers_that_are_no_numbers_are_damage(

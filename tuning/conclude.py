@@ -55,7 +55,7 @@ def conclude(
             trials = ", ".join(map(str, mine))
             progress.print_line(f"on all training clients, and then on the test split: trial {trials}")
             begun = {number: _begun(experiment, tuning, chosen[number], folder_of(folder, number)) for number in mine}
-            for number, last in _run(runs, begun, progress).items():
+            for number, last in _run(runs, begun, folder, progress).items():
                 ledger.study.set_user_attr(f"{PREFIX}{number}", _summary(last))
         else:
             time.sleep(POLL_S)
@@ -70,12 +70,12 @@ def _begun(
 
 
 def _run(
-    runs: Runs, begun: Mapping[int, Sequence[tuple[Experiment, Path]]], progress: StudyProgress
+    runs: Runs, begun: Mapping[int, Sequence[tuple[Experiment, Path]]], folder: Path, progress: StudyProgress
 ) -> dict[int, list[Row]]:
     """Return the last row of every run, by trial."""
     every = [(number, *run) for number, of_trial in begun.items() for run in of_trial]
     for _, _, path in every:
-        clear_unfinished(path)
+        clear_unfinished(path, folder)
     progress.expects(sum(seed.rounds for _, seed, _ in every))
     started = runs.start([(seed, path) for _, seed, path in every], resume=True)
     rows: dict[int, list[Row]] = {run: [] for run in started}

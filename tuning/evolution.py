@@ -200,7 +200,7 @@ def _trained(
     for number, member in enumerate(members):
         exp = measured.changed({**member.values, "stop": {"budget": {"rounds": end}}})
         path = member_folder(folder, generation, number)
-        clear_unfinished(path)
+        clear_unfinished(path, folder)
         if member.parent is not None and not path.exists():
             runs.branch(exp, path, origin=member_folder(folder, generation - 1, member.parent))
         begun.append((exp, path))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from raysim.run_folder.files import STUDY
 from raysim.storage.atomic import write_text
+from raysim.storage.inside import inside
 from raysim.storage.reading import json_object
 from tuning.errors import StudyError
 
@@ -55,7 +56,12 @@ def _identity(storage: str, name: str) -> dict[str, str]:
     return {"storage": storage, "name": name}
 
 
-def clear_unfinished(run: Path) -> None:
-    """Remove an unfinished folder of a run: it has nothing to resume."""
+def clear_unfinished(run: Path, study: Path) -> None:
+    """Remove an unfinished folder of a run in a study's: it has nothing to resume.
+
+    Raises:
+        StudyError: a symbolic link leads out of the study's folder.
+    """
+    inside(study, run.relative_to(study).as_posix(), study, StudyError)
     if run.is_dir() and not (run / "experiment.json").exists():
         shutil.rmtree(run)

@@ -168,7 +168,7 @@ class Search:
             return
         if resume:
             for trial, place in places:
-                clear_unfinished(trial.runs[place][1])
+                clear_unfinished(trial.runs[place][1], self._folder)
         # An existing folder of a new trial belongs to a study that no longer exists.
         numbers = self._runs.start([trial.runs[place] for trial, place in places], resume=resume, overwrite=not resume)
         for number, (trial, place) in zip(numbers, places, strict=True):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -89,8 +92,12 @@ def _write_adapter(module: nn.Module, experiment: Experiment, out: Path) -> None
     if experiment.model is None or experiment.model.lora is None:
         raise ModelError("The run trains no adapters: model.lora puts them on layers.")
     made = adapter_of(module, experiment.model.lora)
-    with disk.writing(out):
-        made.config.save_pretrained(str(out))
+    with disk.writing(out), tempfile.TemporaryDirectory() as aside:
+        made.config.save_pretrained(aside)
+        out.mkdir(parents=True, exist_ok=True)
+        # A file takes the place of a link, and is not written through it.
+        for file in Path(aside).iterdir():
+            atomic.write(out / file.name, partial(shutil.copyfile, file))
     content = save({name: tensor.clone() for name, tensor in made.tensors.items()}, {"format": "pt"})
     atomic.write(out / "adapter_model.safetensors", lambda place: place.write_bytes(content))
 

@@ -29,11 +29,13 @@ def export(
 ) -> None:
     """Write a run's model as safetensors, with the names that module.load_state_dict takes."""
     from raysim.api import kept_model
+    from raysim.errors import RunFolderError
+    from raysim.storage.inside import inside
     from raysim.storage.remote.uri import uri_of
 
     names = ("best-adapter", "adapter") if adapter else ("best.safetensors", "model.safetensors")
     name = names[0] if best else names[1]
-    file = out or (folder / name if uri_of(folder) is None else Path(name))
+    file = out or (inside(folder, name, folder, RunFolderError) if uri_of(folder) is None else Path(name))
     rounds = kept_model.export(folder, file, best=best, adapter=adapter)
     if as_json:
         print_json({"file": file, "rounds": rounds})

@@ -135,7 +135,7 @@ def _inline(value: Any) -> Any:
         value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
     if isinstance(value, dict):
         table = tomlkit.inline_table()
-        table.update({key: _inline(each) for key, each in value.items()})
+        table.update({key: _inline(each) for key, each in value.items() if each is not None})
         return table
     if isinstance(value, list | tuple):
         array = tomlkit.array()

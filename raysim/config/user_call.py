@@ -11,7 +11,6 @@ from raysim.config.global_draws import ADVICE, draws
 from raysim.config.plain import shown
 from raysim.errors import ExperimentError, RaysimError, within
 
-
 OWN_CODE = Path(__file__).parents[1]
 
 

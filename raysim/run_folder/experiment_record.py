@@ -170,14 +170,11 @@ def check_answers(path: Path, passed: Passed) -> None:
         passed: what the script passes now.
     """
     had = stored_passed(path)
-    # Another torch may draw other initial values.
-    if had is None or _stored(path)["versions"].get("torch") != _version("torch"):
-        return
-    if other := had.answers_otherwise(passed):
+    if had is not None and (other := had.answers_otherwise(passed)):
         named_parts = " and ".join(f"{name}=" for name in other)
         raise RunFolderError(
-            f"{named_parts} of the script computes other numbers for the first client's examples, at the run's initial "
-            f"values, than at the start of the run of {path}: pass the same again, or give the run another folder "
+            f"{named_parts} of the script computes other numbers for the first client's examples than at the start of "
+            f"the run of {path}: pass the same again, or give the run another folder "
             f"(--path, path=)."
         )
 

@@ -69,9 +69,7 @@ class Passed(NamedTuple):
         return self.params is None or other.params is None or self.params == other.params
 
     def answers_otherwise(self, other: Passed) -> list[str]:
-        """Return the keywords of parts that both know, and that answer otherwise at the same initial values."""
-        if not self.begins_as(other):
-            return []
+        """Return the keywords of parts that both know, and that answer otherwise."""
         return [name for name, each in self.answers.items() if not _is_close(each, other.answers.get(name, each))]
 
     def other_names(self, other: Passed) -> list[str]:

@@ -105,8 +105,8 @@ def test_a_client_keeps_what_it_computed_and_not_what_it_sends(
         half = raysim.ClientHalf(offset=lambda start: start.state, after=after)
         one_round = experiment(rounds=1, evaluation={"every": 1}, **sections)
         list(raysim.rounds(one_round, dataset=dataset, correction=lambda section: raysim.Correction(half)))
-        # The first call tries the correction, before the first round.
-        return seen[1:]
+        # Two calls try the correction before the first round.
+        return seen[2:]
 
     honest, flipped = states(), states(adversary={"name": "sign_flip", "clients": 1.0})
     assert len(honest) == 7

@@ -11,6 +11,7 @@ import tomlkit
 from raysim.report.figures import counted
 from raysim.storage.atomic import write_text
 from tuning.best_file import without_none
+from tuning.errors import StudyError
 from tuning.objective import divergence
 from tuning.table import file
 from tuning.table.record import PublishedTable, values_of
@@ -27,9 +28,26 @@ _COLUMNS = (
 )
 
 
+MARK = ": a table for tuners"
+"""How the first line of a card ends."""
+
+
 def card_of(path: Path) -> Path:
     """Return the card of a table's file."""
     return path.with_suffix(".md")
+
+
+def check_free(path: Path) -> None:
+    """Refuse a table's file whose card would replace it, or a file that is no card.
+
+    Raises:
+        StudyError: says which.
+    """
+    card = card_of(path)
+    if card == path:
+        raise StudyError(f"{path} is the name of a card, which stands beside its table: end the table's in .parquet.")
+    if card.exists() and MARK not in card.read_text(encoding="utf-8", errors="replace")[:1000]:
+        raise StudyError(f"{card}, where the table's card belongs, is another file: give the table another name.")
 
 
 def write(table: PublishedTable, path: Path) -> None:
@@ -49,7 +67,7 @@ def text(table: PublishedTable, path: Path) -> str:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return "\n".join(
         [
-            f"# {table.experiment.name}: a table for tuners",
+            f"# {table.experiment.name}{MARK}",
             "",
             f"Every one of {counted(len(table.configurations), 'configuration')} of a grid was trained with "
             f"{counted(len(table.seeds), 'seed')} for {counted(table.experiment.rounds, 'round')}, and evaluated after "

@@ -57,6 +57,7 @@ def write(table: PublishedTable, path: Path) -> None:
     for name in dict.fromkeys(name for _, _, row in every for name in row):
         kind = pa.list_(pa.float32()) if name in (LOSSES, ACCURACIES) else None
         columns[name] = pa.array([row.get(name) for _, _, row in every], kind)
+    about["rows"] = len(every)
     found = pa.table(columns).replace_schema_metadata({KEY: json.dumps(about).encode()})
     write_file(path, lambda file: pq.write_table(found, file, compression="zstd"))
 
@@ -82,6 +83,8 @@ def _read(path: Path) -> PublishedTable:
         space = spaces.parse(about["space"])
         clients, seeds, size = clients_of(about["clients"]), seeds_of(about["seeds"]), size_of(space)
         check_columns(found, space, size, seeds, clients)
+        if about.get("rows", len(found)) != len(found):
+            raise ValueError(f"it has {len(found):,} rows, and was written with {about['rows']:,}")
         rows: list[list[list[Mapping[str, Any]]]] = [[[] for _ in seeds] for _ in range(size)]
         kept = found.drop_columns([key for key in space.dimensions if key in found.column_names])
         for row in kept.to_pylist():

@@ -59,9 +59,10 @@ def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **se
 
     Raises:
         ExperimentError: see `whole_grid`.
-        StudyError: the code of a configuration failed.
+        StudyError: the code of a configuration failed; or the table's card would replace another file.
         RaysimError: as `tune`.
     """
+    card.check_free(path)
     whole = whole_grid(experiment)
     where = folder or study.default_folder(whole)
     found = study.tune(whole, path=where, **settings)

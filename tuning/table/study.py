@@ -150,6 +150,8 @@ def best_of(
         for place, course in enumerate(found)
         if course.value is not None and whole.items() <= table.configurations[place].items()
     }
+    if not known:
+        raise StudyError("No configuration of the table has a value: all of them diverged, or it has no rows.")
     best = (max if tuning.objective.is_maximised else min)(known, key=lambda place: known[place])
     return TableBest(table.configurations[best], known[best], chosen)
 

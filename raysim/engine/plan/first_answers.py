@@ -5,6 +5,9 @@ A module, a loss and an objective are code, of which a folder has no digest. The
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -12,35 +15,46 @@ from raysim.config.global_draws import draws
 from raysim.engine.plan import first_examples, first_objective
 from raysim.engine.plan.plan import Plan
 from raysim.models.model import bind
+from raysim.models.probe import probe
 from raysim.run_folder.passed_parts import Answers
 
 MOST_NUMBERS = 16
-"""Of outputs; losses are as many as the examples."""
+"""Of outputs, one by one; a sum with unequal factors has all of them. Losses are as many as the examples."""
 
 TOLD_APART = ("model", "loss", "objective")
 """The keywords of parts that these answers are of."""
 
 
 def answers(plan: Plan) -> Answers:
-    """Return outputs and losses of the plan's initial model, by the keyword of the part; empty if none was passed.
+    """Return outputs and losses by the keyword of the part; empty if none was passed.
 
-    An answer that is not finite is left out.
+    They are of parameters that no seed and no `params=` decides, so that they do not depend on where the run began.
+    Values that are not finite count as 0. Buffers that a script has passed leave the answers unknown.
     """
     passed = [name for name in TOLD_APART if name in plan.passed.names]
-    if not passed:
+    if not passed or (plan.passed.has_params and plan.model.buffers.size):
         return {}
     x, y = first_examples.load(plan.experiment, plan.dataset, plan.initial)
-    module = bind(plan.model, plan.initial.clone(), x.device).eval()
-    with draws(), torch.no_grad():
-        outputs = module(x)
-        found = {"model": outputs.reshape(-1)[:MOST_NUMBERS], "loss": plan.task.losses(outputs, y)}
-    if (objective := plan.minimised.objective) is not None and "objective" in passed:
-        train, seed = plan.dataset.train, plan.experiment.seed
-        found["objective"] = first_objective.losses(objective, plan.model, plan.initial, (x, y), seed, train.id_of)
-    numbers = {name: _numbers(found[name]) for name in passed if name in found}
-    return {name: each for name, each in numbers.items() if each}
+    weights = replace(plan.initial.clone(), params=probe(plan.model.params, plan.initial.params))
+    try:
+        with draws(), torch.no_grad():
+            outputs = bind(plan.model, weights, x.device).eval()(x)
+            found = {"model": _of_all(outputs), "loss": plan.task.losses(outputs, y)}
+        if (objective := plan.minimised.objective) is not None:
+            train, seed = plan.dataset.train, plan.experiment.seed
+            found["objective"] = first_objective.losses(objective, plan.model, weights, (x, y), seed, train.id_of)
+    except Exception:
+        # At such parameters it need not be defined; at the initial ones it has been tried.
+        return {}
+    return {name: tuple(_finite(found[name]).tolist()) for name in passed if name in found}
 
 
-def _numbers(tensor: Tensor) -> tuple[float, ...]:
-    numbers = tensor.detach().to(torch.float64)
-    return tuple(numbers.tolist()) if bool(numbers.isfinite().all()) else ()
+def _of_all(outputs: Tensor) -> Tensor:
+    """Return the first outputs, and a sum of all of them with unequal factors."""
+    flat = _finite(outputs).reshape(-1)
+    factors = torch.arange(1, len(flat) + 1, dtype=torch.float64, device=flat.device).sin_()
+    return torch.cat([flat[:MOST_NUMBERS], (flat @ factors / math.sqrt(len(flat) or 1)).reshape(1)])
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(torch.float64).nan_to_num(0.0, 0.0, 0.0)

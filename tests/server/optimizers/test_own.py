@@ -118,7 +118,7 @@ def test_a_study_finds_its_constants(dataset: raysim.FederatedDataset, experimen
 
 
 def test_section_and_argument_go_together(dataset: raysim.FederatedDataset, experiment: Make) -> None:
-    with pytest.raises(raysim.ExperimentError, match=r"name must be 'own' or be left out, but got 'sgd'\."):
+    with pytest.raises(raysim.ExperimentError, match=r"name must be 'own' or be left out, but got 'sgd'"):
         raysim.rounds(experiment(server={"optimizer": {"name": "sgd"}}), dataset=dataset, server_optimizer=momentum)
     with pytest.raises(raysim.ExperimentError, match=r"scaffold.* is defined with server.optimizer.name = 'sgd'"):
         experiment(server=OWN, client={"correction": {"name": "scaffold"}})
