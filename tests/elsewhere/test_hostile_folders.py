@@ -20,6 +20,8 @@ from raysim.storage.remote.mirror import Mirror
 from raysim.storage.remote.remote import Remote
 from tests.support import sealed_json
 from tests.support.run_folders import accuracies, experiment, write
+from tuning.errors import StudyError
+from tuning.folder import clear_unfinished
 
 NAMES = [
     "../../../../PWNED.txt",
@@ -238,6 +240,19 @@ def test_an_overwritten_folders_links_are_removed_and_not_followed(run: Path, mi
     RunFolder.create(run, experiment(), "fingerprint", overwrite=True)
     assert not os.path.lexists(run / "client_state")
     assert contents(mine) == before
+
+
+def test_an_unfinished_run_behind_a_link_is_not_removed(tmp_path: Path, mine: Path) -> None:
+    (mine / "member-0").mkdir()
+    study = tmp_path / "study"
+    study.mkdir()
+    (study / "generation-000").symlink_to(mine)
+    with pytest.raises(StudyError, match="by a symbolic link"):
+        clear_unfinished(study / "generation-000" / "member-0", study)
+    assert (mine / "member-0").is_dir()
+    (study / "generation-001" / "member-0").mkdir(parents=True)
+    clear_unfinished(study / "generation-001" / "member-0", study)
+    assert not (study / "generation-001" / "member-0").exists()
 
 
 @pytest.mark.parametrize("name", ["report", "report/figures", "report/figures/learning-curves-train.png"])

@@ -218,6 +218,7 @@ def with_column(name: str, values: Callable[[list[Any]], list[Any]], kind: pa.Da
         (with_column(ACCURACIES, lambda rows: [[7.0] * len(row) for row in rows]), "that are no shares of examples"),
         (with_column(ACCURACIES, lambda rows: [b"x"] * len(rows), pa.binary()), "holds binary, and no list"),
         (with_column("client.optimizer.lr", lambda rates: [0.123] * len(rates)), "has client.optimizer.lr = 0.123"),
+        (lambda found: found.slice(0, len(found) - 1), "it has [0-9]+ rows, and was written with [0-9]+"),
         (lambda found: found.drop_columns(["client.optimizer.lr"]), "column 'client.optimizer.lr' is missing"),
         (with_metadata(seeds=[0, 0]), r"its seeds \[0, 0\] are not different"),
         (with_metadata(seeds="0"), "its seeds are no whole numbers"),
@@ -235,6 +236,15 @@ def test_a_table_that_is_not_as_it_was_written_is_refused(
     pq.write_table(change(pq.read_table(path)), path)
     with pytest.raises(tuning.StudyError, match=rf"table\.parquet is damaged: .*{said}"):
         tuning.read_table(path)
+
+
+def test_a_card_replaces_no_other_file(exp: raysim.Experiment, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("my notes")
+    with pytest.raises(tuning.StudyError, match=r"notes\.md, where the table's card belongs, is another file"):
+        tuning.make_table(exp, tmp_path / "notes.parquet")
+    with pytest.raises(tuning.StudyError, match=r"grid\.md is the name of a card"):
+        tuning.make_table(exp, tmp_path / "grid.md")
+    assert (tmp_path / "notes.md").read_text() == "my notes"
 
 
 def test_the_commands_publish_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
