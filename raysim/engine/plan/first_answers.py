@@ -14,6 +14,7 @@ from torch import Tensor
 from raysim.config.global_draws import draws
 from raysim.engine.plan import first_examples, first_objective
 from raysim.engine.plan.plan import Plan
+from raysim.errors import ModelError
 from raysim.models.model import bind
 from raysim.models.probe import probe
 from raysim.run_folder.passed_parts import Answers
@@ -36,13 +37,16 @@ def answers(plan: Plan) -> Answers:
         return {}
     x, y = first_examples.load(plan.experiment, plan.dataset, plan.initial)
     weights = replace(plan.initial.clone(), params=probe(plan.model.params, plan.initial.params))
+    module = bind(plan.model, weights, x.device).eval()
     try:
         with draws(), torch.no_grad():
-            outputs = bind(plan.model, weights, x.device).eval()(x)
+            outputs = module(x)
             found = {"model": _of_all(outputs), "loss": plan.task.losses(outputs, y)}
         if (objective := plan.minimised.objective) is not None:
             train, seed = plan.dataset.train, plan.experiment.seed
             found["objective"] = first_objective.losses(objective, plan.model, weights, (x, y), seed, train.id_of)
+    except ModelError:
+        raise
     except Exception:
         # At such parameters it need not be defined; at the initial ones it has been tried.
         return {}
