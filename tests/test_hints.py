@@ -106,6 +106,14 @@ def test_a_batch_of_one_is_answered_by_the_keys_that_avoid_it() -> None:
     trained(norm, batch_size=5, drop_last=True)
 
 
+def test_a_client_of_one_example_is_answered_where_drop_last_is_set() -> None:
+    alone = {"a": (np.zeros((1, 4), np.float32), np.zeros(1, np.int64))}
+    exp = experiment(data=None, model=None, cohort={"size": 2}, client={"batch_size": 5, "drop_last": True})
+    data = raysim.FederatedDataset.from_clients({**alone, "b": (np.zeros((6, 4), np.float32), np.arange(6) % 2)})
+    with pytest.raises(ClientError, match=r"keeps the only batch of a client with one example: leave it out\n"):
+        list(raysim.rounds(exp, dataset=data, model=norm, executor="local"))
+
+
 def test_batches_of_one_example_are_answered_by_their_size() -> None:
     with pytest.raises(ClientError, match=r"batch of one: client\.batch_size must be 2 or more\n"):
         trained(norm, batch_size=1)

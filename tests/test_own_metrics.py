@@ -251,3 +251,16 @@ def test_sums_of_a_metric_are_of_one_client_s_rows_each(given: dict[str, int], p
     assert seen[-len(pieces) :] == pieces
     assert only.clients is not None
     assert only.clients["pieces"].to_pylist() == [300.0, 100.0, 2.0]
+
+
+def test_a_name_of_a_hundred_letters_is_a_metrics_and_a_longer_one_is_not(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    def ones(outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.ones(len(targets))
+
+    raysim.rounds(experiment(), dataset=dataset, metrics={"m" * 100: ones})
+    with pytest.raises(
+        raysim.ExperimentError, match=r"^metrics=: a metric's name must be at most 100 letters, .* and more"
+    ):
+        raysim.rounds(experiment(), dataset=dataset, metrics={"m" * 101: ones})

@@ -106,7 +106,10 @@ BAD = [
     ("stop={budget={}}", "at least one of rounds, client_updates"),
     ("stop={}", "at least one of target, patience"),
     ("checkpoint={best='eval/train/accuracy'}", "the split 'train' is not evaluated: evaluation.split = 'train'"),
-    ("checkpoint={best='eval/validation/accuracy'}", "the data have no split 'validation': data.holdout = 0.2"),
+    (
+        "checkpoint={best='eval/validation/accuracy'}",
+        "there is no split 'validation' .* data.holdout, or .* evaluation.split = 'validation'",
+    ),
     ("checkpoint={best='accuracy'}", "one of the evaluations"),
 ]
 

@@ -97,14 +97,14 @@ def _how_sure(study: Study, regret: Regret) -> str:
 
 
 def _left_out(study: Study) -> str:
-    """Return what the bootstrap over clients does not see, and whether the best two can be told apart."""
+    """Return what the bootstrap does not see, and whether the best two are within sqrt(e1^2 + e2^2) of each other."""
     best, second, seeds = study.best, study.second, len(study.best.by_seed)
     of_seeds = f"; {counted(seeds, 'seed')} each, whose spread this leaves out"
     if second is None or best.error is None or second.error is None:
         return of_seeds
     if abs(best.value - second.value) >= math.hypot(best.error, second.error):
         return of_seeds
-    return f"{of_seeds}; best and second best differ by less than the standard error of their difference"
+    return f"{of_seeds}; best and second best differ by less than their standard errors together"
 
 
 def _best_of_table(study: Study, best: TableBest) -> str:

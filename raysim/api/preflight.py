@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysim import card
+from raysim.engine.plan.first_answers import answers
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.opening import Opening
 from raysim.errors import ExperimentError, ResourceError, RunFolderError
@@ -46,7 +47,7 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
         return Opening(path, None, overwrite, profile)
     lock.check_free(path)
     check_same(plan, path)
-    experiment_record.check_answers(path, plan.passed)
+    check_answers(plan, path)
     state = kept_checkpoints.newest_state(path, plan.fingerprint)
     done, rounds = (state.round if state else 0), plan.experiment.rounds
     rows = round_table.rows_before(path, done)
@@ -93,34 +94,46 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
     if plan.fingerprint != experiment_record.stored_fingerprint(path):
         differing = differences.settings(experiment_record.stored_experiment(path), plan.experiment)
         other_frozen = frozen.differing(path, plan.model.constants)
-        had = experiment_record.stored_passed(path)
-        if other_frozen and not differing and had is not None and had.has_params and not plan.passed.has_params:
+        if other_frozen and not differing and _lacks_params(plan.passed, path):
             raise RunFolderError(
                 f"The run of {path} was passed params= by its script, and without them {other_frozen[0]}: pass the "
                 f"same again."
             )
         differing += other_frozen
-        if other := "" if differing else other_data.differing(path, plan.dataset, plan.passed):
-            differing = [other]
-        if not differing:
-            differing = [_other_course(plan, path)]
+        differing = differing or [other_data.differing(path, plan.dataset, plan.passed) or _other_course(plan, path)]
         raise RunFolderError(
             f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(differing)}. "
             f"{advice}{experiment_record.other_version(path)}"
         )
 
 
-def _other_course(plan: Plan, path: Path) -> str:
-    """Return the likely cause of another fingerprint where settings, data and frozen parameters are the same.
+def check_answers(plan: Plan, path: Path) -> None:
+    """Refuse to go on with a module, a loss or an objective that answers otherwise than that of the run's start."""
+    if other := _other_answers(plan, path):
+        raise RunFolderError(f"{path} cannot be gone on with: {other}. Pass the same again. {AFRESH}")
 
-    Raises:
-        RunFolderError: a part of the script answers otherwise than at the run's start.
-    """
+
+def _other_answers(plan: Plan, path: Path) -> str:
+    """Return which parts of the script answer otherwise than at the run's start; empty if none does."""
+    had = experiment_record.stored_passed(path)
+    if had is None or not had.answers:
+        return ""
+    other = had.answers_otherwise(plan.passed._replace(answers=answers(plan)))
+    named = " and ".join(f"{name}=" for name in other)
+    return f"{named} gave other numbers for the first client's examples at the run's start" if other else ""
+
+
+def _lacks_params(passed: Passed, path: Path) -> bool:
+    had = experiment_record.stored_passed(path)
+    return had is not None and had.has_params and not passed.has_params
+
+
+def _other_course(plan: Plan, path: Path) -> str:
+    """Return the likely cause of another fingerprint where settings, data and frozen parameters are the same."""
     if other := _other_tensors(plan, path):
         return f"model= returned another module: {other}"
-    has_values = plan.experiment.model is not None and plan.experiment.model.init is not None
-    if not has_values:
-        experiment_record.check_answers(path, plan.passed)
+    if other := _other_answers(plan, path):
+        return other
     before, now = experiment_record.stored_trained_by(path) or {}, plan.choice.record
     for key in now:
         if key in before and before[key] != now[key]:
@@ -128,7 +141,7 @@ def _other_course(plan: Plan, path: Path) -> str:
                 f"engine.{key} = 'auto' meant {before[key]!r} there, and means {now[key]!r} here, because of another "
                 f"kind of device, of module or of loss, or for want of a C compiler"
             )
-    if has_values:
+    if plan.experiment.model is not None and plan.experiment.model.init is not None:
         return "the values of model.init were others"
     return "the size of chunks, which engine.chunk_size = 'auto' leaves to module, loss and device, was another"
 

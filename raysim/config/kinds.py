@@ -24,7 +24,11 @@ FEW = 3
 
 
 def toml(value: Any) -> str:
-    """Return the value as TOML, in one line."""
+    """Return the value as TOML, in one line, without keys that have no value, which TOML cannot write.
+
+    >>> toml({"a": None, "b": [1, {"c": None, "d": 2}]})
+    '{b = [1, {d = 2}]}'
+    """
     written: str = tomlkit.item(_inline(value)).as_string()
     return written.strip()
 
@@ -132,7 +136,7 @@ def _number(kind: type, metadata: list[Any]) -> str:
 def _inline(value: Any) -> Any:
     """Return plain values, with tables in one line."""
     if isinstance(value, Section):
-        value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+        value = value.model_dump(mode="json", by_alias=True)
     if isinstance(value, dict):
         table = tomlkit.inline_table()
         table.update({key: _inline(each) for key, each in value.items() if each is not None})

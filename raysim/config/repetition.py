@@ -16,7 +16,7 @@ from torch import Tensor
 from raysim.errors import RaysimError
 
 RELATIVE = 1e-6
-"""Difference, relative to the largest number, that is none: kernels may add in another order."""
+"""Difference, relative to the largest number, that is none: a kernel's order of additions depends on alignment."""
 
 
 def check_repetition(what: str, once: object, again: object, error: type[RaysimError], remedy: str) -> None:
@@ -43,7 +43,7 @@ def is_same(one: object, other: object) -> bool:
     """
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         alike = (one.shape, one.dtype, one.layout) == (other.shape, other.dtype, other.layout)
-        return alike and _is_close(one, other)
+        return alike and is_close(one, other, RELATIVE)
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
     if isinstance(one, Real) and isinstance(other, Real):
@@ -55,7 +55,12 @@ def is_same(one: object, other: object) -> bool:
     return type(one) is type(other)
 
 
-def _is_close(one: Tensor, other: Tensor) -> bool:
-    one, other = (tensor.detach().to_dense().to(torch.float64) for tensor in (one, other))
-    largest = one.nan_to_num(0.0, 0.0, 0.0).abs().max().item() if one.numel() else 0.0
-    return torch.allclose(one, other, rtol=0.0, atol=RELATIVE * largest, equal_nan=True)
+def is_close(one: Tensor, other: Tensor, relative: float) -> bool:
+    """Return whether tensors of one shape differ by at most a share of the largest finite number of both.
+
+    >>> is_close(torch.tensor([1.0, 100.0]), torch.tensor([1.05, 100.0]), 1e-3)
+    True
+    """
+    a, b = (tensor.detach().to_dense().to(torch.float64) for tensor in (one, other))
+    largest = max(float(each.nan_to_num(0.0, 0.0, 0.0).abs().max()) if each.numel() else 0.0 for each in (a, b))
+    return torch.allclose(a, b, rtol=0.0, atol=relative * largest, equal_nan=True)

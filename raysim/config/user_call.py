@@ -12,6 +12,7 @@ from raysim.config.plain import shown
 from raysim.errors import ExperimentError, RaysimError, within
 
 OWN_CODE = Path(__file__).parents[1]
+"""The folder of raysim."""
 
 
 def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
@@ -38,10 +39,10 @@ def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
 
 
 def place(error: BaseException) -> str:
-    """Return the last line of the user's code before an error, as " (file.py, line 3)"; nothing if there is none."""
+    """Return the last line outside raysim before an error, as " (file.py, line 3)"; nothing if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
-    of_user = [frame for frame in frames if not Path(frame.filename).is_relative_to(OWN_CODE)]
-    return f" ({Path(of_user[-1].filename).name}, line {of_user[-1].lineno})" if of_user else ""
+    others = [frame for frame in frames if not Path(frame.filename).is_relative_to(OWN_CODE)]
+    return f" ({Path(others[-1].filename).name}, line {others[-1].lineno})" if others else ""
 
 
 def is_misfit(error: Exception) -> bool:

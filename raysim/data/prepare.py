@@ -165,8 +165,7 @@ def _populated(section: Populated, seed: int, population: Population) -> Federat
 def _reading(section: Partitioned | Populated) -> AbstractContextManager[None]:
     """Turn what a source's parser raises into a DataError; most readers already name the file."""
     name = type(section).model_fields["name"].default
-    expected = "columns of numbers, those of x of one shape" if name == "arrow" else "data as they are published"
-    return parsing(f"A file of data.name = {name!r}", expected, DataError, verdict="")
+    return parsing(f"A file of data.name = {name!r}", "data as they are published", DataError, verdict="")
 
 
 def _address(section: Partitioned | Populated, seed: int, source: dict[str, Any]) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def _trouble(rounds: pa.Table) -> Iterator[Line]:
         )
         yield "diverged", f"since round {since:,} no update was finite, and the model stays as it was: {advice}"
     elif (risen := _risen(rounds)) is not None:
-        yield "diverged", f"the training loss rose from {risen[0]:.3g} to {risen[1]:.3g}: lower the rates"
+        yield "loss rose", f"from {risen[0]:.3g} to {risen[1]:.3g} in training: if the run diverges, lower the rates"
     if rounds.num_rows and not _sum(rounds, "clients") and not _sum(rounds, "rejected"):
         yield "no update", "no client trained in any round, and the model is as it began"
     if rejected := int(_sum(rounds, "rejected")):
@@ -220,11 +220,11 @@ def _trouble(rounds: pa.Table) -> Iterator[Line]:
 
 
 RISEN = 10.0
-"""Times the first round's training loss that a run's last one is if it diverges in finite numbers."""
+"""Times the first round's training loss that the last one must be to be named."""
 
 
 def _risen(rounds: pa.Table) -> tuple[float, float] | None:
-    """Return the first and the last training loss of a run that diverged in finite numbers; None of another."""
+    """Return the first and the last training loss if the last is `RISEN` times as large; None if it is not."""
     values = rounds["loss"].to_pylist() if "loss" in rounds.column_names else []
     losses = [value for value in values if value is not None and math.isfinite(value)]
     return (losses[0], losses[-1]) if losses and losses[-1] > RISEN * max(losses[0], 1e-6) else None

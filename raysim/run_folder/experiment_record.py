@@ -162,23 +162,6 @@ def check_start(path: Path, passed: Passed) -> None:
     )
 
 
-def check_answers(path: Path, passed: Passed) -> None:
-    """Refuse to go on with a module, a loss or an objective that answers otherwise than that of the run's start.
-
-    Args:
-        path: a run's folder.
-        passed: what the script passes now.
-    """
-    had = stored_passed(path)
-    if had is not None and (other := had.answers_otherwise(passed)):
-        named_parts = " and ".join(f"{name}=" for name in other)
-        raise RunFolderError(
-            f"{named_parts} of the script computes other numbers for the first client's examples than at the start of "
-            f"the run of {path}: pass the same again, or give the run another folder "
-            f"(--path, path=)."
-        )
-
-
 def version() -> str:
     """Return the version of raysim."""
     return _version("raysim")

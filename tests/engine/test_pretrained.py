@@ -227,7 +227,12 @@ def test_peft_reads_what_is_exported_with_the_same_outputs(
 
     exp = here(lora={**LORA, "dropout": 0.2, "targets": ["0"], "whole": ["2"]})
     raysim.run(exp, path=tmp_path / "run", dataset=dataset, model=net)
+    # A stranger's folder may have links; a file takes their place.
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").symlink_to(tmp_path / "mine")
     kept_model.export(tmp_path / "run", tmp_path / "adapter", adapter=True, dataset=dataset, model=net)
+    assert (tmp_path / "mine").read_text() == "precious"
     kept_model.export(tmp_path / "run", tmp_path / "whole.safetensors", dataset=dataset, model=net)
     assert exp.model is not None
     assert exp.model.lora is not None

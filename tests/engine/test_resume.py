@@ -445,7 +445,7 @@ def test_a_folder_whose_checkpoints_are_all_damaged_loses_nothing(
     raysim.run(experiment(rounds=4), dataset=dataset, path=tmp_path / "run")
     for file in (tmp_path / "run" / "checkpoints").iterdir():
         file.write_bytes(b"nothing")
-    with pytest.raises(raysim.CheckpointError, match=r"No checkpoint in .* can be read"):
+    with pytest.raises(raysim.CheckpointError, match=r"No checkpoint in .* can be read, .* put back a copy"):
         raysim.resume(tmp_path / "run", dataset=dataset, rounds=6)
     assert round_table.read_rounds(tmp_path / "run").num_rows == 4
     (tmp_path / "run" / "rounds.parquet").write_bytes(b"PAR1 nothing")

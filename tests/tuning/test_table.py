@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable
@@ -236,6 +237,12 @@ def test_a_table_that_is_not_as_it_was_written_is_refused(
     pq.write_table(change(pq.read_table(path)), path)
     with pytest.raises(tuning.StudyError, match=rf"table\.parquet is damaged: .*{said}"):
         tuning.read_table(path)
+
+
+def test_a_table_without_a_value_is_named(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:
+    empty = dataclasses.replace(table, rows=[[[] for _ in runs] for runs in table.rows])
+    with pytest.raises(tuning.StudyError, match="No configuration of the table has a value"):
+        tuning.compare(exp.changed({"tuning.budget": {"client_updates": 12}}), empty, ["random"], 1)
 
 
 def test_a_card_replaces_no_other_file(exp: raysim.Experiment, tmp_path: Path) -> None:

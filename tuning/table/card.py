@@ -46,7 +46,7 @@ def check_free(path: Path) -> None:
     card = card_of(path)
     if card == path:
         raise StudyError(f"{path} is the name of a card, which stands beside its table: end the table's in .parquet.")
-    if card.exists() and MARK not in card.read_text(encoding="utf-8", errors="replace")[:1000]:
+    if card.exists() and not (card.is_file() and card.read_bytes().partition(b"\n")[0].endswith(MARK.encode())):
         raise StudyError(f"{card}, where the table's card belongs, is another file: give the table another name.")
 
 

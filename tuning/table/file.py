@@ -35,20 +35,21 @@ def published(experiment: Experiment) -> Experiment:
 
 def write(table: PublishedTable, path: Path) -> None:
     """Write a table: a row for each configuration, seed and round."""
-    about = {
-        "format": FORMAT,
-        "experiment": published(table.experiment).said(),
-        "space": table.space.plain(),
-        "seeds": list(table.seeds),
-        "content of the data": table.content,
-        "clients": {"names": list(table.clients.names), "examples": list(table.clients.examples)},
-    }
     every = [
         (place, seed, row)
         for place, runs in enumerate(table.rows)
         for seed, rows in zip(table.seeds, runs, strict=True)
         for row in rows
     ]
+    about = {
+        "format": FORMAT,
+        "rows": len(every),
+        "experiment": published(table.experiment).said(),
+        "space": table.space.plain(),
+        "seeds": list(table.seeds),
+        "content of the data": table.content,
+        "clients": {"names": list(table.clients.names), "examples": list(table.clients.examples)},
+    }
     columns: dict[str, Any] = {"configuration": pa.array([place for place, _, _ in every], pa.int32())}
     for key in table.space.dimensions:
         of_all = column([values[key] for values in table.configurations])
@@ -57,7 +58,6 @@ def write(table: PublishedTable, path: Path) -> None:
     for name in dict.fromkeys(name for _, _, row in every for name in row):
         kind = pa.list_(pa.float32()) if name in (LOSSES, ACCURACIES) else None
         columns[name] = pa.array([row.get(name) for _, _, row in every], kind)
-    about["rows"] = len(every)
     found = pa.table(columns).replace_schema_metadata({KEY: json.dumps(about).encode()})
     write_file(path, lambda file: pq.write_table(found, file, compression="zstd"))
 

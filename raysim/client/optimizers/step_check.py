@@ -42,8 +42,8 @@ def check_step(
     """
     stack = probe(layout, params, rows=2)
     alone = [_stepped(optimizer, title, row, layout, start) for row in stack]
-    again = [_stepped(optimizer, title, row, layout, start) for row in stack]
-    check_repetition(f"{title}: step", alone, again, ExperimentError, PURE)
+    again = _stepped(optimizer, title, stack[0], layout, start)
+    check_repetition(f"{title}: step", alone[0], again, ExperimentError, PURE)
     if optimizer.affine is not None:
         _check_affine(optimizer, title, stack[0], alone[0], start)
     if not rows:

@@ -114,7 +114,7 @@ class _Column:
     """Numbers of one dtype, (rows, *field.shape)."""
 
     def __init__(self, path: Path, table: pa.Table, name: str, of_texts: str) -> None:
-        self._where = f"{path}, column {name!r}"
+        self.where = f"{path}, column {name!r}"
         _check_there(path, table, name)
         column = table.column(name).combine_chunks()
         if isinstance(column, pa.ChunkedArray):  # a table without rows has no chunk to combine
@@ -133,19 +133,19 @@ class _Column:
             self.field = Field(width, numbers.dtype.name)
         except (pa.ArrowException, DataError) as error:
             raise DataError(
-                f"{self._where}: expected numbers or lists of them, found {column.type}: {of_texts}"
+                f"{self.where}: expected numbers or lists of them, found {column.type}: {of_texts}"
             ) from error
         self.rows: npt.NDArray[Any] = numbers.reshape(len(column), *width)
 
     def _check_nulls(self, column: Any) -> None:
         if column.null_count:
             row = pc.index(pc.is_null(column), pa.scalar(True)).as_py()
-            raise DataError(f"{self._where}: expected no nulls, found {column.null_count}, the first at value {row}")
+            raise DataError(f"{self.where}: expected no nulls, found {column.null_count}, the first at value {row}")
 
     def _width(self, column: Any) -> int:
         lengths = pc.unique(pc.list_value_length(column)).to_pylist()
         if len(lengths) != 1:
-            raise DataError(f"{self._where}: expected lists of one length, found {sorted(lengths)[:5]}")
+            raise DataError(f"{self.where}: expected lists of one length, found {sorted(lengths)[:5]}")
         return int(lengths[0])
 
 
@@ -205,6 +205,12 @@ class _ClientTable:
 
 
 def _side_by_side(columns: list[_Column]) -> _Column:
+    for column in columns:
+        if column.field.shape:
+            raise DataError(
+                f"{column.where}: expected a number in each row, as x has several columns, found lists of "
+                f"{column.field.values}: data.x may name one column of lists alone"
+            )
     joined = columns[0]
     joined.rows = np.stack([column.rows.astype(np.float32) for column in columns], axis=1)
     joined.field = Field((len(columns),), "float32")

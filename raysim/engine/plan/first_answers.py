@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from raysim.config.global_draws import draws
-from raysim.engine.plan import first_examples, first_objective
+from raysim.engine.plan import first_examples
+from raysim.engine.plan.first_objective import Trial
 from raysim.engine.plan.plan import Plan
-from raysim.errors import ModelError
 from raysim.models.model import bind
 from raysim.models.probe import probe
 from raysim.run_folder.passed_parts import Answers
@@ -29,14 +29,15 @@ TOLD_APART = ("model", "loss", "objective")
 def answers(plan: Plan) -> Answers:
     """Return outputs and losses by the keyword of the part; empty if none was passed.
 
-    They are of parameters that no seed and no `params=` decides, so that they do not depend on where the run began.
-    Values that are not finite count as 0. Buffers that a script has passed leave the answers unknown.
+    They are of parameters and buffers that no seed, `params=` or `model.init` decides. Values that are not finite count
+    as 0. What fails with such numbers has no answers.
     """
     passed = [name for name in TOLD_APART if name in plan.passed.names]
-    if not passed or (plan.passed.has_params and plan.model.buffers.size):
+    if not passed:
         return {}
     x, y = first_examples.load(plan.experiment, plan.dataset, plan.initial)
-    weights = replace(plan.initial.clone(), params=probe(plan.model.params, plan.initial.params))
+    numbers = probe(plan.model.params, plan.initial.params)
+    weights = replace(plan.initial.clone(), params=numbers, buffers=torch.ones_like(plan.initial.buffers))
     module = bind(plan.model, weights, x.device).eval()
     try:
         with draws(), torch.no_grad():
@@ -44,11 +45,9 @@ def answers(plan: Plan) -> Answers:
             found = {"model": _of_all(outputs), "loss": plan.task.losses(outputs, y)}
         if (objective := plan.minimised.objective) is not None:
             train, seed = plan.dataset.train, plan.experiment.seed
-            found["objective"] = first_objective.losses(objective, plan.model, weights, (x, y), seed, train.id_of)
-    except ModelError:
-        raise
+            found["objective"] = Trial(objective, plan.model, weights, (x, y), seed, train.id_of).called().losses
     except Exception:
-        # At such parameters it need not be defined; at the initial ones it has been tried.
+        # With the initial numbers all of it has been tried.
         return {}
     return {name: tuple(_finite(found[name]).tolist()) for name in passed if name in found}
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from raysim.client import dropout
+from raysim.config import repetition
 from raysim.config.global_draws import draws
 from raysim.errors import ModelError
 from raysim.models.model import Model, Weights, bound, placed
@@ -339,8 +340,4 @@ def is_close(one: object, other: object) -> bool:
     """Whether two outputs are alike; what is no tensor of real numbers is refused elsewhere."""
     if not (isinstance(one, Tensor) and isinstance(other, Tensor)) or one.is_complex() or other.is_complex():
         return True
-    a, b = one.detach().double(), other.detach().double()
-    if a.shape != b.shape:
-        return False
-    largest = max((float(each.nan_to_num(0.0, 0.0, 0.0).abs().max()) for each in (a, b) if each.numel()), default=0.0)
-    return torch.allclose(a, b, rtol=0.0, atol=RELATIVE * largest, equal_nan=True)
+    return one.shape == other.shape and repetition.is_close(one, other, RELATIVE)

@@ -15,115 +15,105 @@ from raysim.client.objective import LocalObjective, ObjectiveAt, Received, Round
 from raysim.client.trainers.watched_objective import check_losses
 from raysim.config.global_draws import draws
 from raysim.config.plain import shown
-from raysim.config.repetition import check_repetition, is_same
+from raysim.config.repetition import check_repetition
 from raysim.config.user_call import place
 from raysim.errors import ModelError, within
 from raysim.models.model import Model, Weights, bind
 
 
-def check(
-    objective: LocalObjective,
-    model: Model,
-    initial: Weights,
-    examples: tuple[Tensor, Tensor],
-    seed: int,
-    id_of: Callable[[int], str],
-) -> None:
-    """Call the objective as a trainer does, at the first local step of the first round.
+class Trial(NamedTuple):
+    """A call of an objective as a trainer makes it, at the first local step of the first round.
 
-    Args:
-        objective: see `LocalObjective`.
-        model, initial: the model that a client receives.
-        examples: x and y of the first examples.
-        seed: the experiment's.
-        id_of: returns a training client's id, by position.
-
-    Raises:
-        ModelError: it fails, returns other values than losses with a gradient, writes to its arguments or to the
-            module's parameters, draws from a global generator, or returns other losses when it is called again.
+    objective: see `LocalObjective`. model, weights: what a client receives. examples: x and y of the first examples.
+    seed: the experiment's. id_of: returns a training client's id, by position.
     """
-    function = objective.function
-    try:
-        inspect.signature(function).bind(None, *examples, None)
-    except (TypeError, ValueError) as error:
-        raise ModelError(
-            f"objective= must be a function of (module, x, y, at), but {shown(function)} is not: {within(error)}."
-        ) from error
-    tried = _tried(objective, model, initial, examples, seed, id_of)
-    again = _tried(objective, model, initial, examples, seed, id_of)
-    what, remedy = "objective=", "Draw by at.generator, and keep nothing from call to call."
-    check_repetition(what, tried.losses, again.losses, ModelError, remedy)
-    params = [parameter for parameter in tried.module.parameters() if parameter.requires_grad]
-    total = tried.losses.sum()
-    gradients = torch.autograd.grad(total, params, allow_unused=True) if total.requires_grad else [None]
-    if all(gradient is None for gradient in gradients):
-        raise ModelError(
-            "objective= returned losses that do not depend on the module's parameters, so they have no gradient."
-        )
+
+    objective: LocalObjective
+    model: Model
+    weights: Weights
+    examples: tuple[Tensor, Tensor]
+    seed: int
+    id_of: Callable[[int], str]
+
+    def called(self) -> Called:
+        """Call the objective on copies of everything.
+
+        Raises:
+            ModelError: it fails, returns other values than losses, writes to its arguments or to the module's
+                parameters, or draws from a global generator.
+        """
+        received, trained, x, y = self.weights.clone(), self.weights.clone(), *(each.clone() for each in self.examples)
+        module = bind(self.model, trained, x.device).train()
+        for layer in dropout.address(module, trained.params):
+            layer.start(torch.zeros((), dtype=torch.int64, device=x.device))
+        given, at_start = Received(self.model, received), RoundAt(self.seed, 0, self.id_of)
+        at = ObjectiveAt(at_start, 0, 0, self.objective.constants, given, x.device)
+        watched = {"x": x, "y": y, "at.broadcast": received.params, PARAMETERS: trained.params}
+        # By value too, because torch does not count writes through NumPy or `.data`; its count sees writes of equal
+        # values.
+        before = {name: (value._version, value.clone()) for name, value in watched.items()}
+        with draws() as drew, _as_it_is(module, x) as written:
+            try:
+                losses = self.objective.function(module, x, y, at)
+            except Exception as error:
+                raise ModelError(
+                    f"objective= failed on a batch x of shape {tuple(x.shape)} and dtype {x.dtype}, y of shape "
+                    f"{tuple(y.shape)} and dtype {y.dtype}: {type(error).__name__}{place(error)}: {error}"
+                ) from error
+            drawn = drew()
+        for name, (version, value) in before.items():
+            now = watched[name]
+            # A module may write to its input, by operations that torch counts.
+            by_module = written() if name == "x" else 0
+            unseen = not by_module and not torch.equal(value.nan_to_num(), now.detach().nan_to_num())
+            if unseen or now._version - version != by_module:
+                copy = "copy.deepcopy(module)" if name == PARAMETERS else f"{name}.clone()"
+                raise ModelError(f"objective= must not write to {name}, but it did: work on a copy, {copy}.")
+        if drawn:
+            raise ModelError(
+                "objective= drew from a global generator (of torch, NumPy or Python), whose draws differ from worker "
+                "to worker: pass generator=at.generator to torch's functions."
+            )
+        try:
+            check_losses(losses, len(y))
+        except ValueError as error:
+            raise ModelError(str(error)) from None
+        return Called(losses, module)
 
 
-def losses(
-    objective: LocalObjective,
-    model: Model,
-    initial: Weights,
-    examples: tuple[Tensor, Tensor],
-    seed: int,
-    id_of: Callable[[int], str],
-) -> Tensor:
-    """Return the losses of the objective's call in `check`, (batch,)."""
-    return _tried(objective, model, initial, examples, seed, id_of).losses
-
-
-class _Tried(NamedTuple):
+class Called(NamedTuple):
     """The losses of a batch, and the module that they depend on."""
 
     losses: Tensor
     module: nn.Module
 
 
-def _tried(
-    objective: LocalObjective,
-    model: Model,
-    initial: Weights,
-    examples: tuple[Tensor, Tensor],
-    seed: int,
-    id_of: Callable[[int], str],
-) -> _Tried:
-    """Call the objective on copies of everything; see `check`."""
-    received, trained, x, y = initial.clone(), initial.clone(), *(tensor.clone() for tensor in examples)
-    module = bind(model, trained, x.device).train()
-    for layer in dropout.address(module, initial.params):
-        layer.start(torch.zeros((), dtype=torch.int64, device=x.device))
-    at = ObjectiveAt(RoundAt(seed, 0, id_of), 0, 0, objective.constants, Received(model, received), x.device)
-    watched = {"x": x, "y": y, "at.broadcast": received.params, "the module's parameters": trained.params}
-    # By value too, because torch does not count writes through NumPy or `.data`; its count sees writes of equal values.
-    before = {name: (value._version, value.clone()) for name, value in watched.items()}
-    with draws() as drew, _as_it_is(module, x) as written:
-        try:
-            losses = objective.function(module, x, y, at)
-        except Exception as error:
-            raise ModelError(
-                f"objective= failed on a batch x of shape {tuple(x.shape)} and dtype {x.dtype}, y of shape "
-                f"{tuple(y.shape)} and dtype {y.dtype}: {type(error).__name__}{place(error)}: {error}"
-            ) from error
-        drawn = drew()
-    for name, (version, value) in before.items():
-        # A module may write to its input, by operations that torch counts.
-        by_module = written() if name == "x" else 0
-        writes = watched[name]._version - version - by_module
-        if writes or (not by_module and not is_same(value, watched[name])):
-            copy = "copy.deepcopy(module)" if name.startswith("the") else f"{name}.clone()"
-            raise ModelError(f"objective= must not write to {name}, but it did: work on a copy, {copy}.")
-    if drawn:
-        raise ModelError(
-            "objective= drew from a global generator (of torch, NumPy or Python), whose draws differ from worker to "
-            "worker: pass generator=at.generator to torch's functions."
-        )
+PARAMETERS = "the module's parameters"
+
+
+def check(trial: Trial) -> None:
+    """Call the objective twice.
+
+    Raises:
+        ModelError: see `Trial.called`; or it takes other arguments, returns losses without a gradient, or other losses
+            in the second call.
+    """
+    function = trial.objective.function
     try:
-        check_losses(losses, len(y))
-    except ValueError as error:
-        raise ModelError(str(error)) from None
-    return _Tried(losses, module)
+        inspect.signature(function).bind(None, *trial.examples, None)
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"objective= must be a function of (module, x, y, at), but {shown(function)} is not: {within(error)}."
+        ) from error
+    (losses, module), again = trial.called(), trial.called()
+    remedy = "Draw by at.generator, and keep nothing from call to call."
+    check_repetition("objective=", losses, again.losses, ModelError, remedy)
+    params = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    gradients = torch.autograd.grad(losses.sum(), params, allow_unused=True) if losses.requires_grad else [None]
+    if all(gradient is None for gradient in gradients):
+        raise ModelError(
+            "objective= returned losses that do not depend on the module's parameters, so they have no gradient."
+        )
 
 
 @contextmanager

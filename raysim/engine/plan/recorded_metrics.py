@@ -8,9 +8,10 @@ import numpy as np
 
 from raysim.algorithm.algorithm import Algorithm
 from raysim.config.messages import nearest
+from raysim.data.fingerprint import SPLITS
 from raysim.engine.plan import own_models
 from raysim.engine.plan.plan import Plan, evaluated_splits
-from raysim.errors import ExperimentError
+from raysim.errors import DataError, ExperimentError, within
 from raysim.evaluation.scores import ClientScores, summarise
 from raysim.experiment.stop import EVALUATIONS
 from raysim.server.accumulator import Sizes, empty
@@ -54,18 +55,17 @@ def check(plan: Plan) -> None:
 
 
 def _not_evaluated(plan: Plan, column: str) -> str | None:
-    """Return why no split of the metric's name is evaluated; None if it is, or if the name is not of that form."""
+    """Return why a split of the data is not evaluated that the metric is of; None if that is not what is wrong."""
     kind, _, rest = column.partition("/")
     split = rest.partition("/")[0]
-    names = ("train", "test", "validation")
-    if kind != "eval" or split not in names or split in evaluated_splits(plan):
+    if kind != "eval" or split not in SPLITS or split in evaluated_splits(plan):
         return None
-    if split in plan.dataset.splits:
-        return f"the split {split!r} is not evaluated: evaluation.split = {split!r} evaluates it"
-    return (
-        f"the data have no split {split!r}: data.holdout = 0.2 (from a script dataset.hold_out(0.2)) holds out a fifth "
-        f"of the training clients as 'validation', and evaluation.split = 'validation' evaluates it"
-    )
+    evaluates = f"evaluation.split = {split!r} evaluates it"
+    try:
+        plan.dataset.split(split)
+    except DataError as error:
+        return f"there is {within(error)}, and {evaluates}"
+    return f"the split {split!r} is not evaluated: {evaluates}"
 
 
 def _times(plan: Plan, column: str) -> int:

@@ -6,7 +6,6 @@ Warnings about unexpected or slow settings also come before the first round.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Unpack
 
 import torch
@@ -22,7 +21,6 @@ from raysim.engine.parts import Parts
 from raysim.engine.plan import (
     amounts,
     checks,
-    first_answers,
     first_examples,
     first_objective,
     own_models,
@@ -75,7 +73,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         passed=Passed.of(parts),
     )
     checks.check(plan, own_loss=loss is not None)
-    return replace(plan, passed=plan.passed._replace(answers=first_answers.answers(plan)))
+    return plan
 
 
 def _prepared_data(experiment: Experiment, passed: FederatedDataset | None) -> FederatedDataset:
@@ -115,7 +113,8 @@ def _minimised(
     if section is not None:
         objective = LocalObjective(section)
         if outputs is not None:
-            first_objective.check(objective, first.model, first.weights, (x, y), experiment.seed, dataset.train.id_of)
+            seed, id_of = experiment.seed, dataset.train.id_of
+            first_objective.check(first_objective.Trial(objective, first.model, first.weights, (x, y), seed, id_of))
     task = recognised(task, built_in, outputs, y)
     return task, minimised(task, built_in, objective, outputs, y)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from raysim.engine.plan.first_answers import answers
 from raysim.engine.plan.plan import Plan
 from raysim.experiment.stopping import StopReason
 from raysim.run_folder import experiment_record, frozen
@@ -59,8 +60,9 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
     path, experiment, dataset = opening.path, plan.experiment, plan.dataset
     private = plan.private()
     guarantee = None if private is None else private.record(experiment.rounds)
+    passed = plan.passed._replace(answers=answers(plan)) if opening.done is None else plan.passed
     facts = experiment_record.PlannedFacts(
-        dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee, plan.stated.record, plan.passed
+        dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee, plan.stated.record, passed
     )
     with lock.locked(path, run):
         if opening.done is None:

@@ -51,6 +51,14 @@ def test_columns_side_by_side_other_shapes_and_real_targets(tmp_path: Path) -> N
     assert table(tmp_path, ROWS, shape=[1, 2]).train.client(0)[0].shape == (1, 1, 2)
 
 
+def test_lists_beside_another_column_are_named(tmp_path: Path) -> None:
+    columns = {"user": ["a", "b"], "a": [1.0, 2.0], "b": [[0.5, 1.5], [0.25, 2.5]], "y": [0, 1]}
+    with pytest.raises(DataError, match=r"train\.parquet, column 'b': expected a number in each row, .* lists of 2"):
+        table(tmp_path, columns, x=["a", "b"])
+    with pytest.raises(DataError, match=r"column 'b': expected a number in each row"):
+        table(tmp_path, {**columns, "c": columns["b"]}, x=["b", "c"])
+
+
 def test_an_own_table_is_divided_like_any_source(tmp_path: Path) -> None:
     data = table(tmp_path, ROWS, partition={"name": "iid"}, clients=3)
     assert data.train.sizes().tolist() == [1, 1, 1]

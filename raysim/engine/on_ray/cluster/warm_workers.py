@@ -43,8 +43,9 @@ OOM_SCORE = Path("/proc/self/oom_score_adj")
 CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
 """The arguments that Ray's `setup_worker.py` does not pass on."""
 
-ASK_S = 60.0
-"""How long a worker waits for the server, which may still be loading; then it starts as usual."""
+ASK_S = 30.0
+"""How long a worker waits for the server, which may still be loading; then it starts as usual. Ray gives it 60 s
+(`worker_register_timeout_seconds` in its src/ray/common/ray_config_def.h)."""
 
 LOADED = (
     "google.protobuf.reflection",
