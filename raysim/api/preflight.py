@@ -111,8 +111,8 @@ def check_answers(plan: Plan, path: Path) -> None:
     """Refuse to go on with a module, a loss or an objective that answers otherwise than that of the run's start."""
     if other := _other_answers(plan, path):
         raise RunFolderError(
-            f"{path} cannot be gone on with: {other}. Pass the same part again, or give the run another folder (--path, "
-            f"path=)."
+            f"{path} cannot be gone on with: {other}. Pass the same part again, or give the run another folder "
+            f"(--path, path=)."
         )
 
 
