@@ -54,3 +54,10 @@ def test_a_command_of_the_pages_is_one_that_the_file_takes(command: str) -> None
     exp = raysim.load(ROOT / asked.file, asked.set, asked.unset)
     if asked.sweep:
         assert len(sweep.points(exp, sweep.parse(asked.sweep))) > 1
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT / "configs")))
+def test_a_dumped_experiment_is_the_experiment(file: Path) -> None:
+    exp = raysim.load(file)
+    assert raysim.Experiment.model_validate({**exp.model_dump()}) == exp
+    assert raysim.Experiment.model_validate_json(exp.model_dump_json()) == exp

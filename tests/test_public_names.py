@@ -37,6 +37,12 @@ def test_what_a_script_passes_is_the_same_everywhere_and_in_every_help(function:
 
 @pytest.mark.parametrize("function", [*TAKERS, raysim.Runs])
 def test_a_keyword_that_there_is_none_of_is_named_with_the_nearest(function: Any) -> None:
+    for name, hint in (
+        ("lora", r"\(there is model\.lora\)"),
+        ("cohort", r"experiment\.changed\(\{'cohort': \.\.\.\}\)"),
+    ):
+        with pytest.raises(TypeError, match=rf"unexpected keyword argument '{name}'.*{hint}"):
+            function(None, **{name: 1})
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'modle' \(did you mean 'model'\?\)"):
         function(None, modle=None)
 

@@ -17,6 +17,7 @@ from tuning.evolution import lines as evolution_lines
 from tuning.proxy.picture import write as write_proxy
 from tuning.proxy.study import ProxyStudy, proxy
 from tuning.proxy.study import lines as proxy_lines
+from tuning.recorded import read
 from tuning.result import Configuration, Study
 from tuning.section import TuningSection, section_of
 from tuning.study import default_folder, tune
@@ -46,6 +47,7 @@ __all__ = [
     "preview",
     "proxy",
     "proxy_lines",
+    "read",
     "read_table",
     "section_of",
     "tune",

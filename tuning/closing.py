@@ -11,11 +11,12 @@ from raysim.report.figures import counted, loss, share
 from tuning import pruners, samplers
 from tuning.budget import written
 from tuning.dimension import Listed
+from tuning.ledger import FAILED
 from tuning.regret import Regret
-from tuning.result import SmallerBudget, Study, TableBest
+from tuning.result import RETRY, Configuration, SmallerBudget, Study, TableBest
 from tuning.section import TuningSection, section_of
 from tuning.storage import default_url, shown
-from tuning.writing import figure, number, settings
+from tuning.writing import figure, number, sentence, settings
 
 Line = tuple[str, str]
 
@@ -58,11 +59,13 @@ def lines(study: Study) -> list[Line]:
         ("study", study.name),
         ("trials", f"{study.trials.num_rows:,}: {outcomes}"),
         ("spent", ", ".join(written(unit, amount) for unit, amount in study.spent.items())),
-        ("best", study.described(study.best)),
-        *([("second best", study.described(study.second))] if study.second is not None else []),
+        *_failed(study),
+        *([("no trial reached it", "the nearest follow")] if study.best.missed is not None else []),
+        (_rank(study.best, "best"), study.described(study.best)),
+        *([(_rank(study.second, "second best"), study.described(study.second))] if study.second is not None else []),
         *_front(study),
         *([("best of table", _best_of_table(study, study.table))] if study.table is not None else []),
-        *(("smaller budget", _chosen_by(study, each)) for each in study.smaller),
+        *((_part_of(study, each), _chosen_by(study, each)) for each in study.smaller),
         *([("how sure", _how_sure(study, study.regret[-1]))] if study.regret else []),
         *(("edge", edge) for edge in study.edges),
         *_tested(study),
@@ -70,6 +73,19 @@ def lines(study: Study) -> list[Line]:
         *(("picture", str(picture)) for picture in sorted(study.path.glob("*.png"))),
         ("next", f"raysim run {best}"),
     ]
+
+
+def _failed(study: Study) -> Iterator[Line]:
+    """Yield why the first failed trial failed, and how failed trials are run again."""
+    first = next((row for row in study.trials.to_pylist() if row["outcome"] == FAILED), None)
+    if first is not None:
+        again = "" if study.table is not None else f" {RETRY}"
+        yield "failed", f"trial {first['trial']}: {sentence(first['why'])}{again}"
+
+
+def _rank(one: Configuration, rank: str) -> str:
+    """Return the label of a configuration; one that missed the target is the best of none."""
+    return rank if one.missed is None else rank.replace("best", "nearest")
 
 
 def _front(study: Study) -> Iterator[Line]:
@@ -81,10 +97,14 @@ def _front(study: Study) -> Iterator[Line]:
         yield "front", f"{settings({key: row[key] for key in keys})}: {reached} (trial {row['trial']})"
 
 
+def _part_of(study: Study, smaller: SmallerBudget) -> str:
+    return f"{round(100 * smaller.amount / study.spent[smaller.unit])} % of the budget"
+
+
 def _chosen_by(study: Study, smaller: SmallerBudget) -> str:
     if smaller.number == study.best.number:
         return f"{written(smaller.unit, smaller.amount)} would have chosen the same"
-    value = figure(study.objective, smaller.value)
+    value = smaller.missed or figure(study.objective, smaller.value)
     return f"{written(smaller.unit, smaller.amount)} would have chosen {settings(smaller.values)}: {value}"
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from raysim.run_folder.files import STUDY
+from raysim.run_folder.files import RECORD, STUDY
 from raysim.storage.atomic import write_text
 from raysim.storage.inside import inside
 from raysim.storage.reading import json_object
@@ -38,6 +38,25 @@ def claim(folder: Path, storage: str, name: str) -> None:
     """Record that the folder belongs to this study; arguments as for `check`."""
     text = json.dumps(_identity(storage, name), indent=2)
     write_text(folder / STUDY, text)
+
+
+def read(folder: Path) -> tuple[str, str]:
+    """Return name and storage of the study to which the folder belongs; see `check`.
+
+    Raises:
+        StudyError: it is not a study's folder, or its `study.json` is damaged.
+    """
+    file = folder / STUDY
+    if not os.path.lexists(file):
+        what = f"is a run's folder: raysim.read({str(folder)!r})" if (folder / RECORD).exists() else f"has no {STUDY}"
+        raise StudyError(f"{folder} {what}." if folder.exists() else f"There is no folder {folder}.")
+    record = json_object(file, StudyError)
+    name, storage = record.get("name"), record.get("storage")
+    if not isinstance(name, str) or not isinstance(storage, str):
+        raise StudyError(
+            f"{file} is damaged: name and storage must be texts, but are {name!r:.99} and {storage!r:.99}."
+        )
+    return name, storage
 
 
 def way_out(has_storage: bool, has_folder: bool) -> str:

@@ -1,6 +1,7 @@
 """Keeps the trials of a study in its storage, with their processes and outcomes.
 
-Trial i of the study fills slot i of `processes`, and records its slot when it is created. A process that owns a slot,
+Trial i of the study fills slot i of `processes`, and records its slot when it is created. A failed trial that is run
+again is a new trial in the same slot. A process that owns a slot,
 taken or inherited, creates its trial if there is none yet, and else resumes it. So no trial is lost or counted twice
 when a process is killed at any point.
 """
@@ -74,9 +75,28 @@ class Ledger:
 
     def by_slot(self) -> dict[int, FrozenTrial]:
         """Return the study's trials so far by slot, without slots beyond its number of trials."""
-        trials = self.study.get_trials(deepcopy=False)
-        found = {trial.user_attrs["slot"]: trial for trial in trials if "slot" in trial.user_attrs}
-        return {slot: found[slot] for slot in sorted(found) if slot < self._total}
+        found = by_slot(self.study)
+        return {slot: trial for slot, trial in found.items() if slot < self._total}
+
+    def retry_failed(self) -> list[int]:
+        """Put a new trial with the same values in the place of each failed one; return the failed trials' numbers.
+
+        The failed ones of a process that is still at work stay: that process would not begin the new ones.
+        """
+        failed = {slot: t for slot, t in self.by_slot().items() if t.user_attrs.get("outcome") == FAILED}
+        rows = self._processes.read()
+        self._processes.inherit(rows, (rows.owner(rows.slots[slot]) for slot in failed), warn=False)
+        rows = self._processes.read()
+        mine = {slot: t for slot, t in failed.items() if rows.owner(rows.slots[slot]) == self._processes.number}
+        for slot, trial in mine.items():
+            # Optuna's samplers leave values alone that are fixed.
+            fixed = create_trial(
+                state=TrialState.RUNNING,
+                user_attrs={"slot": slot, "retries": trial.number},
+                system_attrs={"fixed_params": trial.params},
+            )
+            self._storage.create_new_trial(self._id, fixed)
+        return [trial.number for trial in mine.values()]
 
     def take(self, most: int) -> list[Held]:
         """Return at most `most` trials for this process to work on: first its open trials, then new ones."""
@@ -176,6 +196,13 @@ class Ledger:
         # Its sampler is set for each trial.
         sampler = RandomSampler()
         return optuna.load_study(study_name=self._name, storage=self._storage, sampler=sampler, pruner=self._pruner)
+
+
+def by_slot(study: optuna.Study) -> dict[int, FrozenTrial]:
+    """Return a study's trials by slot, in order; of several in one slot the newest, which stands for the others."""
+    trials = study.get_trials(deepcopy=False)
+    found = {trial.user_attrs["slot"]: trial for trial in trials if "slot" in trial.user_attrs}
+    return dict(sorted(found.items()))
 
 
 def open_study(

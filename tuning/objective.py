@@ -136,7 +136,9 @@ class Objective(Section):
     def label(self) -> str:
         """The objective's name for people."""
         if self.target is not None:
-            return f"rounds to {self._figure(self.target)} {self.by_round.label}"
+            # A figure is rounded for people, but a target is what was asked for: 0.99996 is not 100 %.
+            aim = f"{100 * self.target:.10g} %" if self.by_round.is_share else f"{self.target:.10g}"
+            return f"rounds to {aim} {self.by_round.label}"
         match self.name:
             case "percentile":
                 return f"percentile {self.percentile:g} of validation accuracy by client"

@@ -138,13 +138,14 @@ class Processes:
         """Claim a task by name; `read` shows whether another process was first."""
         self._add({"kind": "take", "what": what, "process": self.number})
 
-    def inherit(self, rows: Log, owners: Iterable[int]) -> bool:
+    def inherit(self, rows: Log, owners: Iterable[int], *, warn: bool = True) -> bool:
         """Take over the work of the ended ones among these processes; return whether there were any."""
         ended = [
             process for process in sorted(set(owners)) if process != self.number and self._has_ended(rows, process)
         ]
         for process in ended:
-            log.warning("taking over from process %s, which has ended", rows.processes[process])
+            if warn:
+                log.warning("taking over from process %s, which has ended", rows.processes[process]["pid"])
             self._add({"kind": "heir", "of": process, "process": self.number})
         return bool(ended)
 

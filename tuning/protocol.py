@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from raysim import Experiment, ExperimentError, FederatedDataset, Parts, dataset_of, trials_of
+from raysim.config.messages import nearest
 from raysim.run_folder.passed_parts import Passed
 from tuning.objective import Objective
 from tuning.pruners import cohorts
@@ -81,7 +82,7 @@ def check_metric(objective: Objective, experiment: Experiment, passed: Iterable[
     if objective.metric is not None and objective.metric not in known:
         raise ExperimentError(
             f"tuning.objective.metric must be a metric of evaluation.metrics or metrics= "
-            f"({', '.join(known) or 'there is none'}), but got {objective.metric!r}."
+            f"({', '.join(known) or 'there is none'}), but got {objective.metric!r}{nearest(objective.metric, known)}."
         )
 
 

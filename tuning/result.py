@@ -21,7 +21,9 @@ from tuning.objective import Objective
 from tuning.regret import Regret
 from tuning.space import Space
 from tuning.trial_rows import COHORT
-from tuning.writing import number, settings, with_error
+from tuning.writing import number, sentence, settings, with_error
+
+RETRY = "Failed trials are kept: mend the cause, and run them again (--retry-failed, retry_failed=True)."
 
 COST = "bytes"
 """What the objective is drawn against, unless a study has a second objective."""
@@ -60,7 +62,7 @@ class Configuration:
 class SmallerBudget:
     """What a study would have chosen with a part of its budget.
 
-    unit, amount: of the part. number, values, value: of the trial, as of a `Configuration`.
+    unit, amount: of the part. number, values, value, missed: of the trial, as of a `Configuration`.
     """
 
     unit: str
@@ -68,6 +70,7 @@ class SmallerBudget:
     number: int
     values: Mapping[str, Any]
     value: float
+    missed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,37 @@ class Study:
         from tuning.closing import lines
 
         return notebook.html_of_folder(lines(self), self.path)
+
+
+def of_trials(
+    name: str,
+    objective: Objective,
+    cost: str | None,
+    unit: str,
+    space: Space,
+    trials: Sequence[FrozenTrial],
+    found: Sequence[Configuration],
+    where: Path,
+) -> Study:
+    """Return the result of a study, without the regret of its choice.
+
+    Args:
+        cost: the second objective. unit: what the budget counts. found: the finished trials, the best first.
+    """
+    return Study(
+        name=name,
+        objective=objective,
+        best=found[0],
+        second=found[1] if len(found) > 1 else None,
+        trials=table(trials, space),
+        counts=counts(trials),
+        edges=edges(found[0], space),
+        spent=spent(trials),
+        front=front(trials, objective, cost or COST),
+        cost=cost,
+        smaller=smaller(trials, space, objective, unit),
+        path=where,
+    )
 
 
 def ranked(
@@ -213,7 +247,8 @@ def smaller(trials: Sequence[FrozenTrial], space: Space, objective: Objective, u
         chosen = [trial for used, trial in incumbents(trials, objective, unit) if used <= amount]
         if chosen:
             last = chosen[-1]
-            found.append(SmallerBudget(unit, amount, last.number, space.values(last.params), _value(last)))
+            why = last.user_attrs["facts"].get("why")
+            found.append(SmallerBudget(unit, amount, last.number, space.values(last.params), _value(last), why))
     return tuple(found)
 
 
@@ -244,7 +279,7 @@ def no_result(trials: Sequence[FrozenTrial], space: Space) -> str:
     if failed is not None:
         return (
             f"No trial finished ({', '.join(f'{n} {outcome}' for outcome, n in found.items())}). Trial {failed.number} "
-            f"failed with: {failed.user_attrs['facts']['why']}"
+            f"failed with: {sentence(failed.user_attrs['facts']['why'])} {RETRY}"
         )
     diverged = next((t for t in trials if t.user_attrs["outcome"] == DIVERGED), None)
     if diverged is None:

@@ -31,9 +31,10 @@ from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED, PRUNED, Held, Ledg
 from tuning.noise import laplace
 from tuning.objective import divergence
 from tuning.progress import StudyProgress
-from tuning.protocol import stages_of
+from tuning.protocol import runs_of, stages_of
 from tuning.pruners import NoPruner
 from tuning.section import TuningSection
+from tuning.space import points
 
 TRIAL_ERRORS = (ClientError, ModelError, ExperimentError, DataError, DeviceMemoryError)
 """Errors of a configuration or of a user's code, which fail the trial. Any other error ends the process, such as
@@ -152,7 +153,20 @@ class Search:
                 try:
                     self._start([pair for pair in places if pair[0] is trial], resume)
                 except TRIAL_ERRORS as error:
+                    if self._is_of_every_trial(str(error)):
+                        raise
                     self._fail(trial, str(error))
+
+    def _is_of_every_trial(self, why: str) -> bool:
+        """Whether no configuration can be run, for the same reason, such as a part that was not passed."""
+        for _, values in points(self._tuning.parsed_space()):
+            try:
+                self._runs.check(runs_of(self._measured, self._tuning, values)[0])
+            except TRIAL_ERRORS as error:
+                if str(error) == why:
+                    continue
+            return False
+        return True
 
     def _go_on(self, trial: TrialUnderWay, places: Iterable[int]) -> bool:
         """Begin further seeds; return whether they could begin, else their trial has ended."""

@@ -157,17 +157,23 @@ def check(space: Space, experiment: Experiment) -> None:
         experiment.check_constants(space.dimensions)
     except ExperimentError as error:
         raise ExperimentError(f"tuning.space: {error}") from None
+    for key, values in points(space):
+        try:
+            experiment.changed(values)
+        except ExperimentError as error:
+            # The other keys have their first values: the error may be of one of those.
+            named = next((other for other in values if str(error).startswith(f"unknown key {other!r}")), key)
+            raise ExperimentError(f"tuning.space.{named} with the value {values[named]!r}: {error}") from None
+
+
+def points(space: Space) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield configurations: every listed value, both ends and an inner point of every range, with the first value of
+    every other key; each with the key that varies."""
     tried = {key: samples(dimension) for key, dimension in space.dimensions.items()}
     first = {key: values[0] for key, values in tried.items()}
     for key, values in tried.items():
         for one in values:
-            try:
-                experiment.changed({**first, key: one})
-            except ExperimentError as error:
-                # The other keys have their first values: the error may be of one of those.
-                named = next((other for other in tried if str(error).startswith(f"unknown key {other!r}")), key)
-                value = one if named == key else first[named]
-                raise ExperimentError(f"tuning.space.{named} with the value {value!r}: {error}") from None
+            yield key, {**first, key: one}
 
 
 def _dimensions(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Dimension]]:

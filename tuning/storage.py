@@ -19,8 +19,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from raysim import RaysimError
+from raysim.storage.inside import inside
 from raysim.storage.reading import regular, why
-from tuning.errors import StorageError
+from tuning.errors import StorageError, StudyError
 from tuning.write_ahead import is_here, put_back, write_ahead
 
 JOURNAL = "journal:"
@@ -58,6 +59,23 @@ def placed(url: str, folder: Path) -> str:
     if address.get_backend_name() == "sqlite" and address.database:
         address = address.set(database=_path_from(folder, address.database))
     return address.render_as_string(hide_password=True)
+
+
+def kept(recorded: str, folder: Path) -> str:
+    """Return the URL of a study that is kept in its folder, from what `placed` has recorded there.
+
+    Raises:
+        StudyError: it is kept elsewhere, or its file is not there.
+    """
+    kind, _, file = recorded.partition("///") if recorded.startswith("sqlite:") else recorded.partition(":")
+    if kind not in ("sqlite:", JOURNAL.rstrip(":")) or Path(file).is_absolute() or not file:
+        if recorded == "a table":
+            raise StudyError(f"{folder} is a study on a table, which is not kept: carry it out again, in seconds.")
+        raise StudyError(f"The trials of {folder} are kept in {recorded}: pass the study's storage (storage=...).")
+    place = inside(folder, file, folder, StudyError)
+    if not place.is_file():
+        raise StudyError(f"The trials of {folder} are kept in {place}, which is not there.")
+    return f"{kind}///{place}" if kind == "sqlite:" else f"{JOURNAL}{place}"
 
 
 def _path_from(folder: Path, file: str) -> str:

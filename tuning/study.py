@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import optuna
-from optuna.trial import FrozenTrial
 
 from raysim import Experiment, ExperimentError, FederatedDataset, Parts, Runs, Section, dataset_of
 from raysim.storage.atomic import write_text
@@ -24,7 +23,8 @@ from tuning.ledger import Ledger, open_study
 from tuning.log_filter import quiet_hosts, quiet_rounds
 from tuning.processes import Processes
 from tuning.progress import StudyProgress
-from tuning.result import COST, Configuration, Study
+from tuning.recorded import UNIT
+from tuning.result import Configuration, Study
 from tuning.search import Search
 from tuning.section import TuningSection
 from tuning.space import Space
@@ -43,6 +43,7 @@ def tune(
     path: str | Path | None = None,
     progress: bool | None = None,
     source: str | None = None,
+    retry_failed: bool = False,
     **parts_and_settings: Any,
 ) -> Study:
     """Search the best values of some of the experiment's keys on held-out clients; then evaluate them on test.
@@ -57,6 +58,8 @@ def tune(
         path: the study's folder, by default runs/<name>-tuning.
         progress: a line for each trial, and a bar on a terminal; by default on a terminal and in a notebook.
         source: the experiment's file, whose comments best.toml keeps.
+        retry_failed: run the trials of an earlier call that failed again, with the same values and a new number, for
+            example after your code was mended. The new ones take their places in every count and budget.
         parts_and_settings: the parts for `raysim.run` (`raysim.Parts`), the same for every trial; a dataset without
             validation clients holds out some training clients. Also keys of `[tuning]`, such as trials=20 or
             storage="sqlite:///study.db". `sampler` as a table is the study's, as a function that of the cohorts.
@@ -96,12 +99,19 @@ def tune(
         way_out = folder.way_out(tuning.storage is not None, path is not None)
         open_study(storage, name, tuning.directions, identity, shown(url), way_out)
         folder.claim(where, placed(url, where), name)
+        optuna.load_study(study_name=name, storage=storage).set_user_attr(UNIT, unit_of(tuning))
         show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
         ledger = _ledger(storage, processes, measured, tuning, read)
+        if retry_failed:
+            again = ", ".join(map(str, ledger.retry_failed()))
+            show.print_line(f"run again: trial {again}" if again else "run again: none, because no trial had failed")
         # One that was ended when a process was killed may have an outcome, and no value.
         ended = [trial for trial in ledger.by_slot().values() if trial.state.is_finished()]
-        if (text := _used_up(tuning.budget, result.spent(ended))) is not None:
+        text = _used_up(tuning.budget, result.spent(ended))
+        if not ended:
+            text = _too_small(tuning, measured, len((held or dataset_of(measured)).train))
+        if text is not None:
             log.warning("%s", text)
         before = result.ranked(ended, read, tuning.objective)
         if before and before[0].missed is None:
@@ -122,7 +132,8 @@ def tune(
         study = ledger.study
         found = result.ranked(trials, read, tuning.objective, study.user_attrs)
         regret = client_scores.regret(where, trials, tuning.objective)
-        finished = replace(finished_study(name, tuning, read, trials, found, where), regret=regret)
+        made = result.of_trials(name, tuning.objective, tuning.cost, unit_of(tuning), read, trials, found, where)
+        finished = replace(made, regret=regret)
         write_best(experiment, finished, source)
         pictures.draw_all(finished, read, study, experiment.report)
     return finished
@@ -168,6 +179,25 @@ def _used_up(budget: StudyBudget | None, spent: Mapping[str, float]) -> str | No
     )
 
 
+def _too_small(tuning: TuningSection, measured: Experiment, clients: int) -> str | None:
+    """Return that the budget is enough for one trial only, where what a trial uses is known before; else None."""
+    budget, vary = tuning.budget, tuning.parsed_space().dimensions
+    if budget is None or not isinstance(tuning.pruner, pruners.NoPruner):
+        return None
+    if any(key == "rounds" or key.startswith("cohort.") for key in vary):
+        return None
+    size = measured.cohort.size_at(clients)
+    each = {"rounds": measured.rounds, CLIENT_UPDATES: sum(int(size(index)) for index in range(measured.rounds))}
+    one = tuning.seeds * each.get(budget.unit, 0)
+    if one <= budget.amount:
+        return None
+    seeds = f" with its {tuning.seeds} seeds" if tuning.seeds > 1 else ""
+    return (
+        f"tuning.budget.{budget.unit} = {budget.amount:,.12g} is less than one trial{seeds} uses, "
+        f"{written(budget.unit, one)}: the study will have one trial"
+    )
+
+
 def _runs(experiment: Experiment, dataset: FederatedDataset | None, how: Mapping[str, Any]) -> Runs:
     with quiet_hosts():
         return Runs(experiment, **{**how, "dataset": dataset})
@@ -205,30 +235,9 @@ def _ledger(
     )
 
 
-def finished_study(
-    name: str,
-    tuning: TuningSection,
-    space: Space,
-    trials: list[FrozenTrial],
-    found: list[Configuration],
-    where: Path,
-) -> Study:
-    """Return the result of a study; `found`: its finished trials, the best first."""
-    unit = CLIENT_UPDATES if tuning.budget is None else tuning.budget.unit
-    return Study(
-        name=name,
-        objective=tuning.objective,
-        best=found[0],
-        second=found[1] if len(found) > 1 else None,
-        trials=result.table(trials, space),
-        counts=result.counts(trials),
-        edges=result.edges(found[0], space),
-        spent=result.spent(trials),
-        front=result.front(trials, tuning.objective, tuning.cost or COST),
-        cost=tuning.cost,
-        smaller=result.smaller(trials, space, tuning.objective, unit),
-        path=where,
-    )
+def unit_of(tuning: TuningSection) -> str:
+    """Return what the study's budget counts, or would count."""
+    return CLIENT_UPDATES if tuning.budget is None else tuning.budget.unit
 
 
 def write_best(experiment: Experiment, study: Study, source: str | None) -> None:

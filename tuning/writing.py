@@ -19,6 +19,16 @@ def with_error(objective: Objective, value: float, error: float | None) -> str:
     return figure(objective, value) + ("" if error is None else f" +- {figure(objective, error)}")
 
 
+def sentence(text: str) -> str:
+    r"""Return the first line of an error, without a traceback, as a sentence.
+
+    >>> sentence("a.py, line 3: ValueError\nTraceback ..."), sentence("It failed.")
+    ('a.py, line 3: ValueError.', 'It failed.')
+    """
+    first = text.partition("\n")[0]
+    return first if first.endswith((".", "!", "?")) else f"{first}."
+
+
 def settings(values: Mapping[str, Any]) -> str:
     """Return a trial's settings: "client.optimizer.lr = 0.1, server.optimizer.lr = 0.01"."""
     return ", ".join(f"{key} = {number(value)}" for key, value in values.items())

@@ -184,6 +184,10 @@ class Runs:
             checked.append((plan, opening_of(plan, Path(path), resume, overwrite, profile)))
         return [self._add(run) for run in [self._open(plan, opening) for plan, opening in checked]]
 
+    def check(self, experiment: Experiment) -> None:
+        """Raise what `start` raises of an experiment that no folder can change; nothing is written."""
+        settled(self._plan(experiment, Path()), None)
+
     def branch(self, experiment: Experiment, path: str | Path, origin: str | Path) -> None:
         """Make the folder of a run that goes on from another run's newest state; `start` with `resume` carries it out.
 

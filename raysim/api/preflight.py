@@ -93,7 +93,8 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
     _check_passed(plan.passed, path)
     if plan.fingerprint != experiment_record.stored_fingerprint(path):
         differing = differences.settings(experiment_record.stored_experiment(path), plan.experiment)
-        other_frozen = frozen.differing(path, plan.model.constants)
+        other_frozen = frozen.other_values(path, plan.model.constants)
+        differing += frozen.otherwise_frozen(path, plan.model.constants)
         if other_frozen and not differing and _lacks_params(plan.passed, path):
             raise RunFolderError(
                 f"The run of {path} was passed params= by its script, and without them {other_frozen[0]}: pass the "
@@ -111,8 +112,8 @@ def check_answers(plan: Plan, path: Path) -> None:
     """Refuse to go on with a module, a loss or an objective that answers otherwise than that of the run's start."""
     if other := _other_answers(plan, path):
         raise RunFolderError(
-            f"{path} cannot be gone on with: {other}. Pass the same part again, or give the run another folder "
-            f"(--path, path=)."
+            f"{path} cannot be continued: {other}. Pass the same part again, or give the run another folder (--path, "
+            f"path=)."
         )
 
 
@@ -121,6 +122,8 @@ def _other_answers(plan: Plan, path: Path) -> str:
     had = experiment_record.stored_passed(path)
     if had is None or not had.answers:
         return ""
+    if "model" in had.answers and (tensors := _other_tensors(plan, path)):
+        return f"model= returned another module: {tensors}"
     other = had.answers_otherwise(plan.passed._replace(answers=answers(plan)))
     named = " and ".join(f"{name}=" for name in other)
     return f"{named} gave other numbers for the first client's examples at the run's start" if other else ""

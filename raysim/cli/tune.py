@@ -40,6 +40,9 @@ def tune(
         Path | None,
         typer.Option(metavar="FILE", help="Read the trials from a table of `raysim table`, in place of training."),
     ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run the study's failed trials again, with the same values.")
+    ] = False,
     progress: Progress = True,
     as_json: Json = False,
 ) -> None:
@@ -55,7 +58,12 @@ def tune(
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     where = path or tuning.default_folder(experiment)
     if table is not None:
-        unused = {"--storage": storage is not None, "--local": local, "--address": address is not None}
+        unused = {
+            "--storage": storage is not None,
+            "--local": local,
+            "--address": address is not None,
+            "--retry-failed": retry_failed,
+        }
         if refused := [name for name, is_given in unused.items() if is_given]:
             raise typer.BadParameter(f"With --table nothing is trained or stored: leave out {' and '.join(refused)}.")
         text = text_of(file)
@@ -63,7 +71,7 @@ def tune(
     else:
         text, how = text_of(file), training(local, address, progress)
         with continuing(f"the study in {where}"):
-            study = tuning.tune(experiment, path=where, source=text, **how, **settings)
+            study = tuning.tune(experiment, path=where, source=text, retry_failed=retry_failed, **how, **settings)
     show(study, lambda: tuning.lines(study), as_json)
 
 

@@ -37,10 +37,10 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         # Report wrong keys of a table, not the other types that the key allows.
         named.add(f"{key}." if kind in ("value_error", "union_tag_not_found", "union_tag_invalid") else key)
         if kind == "extra_forbidden":
-            unknown, deeper = _unknown_key(path, section), _deeper(path, section)
+            unknown, further = _unknown_key(path, section), deeper(path, section)
             # A key that is like none here may be meant for another table.
-            elsewhere = "" if unknown.endswith("?)") or len(path) == 1 else _deeper([path[-1]], root)
-            sentences[unknown + (deeper or elsewhere)] = None
+            elsewhere = "" if unknown.endswith("?)") or len(path) == 1 else deeper([path[-1]], root)
+            sentences[unknown + (further or elsewhere)] = None
         elif kind == "missing":
             sentences[f"{key} must be given{_described(path[-1], section)}"] = None
         elif kind == "union_tag_not_found":
@@ -120,7 +120,7 @@ def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:
     return f"unknown key {shown('.'.join(path))}: {table}{whose} takes {', '.join(known)}{hint}"
 
 
-def _deeper(path: list[str], section: type[BaseModel] | None) -> str:
+def deeper(path: list[str], section: type[BaseModel] | None) -> str:
     """Return a hint where a key of this name stands further below the table that was given it."""
     # Sections import this module.
     from raysim.config import kinds

@@ -49,6 +49,14 @@ class Section(BaseModel):
         _make_strict(schema)
         return schema
 
+    def model_dump(self, **keywords: Any) -> dict[str, Any]:
+        """Return the section as pydantic does, by the keys of a file (`from`, `lambda`): `checked` reads it again."""
+        return super().model_dump(**{"by_alias": True, **keywords})
+
+    def model_dump_json(self, **keywords: Any) -> str:
+        """Return the section as JSON; see `model_dump`."""
+        return super().model_dump_json(**{"by_alias": True, **keywords})
+
     _TABLE: ClassVar[str] = "TABLE."
     """What a message puts before a key, where it does not know the section's place."""
 

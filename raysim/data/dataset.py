@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from raysim.config import messages
+from raysim.data import odd_targets
 from raysim.data.array_split import ArraySplit
 from raysim.data.arrow_split import ArrowSplit
 from raysim.data.client_arrays import is_number
@@ -131,7 +132,8 @@ class FederatedDataset:
         """Return a dataset of arrays, one pair (x, y) per client.
 
         Integer targets mean classification, with 1 + the largest label over all splits as the number of classes;
-        floating targets mean regression. Values are not checked otherwise: NaN may be intended. Arrays are copied, so
+        floating targets mean regression; a warning names labels that are counted from 1, and one-hot rows. Values are
+        not checked otherwise: NaN may be intended. Arrays are copied, so
         that a script may go on using its own; those that are read-only (`array.flags.writeable = False`) are shared, if
         the clients are consecutive slices of one array.
 
@@ -150,6 +152,7 @@ class FederatedDataset:
             if clients:
                 splits[name] = gather(name, clients, x, y)
         num_classes = None if y.is_floating else 1 + max(_largest_label(*item) for item in splits.items())
+        odd_targets.warn([split.y for split in splits.values()])
         digests = {name: _digest(split) for name, split in splits.items()}
         return cls(
             train=trained,

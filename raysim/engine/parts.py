@@ -16,7 +16,7 @@ from raysim.client.objective import Objective
 from raysim.client.optimizers.optimizer import ClientOptimizer
 from raysim.client.transform import Transform
 from raysim.cohort.sampler import CohortAt, Sampler
-from raysim.config.messages import nearest
+from raysim.config.messages import deeper, nearest
 from raysim.config.own_part import (
     OwnAggregator,
     OwnClientOptimizer,
@@ -111,7 +111,7 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def checked(*args: P.args, **keywords: P.kwargs) -> R:
         for name in keywords.keys() - allowed:
-            hint = nearest(name, sorted(allowed))
+            hint = nearest(name, sorted(allowed)) or _key(name)
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
         if len(args) > len(by_place):
             hint = ': a key is set before, as experiment.changed({"trials.count": 3}) does' * ("experiment" in by_place)
@@ -130,3 +130,10 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
     checked.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{inspect.cleandoc(Parts.__doc__ or '')}\n"
     checked.__signature__ = signature.replace(parameters=[*named, *parts])  # type: ignore[attr-defined]
     return checked
+
+
+def _key(name: str) -> str:
+    """Return a hint where a key of the experiment has the name of an unknown keyword; else nothing."""
+    if name in Experiment.model_fields:
+        return f": {name} is a key of the experiment, as experiment.changed({{{name!r}: ...}}) sets it"
+    return deeper([name], Experiment)

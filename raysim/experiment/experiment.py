@@ -324,7 +324,11 @@ class Experiment(Section):
 
     @advised(f"changed(set) takes {overrides.TAKEN['set']}")
     def changed(self, set: Iterable[str] | Mapping[str, Any]) -> Experiment:
-        """Return a validated copy, with changes as in `load`, or with values by dotted keys."""
+        """Return a validated copy, with changes as in `load`, or with values by dotted keys.
+
+        A table as a value replaces the whole table, so keys that it does not name have their defaults again: to change
+        one key of a table, name it, as in changed({"client.batch_size": 7}).
+        """
         return Experiment.model_validate(overrides.apply(self.said(), set, ()))
 
     def check_constants(self, keys: Iterable[str]) -> None:

@@ -11,6 +11,7 @@ trainable one: a base in bfloat16 under adapters in float32 stays as it is.
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import traceback
 from collections.abc import Callable, Mapping
@@ -260,7 +261,10 @@ def replace_frozen(model: Model, named: Mapping[str, npt.ArrayLike]) -> tuple[Mo
 
 def _check_mapping(named: object) -> None:
     if not isinstance(named, Mapping):
-        raise ModelError(f"params= must be a mapping from names to arrays, but got {type(named).__name__}.")
+        hint = ": pass its state_dict()" if isinstance(named, nn.Module) else ""
+        if isinstance(named, str | os.PathLike):
+            hint = ": pass safetensors.torch.load_file(...) of it, or name it as model.init"
+        raise ModelError(f"params= must be a mapping from names to arrays, but got {type(named).__name__}{hint}.")
 
 
 def bind(model: Model, weights: Weights, device: torch.device) -> nn.Module:

@@ -152,6 +152,9 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
     if not losses.is_floating_point():
         raise ModelError(f"loss(outputs, targets) must return real numbers, but they are of {losses.dtype}.")
     if not losses.requires_grad and torch.is_grad_enabled():
-        raise ModelError("The loss does not depend on the module's parameters, so it has no gradient.")
+        raise ModelError(
+            "The loss does not depend on the module's parameters, so it has no gradient: look in forward and in the "
+            "loss for detach(), no_grad(), requires_grad_(False) and the like."
+        )
     what, remedy = "loss(outputs, targets)", "A loss of draws is an objective=, which has at.generator."
     check_repetition(what, losses, again, ModelError, remedy)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from raysim.config.messages import nearest
 from raysim.errors import RunFolderError
 from raysim.report.groups import Group, grouped
 from raysim.report.runs import read_all
@@ -75,8 +76,11 @@ def choose(found: Methods, by: str, after: int | None = None) -> Chosen:
         RunFolderError: the folder has not recorded that score, or fewer rounds.
     """
     if by not in found.columns or not _SCORE.fullmatch(by):
-        scores = ", ".join(name for name in found.columns if _SCORE.fullmatch(name)) or "none"
-        raise RunFolderError(f"{found.folder} has no score {by!r} to choose by: its runs have recorded {scores}.")
+        scores = [name for name in found.columns if _SCORE.fullmatch(name)]
+        raise RunFolderError(
+            f"{found.folder} has no score {by!r} to choose by{nearest(by, scores)}: its runs have recorded "
+            f"{', '.join(scores) or 'none'}."
+        )
     finished = max(run.rounds.num_rows for group in found.groups for run in group.runs)
     if after is not None and after > finished:
         raise RunFolderError(f"{found.folder} has finished {finished:,} rounds, so nothing is known after {after:,}.")

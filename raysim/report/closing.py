@@ -17,6 +17,7 @@ from raysim.experiment.stopping import StopReason
 from raysim.report import figures
 from raysim.report.figures import headlines, is_share, percentiles
 from raysim.run_folder.experiment_record import stored_passed
+from raysim.run_folder.files import RECORD
 from raysim.run_folder.stop_record import stop_reason
 from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, part, summarise
 from raysim.storage.remote.folder import named, resume_call, resume_command
@@ -277,7 +278,10 @@ def lines_of_trials(
         *headlined(summary, _own(experiment)),
         ("folder", f"{named(path)} (trial-0 to trial-{count - 1}, each a run's folder; summary.parquet)"),
         *pictures(path),
-        ("next", f"{resume_command(named(path))} --trials {2 * count}"),
+        (
+            "next",
+            _of_several(path, f"--trials {2 * count}", f"run_trials(experiment.changed({{'trials': {2 * count}}})"),
+        ),
     ]
 
 
@@ -342,8 +346,17 @@ def lines_of_sweep(
         *((label, _of_point(rounds, stopped, _own(experiment))) for label, rounds, stopped in points),
         ("folder", f"{named(path)} (a folder for each point; sweep.parquet)"),
         *pictures(path),
-        ("next", f"{resume_command(named(path))} --rounds {2 * experiment.rounds}"),
+        ("next", _of_several(path, f"--rounds {2 * experiment.rounds}", "run_sweep(experiment, values")),
     ]
+
+
+def _of_several(path: Path, option: str, call: str) -> str:
+    """Return what continues trials or a sweep: a command, or the begun call of a script that passed parts."""
+    first = next((each for below in ("*", "*/*") for each in path.glob(f"{below}/{RECORD}")), None)
+    passed = () if first is None else _passed(first.parent)
+    if not passed:
+        return f"{resume_command(named(path))} {option}"
+    return f"raysim.{call}, path={named(path)!r}, resume=True, {', '.join(f'{name}=...' for name in passed)})"
 
 
 def _of_point(rounds: pa.Table, stopped: Sequence[StopReason | None], own: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ So a folder holds the whole model, and says which frozen values a continuation l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -18,6 +18,9 @@ from raysim.storage import atomic, sealed
 from raysim.storage.reading import parsing, regular
 
 FILE = "frozen.safetensors"
+
+MOST_NAMED = 3
+"""Parameters in a message."""
 
 
 def write(path: Path, constants: Mapping[str, Tensor]) -> None:
@@ -54,14 +57,32 @@ def read(path: Path) -> dict[str, Tensor]:
         return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
 
 
-def differing(path: Path, constants: Mapping[str, Tensor]) -> list[str]:
-    """Return a clause for each frozen parameter that is not as the folder's run had it."""
+def other_values(path: Path, constants: Mapping[str, Tensor]) -> list[str]:
+    """Return which frozen parameters have other values than in the folder's run: a clause, or none."""
     stored = read(path)
+    both = [name for name in stored if name in constants and not _is_same(stored[name], constants[name])]
+    return _clause("frozen parameter", both, "has other values", "have other values")
+
+
+def otherwise_frozen(path: Path, constants: Mapping[str, Tensor]) -> list[str]:
+    """Return which parameters are frozen now, and were not in the folder's run, or the other way: a clause each."""
+    stored = read(path)
+    freed, new = [n for n in stored if n not in constants], [n for n in constants if n not in stored]
     return [
-        f"the frozen parameter {name!r} has other values"
-        for name in dict.fromkeys([*stored, *constants])
-        if name not in stored or name not in constants or not _is_same(stored[name], constants[name])
+        *_clause("parameter", freed, "was frozen, and is not now", "were frozen, and are not now"),
+        *_clause("parameter", new, "is frozen now, and was not", "are frozen now, and were not"),
     ]
+
+
+def _clause(what: str, names: Sequence[str], of_one: str, of_several: str) -> list[str]:
+    """Return a clause about these parameters, which names the first; none, if there are none."""
+    if not names:
+        return []
+    first = ", ".join(map(repr, sorted(names)[:MOST_NAMED]))
+    if len(names) == 1:
+        return [f"the {what} {first} {of_one}"]
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return [f"the {what}s {first}{more} {of_several}"]
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:

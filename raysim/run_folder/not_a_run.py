@@ -75,7 +75,8 @@ def _of_study(path: Path) -> str:
     except RunFolderError:
         name = None
     best = path / "best.toml"
-    then = f"; raysim run {shlex.quote(str(best))} trains its best configuration" if best.exists() else ""
+    then = f", raysim run {shlex.quote(str(best))} trains its best configuration" if best.exists() else ""
     whose = f"the study {name!r:.200}" if isinstance(name, str) else "a study"
     at = "" if path == RUNS / f"{name}-tuning" else f" --path {shlex.quote(str(path))}"
-    return f"it is that of {whose}, with which raysim tune FILE{at} goes on{then}."
+    read = f"tuning.read({str(path)!r}) reads its result"
+    return f"it is that of {whose}: {read}, raysim tune FILE{at} continues it{then}."

@@ -262,3 +262,26 @@ def test_a_batch_is_what_a_module_sees(tmp_path: Path) -> None:
     x, y = batch(dataset, "train", 1)
     assert x.tolist() == (pixels[1:] * 0.5 - 1).tolist()
     assert (x.dtype, y.dtype, y.tolist()) == (torch.float32, torch.int64, [1, 2])
+
+
+def test_labels_that_begin_at_1_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    FederatedDataset.from_clients({"a": (X, Y + 1), "b": (X[:1], Y[1:2])}, test={"t": (X, Y + 1)})
+    assert "labels go from 1 to 3, and classes are counted from 0" in caplog.text
+    assert "the model has 4 outputs" in caplog.text
+
+
+@pytest.mark.parametrize("y", [Y, Y + 2, np.ones(4, np.int64), np.stack([Y + 1, Y + 1], axis=1)])
+def test_other_labels_are_not(y: Any, caplog: pytest.LogCaptureFixture) -> None:
+    FederatedDataset.from_clients({"a": (X, y)})
+    assert not caplog.records
+
+
+def test_one_hot_targets_are_said_to_be_a_regression(caplog: pytest.LogCaptureFixture) -> None:
+    FederatedDataset.from_clients({"a": (X, np.eye(3, dtype=np.float32)[Y])})
+    assert "pass the labels, y.argmax(axis=1)" in caplog.text
+
+
+@pytest.mark.parametrize("y", [np.eye(3)[Y] * 0.5, np.ones((4, 1)), np.ones((4, 3))])
+def test_other_floating_targets_are_not(y: Any, caplog: pytest.LogCaptureFixture) -> None:
+    FederatedDataset.from_clients({"a": (X, y)})
+    assert not caplog.records

@@ -49,7 +49,9 @@ def test_frozen_values_of_another_dtype_are_other_values(
 ) -> None:
     raysim.run(here, path=tmp_path / "run", dataset=dataset, model=factory(0.1))
     double = here.changed({"engine.dtype": "float64"})
-    with pytest.raises(raysim.RunFolderError, match=r"engine\.dtype.*the frozen parameter '0\.weight' has other"):
+    with pytest.raises(
+        raysim.RunFolderError, match=r"engine\.dtype.*the frozen parameters '0\.bias', '0\.weight'.* have other"
+    ):
         raysim.run(double, path=tmp_path / "run", resume=True, dataset=dataset, model=factory(0.1))
 
 
@@ -99,6 +101,46 @@ def test_params_may_name_frozen_tensors(
     assert not torch.equal(given.params["2.weight"], other.params["2.weight"])
     with pytest.raises(raysim.ModelError, match=r"params\['0.weight'\] must have shape \(4, 5\)"):
         raysim.run(here, dataset=dataset, model=factory(0.1), params={**params, "0.weight": np.zeros(5)})
+
+
+def test_frozen_tensors_that_params_forgets_are_named(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: raysim.Experiment, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = factory(0.1)().state_dict()
+    some = {name: value for name, value in whole.items() if name not in ("0.weight", "0.bias")}
+    raysim.run(here, path=tmp_path / "some", dataset=dataset, model=factory(0.1), params=some)
+    assert "params= names some frozen parameters, but not '0.weight', '0.bias'" in caplog.text
+    caplog.clear()
+    for params in (whole, {name: value for name, value in whole.items() if name.startswith("2.")}):
+        raysim.run(here, path=tmp_path / str(len(params)), dataset=dataset, model=factory(0.1), params=params)
+    assert "params= names" not in caplog.text
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_what_is_frozen_otherwise_is_named(
+    freeze: bool, tmp_path: Path, dataset: raysim.FederatedDataset, here: raysim.Experiment
+) -> None:
+    def make(frozen: bool) -> Callable[[], nn.Module]:
+        return lambda: nn.Sequential(nn.Linear(5, 4).requires_grad_(not frozen), nn.Linear(4, 3))
+
+    raysim.run(here, path=tmp_path / "run", dataset=dataset, model=make(not freeze))
+    what = "are frozen now, and were not" if freeze else "were frozen, and are not now"
+    with pytest.raises(raysim.RunFolderError, match=rf"the parameters '0\.bias', '0\.weight' {what}"):
+        raysim.resume(tmp_path / "run", rounds=3, dataset=dataset, model=make(freeze))
+
+
+@pytest.mark.parametrize(
+    ("params", "hint"),
+    [
+        ("base.safetensors", r"load_file\(\.\.\.\) of it, or name it as model\.init"),
+        (nn.Linear(1, 1), "its state_dict"),
+    ],
+)
+def test_what_is_no_mapping_is_answered_with_the_mapping(
+    params: Any, hint: str, dataset: raysim.FederatedDataset, here: raysim.Experiment
+) -> None:
+    with pytest.raises(raysim.ModelError, match=hint):
+        raysim.run(here, dataset=dataset, model=factory(0.1), params=params)
 
 
 @pytest.mark.parametrize("held", [False, True])

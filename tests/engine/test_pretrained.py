@@ -67,6 +67,29 @@ def test_a_run_begins_with_the_values_of_a_file(
     assert not torch.equal(plan.initial.params, drawn.params)
 
 
+def test_a_new_head_keeps_its_drawn_values_and_is_named(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = changed(written(tmp_path / "base.safetensors", net), **{"2.weight": None, "2.bias": None})
+    plan = resolve(here(init=str(file)), dataset=dataset, model=net)
+    assert f"model.init: {file} lacks '2.weight', '2.bias', which keep their drawn values" in caplog.messages
+    named = plan.initial.to_named(plan.model)
+    drawn = resolve(here(), dataset=dataset, model=net)
+    assert torch.equal(named["0.weight"], load_file(file)["0.weight"])
+    assert torch.equal(named["2.weight"], drawn.initial.to_named(drawn.model)["2.weight"])
+    # A frozen layer without values would never get any.
+    with pytest.raises(raysim.ModelError, match=r"'2\.weight', '2\.bias' are missing"):
+        resolve(here(init=str(file), freeze=["2.*"]), dataset=dataset, model=net)
+
+
+def test_a_pickle_is_answered_with_how_to_write_the_file(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    torch.save(net().state_dict(), tmp_path / "base.pt")
+    with pytest.raises(raysim.ModelError, match=r"save_file\(torch\.load\('base\.pt'\), 'base\.safetensors'\)"):
+        resolve(here(init=str(tmp_path / "base.pt")), dataset=dataset, model=net)
+
+
 def test_a_weight_of_two_names_may_have_one_in_the_file(
     tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
 ) -> None:

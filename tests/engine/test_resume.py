@@ -329,6 +329,22 @@ def test_another_course_of_training_is_said(
         preflight.check_same(other, result.path)
 
 
+def test_another_rank_of_own_adapters_is_said_by_its_tensors(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    inputs = dataset.train.client(0)[0].shape[1]
+
+    def low_rank(rank: int) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(inputs, rank, bias=False), torch.nn.Linear(rank, 4))
+
+    exp, where = experiment(model=None, rounds=1), tmp_path / "run"
+    raysim.run(exp, dataset=dataset, model=lambda: low_rank(2), path=where)
+    with pytest.raises(
+        raysim.RunFolderError, match=rf"another module: 0\.weight had shape \(2, {inputs}\), and has \(3,"
+    ):
+        raysim.resume(where, dataset=dataset, model=lambda: low_rank(3), rounds=2)
+
+
 def test_another_module_is_said_by_its_tensors(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:

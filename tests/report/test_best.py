@@ -74,7 +74,7 @@ def test_each_score_has_its_own_choice(
         (
             "eval/train/accuracy",
             None,
-            r"swept has no score 'eval/train/accuracy' to choose by: .* accuracy, eval/valid",
+            r"no score 'eval/train/accuracy' to choose by \(did you mean 'eval/test/accuracy'\?\): .* accuracy, eval",
         ),
         ("round", None, "swept has no score 'round' to choose by"),
         ("accuracy", 3, "swept has finished 2 rounds, so nothing is known after 3"),

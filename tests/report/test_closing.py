@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from raysim import Experiment
+from raysim import Experiment, FederatedDataset, run_sweep, run_trials
 from raysim.engine.rounds.run_status import UnderWay
 from raysim.report import closing
 from raysim.run_folder.rows import table
 from raysim.run_folder.tables import summarise
+from tests.support.small_data import make_clients
 
 Make = Callable[..., Experiment]
 
@@ -102,6 +103,17 @@ def test_a_run_that_was_followed_from_another_machine_is_said_to_be_where_it_is(
     assert last["next"] == "on atlas: raysim resume s3://bucket/x --rounds 8"
     here = dict(closing.lines_of(replace(run, host=socket.gethostname()), table(ROWS)))
     assert here["picture"] == str(tmp_path / "curve.png")
+
+
+def test_what_continues_several_runs_of_a_script_names_what_it_passed(experiment: Make, tmp_path: Path) -> None:
+    clients = FederatedDataset.from_clients(train=make_clients([8, 9, 10, 11]))
+    base = experiment(rounds=1, cohort={"size": 2}, evaluation={"every": 1})
+    tried = run_trials(base.changed(["trials=2"]), dataset=clients, path=tmp_path / "t", executor="local")
+    assert f"raysim.run_trials(experiment.changed({{'trials': 4}}), path='{tmp_path}/t', resume=True, dataset=...)" in (
+        str(tried).replace("\n", " ")
+    )
+    swept = run_sweep(base, {"seed": [1, 2]}, dataset=clients, path=tmp_path / "s", executor="local")
+    assert f"raysim.run_sweep(experiment, values, path='{tmp_path}/s', resume=True, dataset=...)" in str(swept)
 
 
 def test_what_did_not_happen_is_not_mentioned(experiment: Make) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,36 @@ def test_a_study_that_is_done_is_read(study: Callable[..., tuning.Study], tmp_pa
     assert again.best == first.best
     assert again.trials == first.trials
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "study").rglob("rounds.parquet")} == written
+
+
+def test_a_study_is_read_again(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+    found = study(budget={"rounds": 8}, final=1)
+    assert tuning.read(tmp_path / "study") == found
+    with pytest.raises(raysim.RunFolderError, match=r"tuning\.read\('.*study'\) reads its result"):
+        raysim.read(tmp_path / "study")
+    with pytest.raises(tuning.StudyError, match=r"is a run's folder: raysim\.read"):
+        tuning.read(tmp_path / "study" / "trials" / "0000" / "seed-0")
+    with pytest.raises(tuning.StudyError, match=r"no study\.json"):
+        tuning.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"name": "x", "storage": "sqlite:////etc/passwd"}, "pass the study's storage"),
+        ({"name": "x", "storage": "postgresql://host/db"}, "pass the study's storage"),
+        ({"name": "x", "storage": "sqlite:///../outside.db"}, "outside|'\\.\\.'"),
+        ({"name": "x", "storage": "a table"}, "is not kept"),
+        ({"name": "x", "storage": "sqlite:///gone.db"}, "is not there"),
+        ({"name": 1}, "must be texts"),
+    ],
+)
+def test_a_folder_from_elsewhere_opens_nothing_outside_of_it(record: dict[str, Any], why: str, tmp_path: Path) -> None:
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "study.json").write_text(json.dumps(record))
+    with pytest.raises(tuning.StudyError, match=why):
+        tuning.read(tmp_path / "study")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["study", "study.json"]
 
 
 def test_a_folder_that_was_half_made_is_made_anew(study: Callable[..., tuning.Study], tmp_path: Path) -> None:

@@ -138,7 +138,8 @@ def test_a_pruner_sees_what_a_trial_would_be_worth_if_it_ended() -> None:
 
 
 def test_a_target_is_named_for_people() -> None:
-    assert objective(name="rounds_to_target", target=0.97).label == "rounds to 97.0 % validation accuracy"
+    assert objective(name="rounds_to_target", target=0.97).label == "rounds to 97 % validation accuracy"
+    assert objective(name="rounds_to_target", target=0.99996).label == "rounds to 99.996 % validation accuracy"
     of_loss = objective(name="rounds_to_target", target=0.5, metric="f1", maximise=False)
     assert of_loss.label == "rounds to 0.5 validation f1"
     assert objective(name="rounds_to_target", target=0.97).best(ROWS) == "70.0 %"

@@ -66,6 +66,17 @@ def test_the_runs_know_what_is_to_come_before_it_begins(
     assert told == [4, 4, 8, 4, 0]
 
 
+def test_a_budget_below_one_trial_is_said(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = tuning.tune(tuned(budget={"client_updates": 31}, seeds=2), dataset=small, path=tmp_path)
+    assert found.spent["client_updates"] == 32
+    assert [record.getMessage() for record in caplog.records] == [
+        "tuning.budget.client_updates = 31 is less than one trial with its 2 seeds uses, 32 client updates: the study "
+        "will have one trial"
+    ]
+
+
 def test_a_budget_that_is_used_up_is_said(
     small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,8 +144,8 @@ def test_a_study_that_never_reaches_its_target_names_the_nearest(
     assert found.counts == {"not reached": 3}
     assert found.best.missed is not None
     assert found.best.number == nearest["trial"]
-    said = dict(tuning.lines(found))["best"]
-    assert "rounds to 100.0 % validation accuracy not reached: " in said
+    said = dict(tuning.lines(found))["nearest"]
+    assert "rounds to 100 % validation accuracy not reached: " in said
     assert "not reached" in (tmp_path / "study" / "best.toml").read_text()
 
 

@@ -70,6 +70,64 @@ def test_a_configuration_that_cannot_be_run_is_one_trial_less(study: Callable[..
     assert "9" in why
 
 
+def test_what_no_configuration_can_be_is_refused_before_a_trial(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    images = tuned().changed({"model": {"name": "cnn"}})
+    with pytest.raises(raysim.ModelError, match="cnn"):
+        tuning.tune(images, dataset=small, path=tmp_path)
+    assert not list(tmp_path.glob("trials/*"))
+
+
+def test_failed_trials_are_run_again_when_asked(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
+    faulty = True
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if faulty and outputs.abs().max() > 8:
+            raise ValueError("a fault of the script")
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def run(where: str, **how: Any) -> tuning.Study:
+        return tuning.tune(
+            tuned(),
+            {"client.optimizer.lr": {"grid": [0.01, 30.0, 100.0]}},
+            dataset=small,
+            loss=loss,
+            path=tmp_path / where,
+            final=0,
+            **how,
+        )
+
+    before = run("mended")
+    assert before.counts == {"failed": 2, "finished": 1}
+    assert "failed" in dict(tuning.lines(before))
+    faulty = False
+    kept = run("mended")
+    assert kept.trials == before.trials
+    after = run("mended", retry_failed=True)
+    assert "failed" not in after.counts
+    # The same values, and the numbers that a study without the fault has.
+    names = ["client.optimizer.lr", "outcome", "value"]
+    assert after.trials.select(names).to_pylist() == run("whole").trials.select(names).to_pylist()
+    assert {3, 4} < set(after.trials["trial"].to_pylist())
+    assert tuning.read(tmp_path / "mended") == after
+
+
+def test_a_failed_trial_of_a_process_at_work_is_left_to_it(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if outputs.requires_grad and len(outputs) > 2:
+            raise ValueError("a fault of the script")
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    with pytest.raises(tuning.StudyError, match=r"--retry-failed, retry_failed=True"):
+        tuning.tune(tuned(), dataset=small, loss=loss, path=tmp_path)
+    monkeypatch.setattr("tuning.processes.Processes._has_ended", lambda *of: False)
+    with pytest.raises(tuning.StudyError, match="No trial finished"):
+        tuning.tune(tuned(), dataset=small, path=tmp_path, retry_failed=True, loss=loss)
+
+
 def too_large(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """A loss for which a card's memory is too small, in large batches."""
     if len(targets) == 8:
@@ -117,7 +175,8 @@ def test_a_later_seed_that_cannot_begin_is_one_trial_less(
 
 def test_a_users_error_is_kept_with_the_trial(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
     def broken(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if outputs.requires_grad:
+        # The batches of a trial, not the two examples of the check before it.
+        if outputs.requires_grad and len(outputs) > 2:
             raise RuntimeError("my own mistake")
         return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
 

@@ -18,7 +18,7 @@ from tuning.regret import Regret, bootstrap
 from tuning.result import Study, TableBest
 from tuning.section import TuningSection
 from tuning.space import COHORT_SIZE
-from tuning.study import default_folder, finished_study, write_best
+from tuning.study import default_folder, unit_of, write_best
 from tuning.table.course import Course, courses, scores
 from tuning.table.play import PLACE, play
 from tuning.table.record import PublishedTable, values_of, view_of
@@ -50,7 +50,8 @@ def tune_on(
         raise StudyError(result.no_result(trials, space))
     where.mkdir(parents=True, exist_ok=True)
     folder.claim(where, "a table", experiment.name)
-    study = finished_study(experiment.name, tuning, space, trials, best, where)
+    about = tuning.objective, tuning.cost, unit_of(tuning)
+    study = result.of_trials(experiment.name, *about, space, trials, best, where)
     whole = courses(table, tuning.objective, by_seed=False)
     chosen = whole[trials[best[0].number].user_attrs[PLACE]].value
     finished = [tuning_keys[trial.user_attrs[PLACE]] for trial in trials if trial.user_attrs["outcome"] == FINISHED]

@@ -15,6 +15,7 @@ from pydantic import Field as Key
 
 from raysim.config import messages
 from raysim.config.values import FilePath, Name, Real, Width
+from raysim.data import odd_targets
 from raysim.data.checksums import of_file
 from raysim.data.field import ARRAYS, OF_ARRAYS, OF_CSV, OF_TEXTS, OF_TEXTS_IN_X, Field
 from raysim.data.populated import Populated
@@ -90,6 +91,7 @@ def open_source(section: Table) -> Population:
         )
     largest = max(table.largest_label() for table in tables.values()) if not y.is_floating else None
     num_classes = None if largest is None else section.classes or largest + 1
+    odd_targets.warn([table.y.rows for table in tables.values()], has_classes=section.classes is not None)
     digests = {split: SourceFile(table.path).digest for split, table in tables.items()}
 
     def stream() -> Iterator[ClientRows]:

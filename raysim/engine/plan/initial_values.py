@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from raysim.models.model import Model, ModelChoice, Weights, replace_frozen, rep
 from raysim.run_folder import checkpoint, experiment_record, files, frozen
 from raysim.storage.reading import parsing, regular
 
+log = logging.getLogger("raysim")
+
+PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
+
 MOST_NAMED = 5
 """Names in a message."""
 
@@ -25,16 +30,25 @@ MOST_NAMED = 5
 def read(section: ModelChoice | None, model: Model, drawn: Weights) -> tuple[Model, Weights]:
     """Return model and weights with the values of the section's file; as they are, if it names none.
 
+    A file may lack layers whose parameters are trained, such as a new head: they keep their drawn values, and a warning
+    names them.
+
     Raises:
-        ModelError: it is no safetensors file, or its names or shapes are not the model's; says which.
+        ModelError: it is not a safetensors file, or its names or shapes are not the model's; says which.
         CheckpointError: it is a damaged checkpoint.
     """
     if section is None or section.init is None:
         return model, drawn
     try:
-        file = regular(Path(section.init).expanduser(), ModelError)
+        file = regular(Path(section.init).expanduser().absolute(), ModelError)
     except ModelError as error:
         raise ModelError(f"model.init: {error}") from None
+    if file.suffix in PICKLES:
+        raise ModelError(
+            f"model.init: {file} must be a safetensors file, because one of {file.suffix} can run code when it is "
+            f"read. If you trust it, write one: safetensors.torch.save_file(torch.load({file.name!r}), "
+            f"{file.with_suffix('.safetensors').name!r})."
+        )
     with parsing(f"model.init: {file}", "a safetensors file", ModelError, ""), safe_open(file, "pt") as opened:
         tensors: dict[str, Tensor] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     if "weights.params" in tensors:
@@ -90,7 +104,15 @@ def _checked(file: Path, found: Mapping[str, Tensor], model: Model, has_adapters
     kept = [base_name(name) if of_base else name for name in module.state_dict()]
     missing = [name for name in kept if name in names and names[name] not in values]
     extra = [name for name in found if name not in names]
-    if missing or extra:
+    if (
+        missing
+        and not extra
+        and _are_whole_layers(missing, found)
+        and all(names[n] in model.params.names for n in missing)
+    ):
+        # A new head on a trained backbone. A frozen tensor or a buffer that is drawn would be nobody's wish.
+        log.warning("model.init: %s lacks %s, which keep their drawn values", file, _listed(missing, verb=False))
+    elif missing or extra:
         complaints = [f"{_listed(each)} {what}" for each, what in ((missing, "missing"), (extra, "unknown")) if each]
         raise ModelError(f"model.init: {file} must have the names of the model's tensors: {'; '.join(complaints)}.")
     for name, value in values.items():
@@ -104,6 +126,13 @@ def _checked(file: Path, found: Mapping[str, Tensor], model: Model, has_adapters
     return {n: value for n, value in values.items() if n in model.constants or any(n in each.names for each in layouts)}
 
 
-def _listed(names: list[str]) -> str:
+def _are_whole_layers(missing: Iterable[str], found: Iterable[str]) -> bool:
+    """Whether the file has values, and none of a layer of which it lacks one."""
+    there = {name.rpartition(".")[0] for name in found}
+    return bool(there) and not any(name.rpartition(".")[0] in there for name in missing)
+
+
+def _listed(names: list[str], verb: bool = True) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{', '.join(map(repr, names[:MOST_NAMED]))}{more} {'is' if len(names) == 1 else 'are'}"
+    is_or_are = f" {'is' if len(names) == 1 else 'are'}" if verb else ""
+    return f"{', '.join(map(repr, names[:MOST_NAMED]))}{more}{is_or_are}"

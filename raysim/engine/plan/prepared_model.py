@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,11 @@ from raysim.models.model import Model, ModuleFactory, Weights, create, replace_f
 from raysim.models.own_module import Own
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+log = logging.getLogger("raysim")
+
+MOST_NAMED = 3
+"""Parameters in a message."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +121,9 @@ def first(
     model, weights = initial_values.read(experiment.model, drawn.model, drawn.weights)
     if passed is not None:
         if not of_others:
-            model, passed = replace_frozen(model, passed)
+            named = passed
+            model, passed = replace_frozen(model, named)
+            _warn_of_forgotten(model, named)
         weights = replace_params(model, weights, passed)
     # A factory may freeze a mask of infinite numbers.
     frozen = {} if passed is None else model.constants
@@ -125,3 +133,16 @@ def first(
         first_module.check(drawn.model, drawn.weights, None if weights is drawn.weights else weights, x)
     model = copied_modules.with_copies(model, weights, experiment, dataset)
     return FirstModel(drawn, model, weights, tuple(of_others))
+
+
+def _warn_of_forgotten(model: Model, passed: Named) -> None:
+    """Warn of frozen parameters that `params=` does not name, although it names others: the factory's values stay."""
+    persistent = model.module().state_dict().keys()
+    forgotten = [name for name in model.constants if name not in passed and name in persistent]
+    if forgotten and any(name in passed for name in model.constants):
+        more = f" and {len(forgotten) - MOST_NAMED} more" if len(forgotten) > MOST_NAMED else ""
+        log.warning(
+            "params= names some frozen parameters, but not %s%s: what the factory of the model gave them stays",
+            ", ".join(map(repr, forgotten[:MOST_NAMED])),
+            more,
+        )

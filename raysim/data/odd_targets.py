@@ -1,0 +1,48 @@
+"""Warns of targets that are allowed, and hardly meant: labels counted from 1, one-hot rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+log = logging.getLogger("raysim")
+
+MOST_ROWS = 1_000
+"""Rows by which one-hot targets are recognised."""
+
+
+def warn(targets: Sequence[npt.NDArray[Any]], has_classes: bool = False) -> None:
+    """Warn of targets of all splits, rows first, where their form is hardly meant.
+
+    Args:
+        targets: of each split; all of one dtype, and of one shape but for the number of rows.
+        has_classes: whether the number of classes was given.
+    """
+    some = [y for y in targets if len(y)]
+    if not some:
+        return
+    if np.issubdtype(some[0].dtype, np.floating):
+        if _is_one_hot(some[0][:MOST_ROWS]):
+            log.warning(
+                "each target is a row of zeros and one 1.0, and floating-point targets make a regression: if the rows "
+                "are one-hot classes, pass the labels, y.argmax(axis=1)"
+            )
+    elif some[0].ndim == 1 and not has_classes:
+        smallest, largest = min(int(y.min()) for y in some), max(int(y.max()) for y in some)
+        if smallest == 1 < largest:
+            log.warning(
+                "labels go from 1 to %d, and classes are counted from 0: class 0 has no example, and the model has %d "
+                "outputs. If 1 is the first class, subtract 1 from the labels",
+                largest,
+                largest + 1,
+            )
+
+
+def _is_one_hot(rows: npt.NDArray[Any]) -> bool:
+    if rows.ndim != 2 or rows.shape[1] < 2:
+        return False
+    return bool(((rows == 0) | (rows == 1)).all() and (rows.sum(axis=1) == 1).all())
