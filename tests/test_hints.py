@@ -138,7 +138,7 @@ def test_rates_are_lowered_only_where_the_first_step_was_finite(
     assert f"every update was rejected, so the model is left as it is. {said}" in caplog.text
     # In the first of these rounds only.
     assert caplog.text.count("every update was rejected") == 2
-    assert "rejected 2 update(s)" not in caplog.text
+    assert "rejected 2 updates" not in caplog.text
     assert caplog.text.count(said) == 1
 
 

@@ -72,6 +72,8 @@ def test_a_folder_holds_frozen_values_that_a_script_has_given(
     held = load_file(tmp_path / "model.safetensors")
     assert torch.equal(held["frozen.weight"], given["frozen.weight"])
     scores = raysim.evaluate(tmp_path / "run", **parts)
+    assert str(scores).startswith(f"the model after {scores.rounds} rounds\neval/")
+    assert "pyarrow" not in repr(scores)
     assert scores.metrics["eval/test/loss"] == result.rounds.to_pylist()[-1]["eval/test/loss"]
 
 

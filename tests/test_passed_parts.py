@@ -283,6 +283,19 @@ def test_a_module_of_the_same_tensors_that_computes_otherwise_is_noticed(
     assert raysim.resume(path, rounds=5, model=with_(nn.ReLU), **parts).rounds.num_rows == 5
 
 
+def test_another_rate_of_dropout_is_noticed(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
+    (inputs,), classes = dataset.x.shape, dataset.num_classes
+    assert classes is not None
+
+    def with_(rate: float) -> Callable[[], nn.Module]:
+        return lambda: nn.Sequential(nn.Linear(inputs, 5), nn.Dropout(rate), nn.Linear(5, classes))
+
+    raysim.run(experiment(), model=with_(0.5), path=tmp_path / "run", dataset=dataset)
+    with pytest.raises(raysim.RunFolderError, match=r"model= has other rates of dropout than at the run's start"):
+        raysim.resume(tmp_path / "run", rounds=5, model=with_(0.25), dataset=dataset)
+    assert raysim.resume(tmp_path / "run", rounds=5, model=with_(0.5), dataset=dataset).rounds.num_rows == 5
+
+
 def test_params_and_values_that_are_not_finite_hide_no_other_module(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
 ) -> None:

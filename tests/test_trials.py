@@ -305,6 +305,6 @@ def test_loggers_and_progress_hear_every_round_of_one_trial_after_the_other(
     rows = [(row["round"], row["loss"]) for result in found.trials for row in result.rounds.to_pylist()]
     assert heard == rows
     placement, first, last = capsys.readouterr().err.splitlines()
-    assert placement == "placement  1 run(s) at a time, one on each worker"
+    assert placement == "placement  1 run at a time, one on each worker"
     assert first.startswith("round 1/12: ")
     assert last.startswith("round 12/12: ")

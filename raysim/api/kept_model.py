@@ -6,7 +6,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -18,6 +18,7 @@ from torch import nn
 
 from raysim.api.beside_record import warn_of_others
 from raysim.api.preflight import ITS_PARTS, check_one, check_same, with_executor
+from raysim.config.plain import counted
 from raysim.data.dataset import FederatedDataset
 from raysim.engine.in_process import InProcess
 from raysim.engine.numerics import choose_device, fixed
@@ -44,12 +45,17 @@ class ModelScores:
     """The scores of a recorded run's model.
 
     rounds: finished rounds of the model. metrics: as a round's, by "eval/<split>/...". clients: one row per evaluated
-    client.
+    client. `print` shows the metrics, a line each.
     """
 
     rounds: int
     metrics: dict[str, float]
-    clients: pa.Table
+    clients: pa.Table = field(repr=False)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.metrics), default=0)
+        lines = [f"{name:<{width}}  {value:.4g}" for name, value in self.metrics.items()]
+        return "\n".join([f"the model after {counted(self.rounds, 'round')}", *lines])
 
 
 @takes_parts

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysim import card
-from raysim.engine.plan.first_answers import answers
+from raysim.engine.plan.first_answers import DROPOUT, answers
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.opening import Opening
 from raysim.errors import ExperimentError, ResourceError, RunFolderError
@@ -125,7 +125,9 @@ def _other_answers(plan: Plan, path: Path) -> str:
     if "model" in had.answers and (tensors := _other_tensors(plan, path)):
         return f"model= returned another module: {tensors}"
     other = had.answers_otherwise(plan.passed._replace(answers=answers(plan)))
-    named = " and ".join(f"{name}=" for name in other)
+    if other == [DROPOUT]:
+        return "model= has other rates of dropout than at the run's start"
+    named = " and ".join(f"{name}=" for name in other if name != DROPOUT)
     return f"{named} gave other numbers for the first client's examples at the run's start" if other else ""
 
 

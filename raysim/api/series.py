@@ -20,6 +20,7 @@ from raysim.api.executors import begins
 from raysim.api.many import Report, Runs
 from raysim.api.preflight import ExecutorName, check_alike, with_executor
 from raysim.api.run import Result, run
+from raysim.config.plain import counted
 from raysim.engine.outlook import workers_here
 from raysim.engine.parts import Parts
 from raysim.engine.plan.plan import Plan
@@ -235,7 +236,7 @@ class _Progress(AbstractContextManager["_Progress"]):
 
     def started(self, workers: int) -> None:
         """Show that the workers have started."""
-        self._show.started([f"{workers} run(s) at a time, one on each worker"])
+        self._show.started([f"{counted(workers, 'run')} at a time, one on each worker"])
 
     def receive(self, report: Report) -> None:
         """Show rows of a run."""

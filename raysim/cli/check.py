@@ -10,6 +10,7 @@ import typer
 from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import File, Folder, Set, Unset, load, text_of
 from raysim.cli.output import say
+from raysim.config.plain import counted
 
 if TYPE_CHECKING:
     from raysim.engine.plan.plan import Plan
@@ -68,7 +69,9 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
     workers = len(os.sched_getaffinity(0)) if asked == "auto" else max(1, asked)
     timings = calibrate(plan, workers, tell=lambda reason: say(f"left out: {reason}"))
     chosen = best(timings)
-    typer.echo(f"\nmeasured in this process, a round of {workers} worker(s):\n{preview.calibrated(timings, chosen)}\n")
+    typer.echo(
+        f"\nmeasured in this process, a round of {counted(workers, 'worker')}:\n{preview.calibrated(timings, chosen)}\n"
+    )
     if out is None:
         typer.echo(f"[engine]\ntrainer = {json.dumps(chosen.trainer)}\nchunk_size = {json.dumps(chosen.chunk_size)}")
     else:

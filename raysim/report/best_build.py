@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from raysim.config.plain import counted
 from raysim.errors import RunFolderError
 from raysim.report import figures
 from raysim.report.best import Chosen, Scored, choose, methods, until
@@ -72,7 +73,7 @@ def _drawn_column(choices: Sequence[Chosen]) -> str:
 
 def _lines(chosen: Chosen) -> Iterator[str]:
     write = figures.share if is_share(chosen.by) else figures.loss
-    yield f"{chosen.folder}, by {spoken(chosen.by)} after {figures.counted(chosen.after, 'round')}"
+    yield f"{chosen.folder}, by {spoken(chosen.by)} after {counted(chosen.after, 'round')}"
     for place, scored in (("best", chosen.best), ("second best", chosen.second)):
         if scored is not None:
             named = best_methods.settings(scored) or scored.group.label
@@ -89,6 +90,6 @@ def _notes(chosen: Chosen) -> Iterator[str]:
         yield f"{chosen.folder} has one method only with {chosen.by!r}: there is no second best."
     if chosen.left_out:
         yield (
-            f"{chosen.folder}: {figures.counted(chosen.left_out, 'method')} without {chosen.by!r} after "
-            f"{figures.counted(chosen.after, 'round')} not considered."
+            f"{chosen.folder}: {counted(chosen.left_out, 'method')} without {chosen.by!r} after "
+            f"{counted(chosen.after, 'round')} not considered."
         )

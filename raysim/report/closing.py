@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from raysim.config.plain import counted
 from raysim.engine.rounds.run_status import UnderWay
 from raysim.experiment import metric_columns, stopping
 from raysim.experiment.experiment import Experiment
@@ -197,7 +198,7 @@ def _simulated(rounds: pa.Table) -> Iterator[Line]:
     time_s = _sum(rounds, "simulated_time_s")
     if time_s > 0:
         left_out = int(sum(_sum(rounds, name) for name in ("dropped", "late", "discarded")))
-        left_out_text = f", {figures.counted(left_out, 'client')} of {_sum(rounds, 'asked'):,.0f} did not count"
+        left_out_text = f", {counted(left_out, 'client')} of {_sum(rounds, 'asked'):,.0f} did not count"
         yield "simulated", f"{figures.duration(time_s)}{left_out_text if left_out else ''}"
 
 
@@ -215,7 +216,7 @@ def _trouble(rounds: pa.Table) -> Iterator[Line]:
     if rounds.num_rows and not _sum(rounds, "clients") and not _sum(rounds, "rejected"):
         yield "no update", "no client trained in any round, and the model is as it began"
     if rejected := int(_sum(rounds, "rejected")):
-        yield "rejected", f"{figures.counted(rejected, 'update')}, not finite (see column rejected_clients)"
+        yield "rejected", f"{counted(rejected, 'update')}, not finite (see column rejected_clients)"
     if retries := int(_sum(rounds, "retries")):
         yield "retries", f"{retries:,}, of work that was lost on the way: the numbers are the same"
 
@@ -339,7 +340,7 @@ def lines_of_sweep(
         path: the folder of the sweep.
     """
     count = experiment.trials.count
-    each = f" of {figures.counted(count, 'trial')} each" if count > 1 else ""
+    each = f" of {counted(count, 'trial')} each" if count > 1 else ""
     return [
         ("experiment", experiment.name),
         ("points", f"{len(points):,}{each}"),

@@ -77,15 +77,6 @@ def rate(per_s: float) -> str:
     return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.2g}"
 
 
-def counted(count: int, thing: str) -> str:
-    """Return a count with its noun.
-
-    >>> counted(1, "client"), counted(1200, "client")
-    ('1 client', '1,200 clients')
-    """
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
-
-
 _HEADLINE = re.compile(r"eval/(?P<split>.+)/(?P<metric>accuracy|loss)")
 _PERCENTILE = re.compile(r"eval/(?P<split>.+)/p(?P<percentile>[0-9.]+)")
 

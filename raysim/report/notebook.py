@@ -43,7 +43,9 @@ def html_of_folder(lines: Sequence[Line], path: Path) -> str:
 
 def _table(lines: Sequence[Line]) -> str:
     rows = "".join(
-        f'<tr><th style="text-align:left">{escape(label)}</th><td style="text-align:left">{escape(text)}</td></tr>'
+        # Several blanks in a row divide figures.
+        f'<tr><th style="text-align:left">{escape(label)}</th>'
+        f'<td style="text-align:left;white-space:pre-wrap">{escape(text)}</td></tr>'
         for label, text in lines
     )
     return f"<table>{rows}</table>"

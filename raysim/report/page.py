@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
+from raysim.config.plain import counted
 from raysim.report import figures
 from raysim.report.figures import headlines, spoken
 from raysim.report.gallery.curves import MAX_POINTS
@@ -100,7 +101,7 @@ def _style() -> str:
 def _counted(groups: Sequence[Group]) -> str:
     runs = sum(len(group.runs) for group in groups)
     methods = "with the same settings" if len(groups) == 1 else f"with {len(groups):,} different settings"
-    text = f"{figures.counted(runs, 'run')} {methods}." if runs > 1 else "One run."
+    text = f"{counted(runs, 'run')} {methods}." if runs > 1 else "One run."
     named = sum(group.look.is_named for group in groups)
     if named < len(groups):
         text += f" The {named} that ended best have a colour and a name in the pictures; the others are grey."

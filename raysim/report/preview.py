@@ -12,6 +12,7 @@ from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.operations import operations
 from raysim.client.corrections import choice as corrections
 from raysim.client.optimizers import choice as optimizers
+from raysim.config.plain import counted
 from raysim.config.section import Section
 from raysim.data.dataset import Split
 from raysim.engine.plan.plan import Plan, evaluated_splits
@@ -56,13 +57,13 @@ def _clients(split: Split) -> str:
     about = "about " if len(positions) < len(split) else ""
     examples = round(float(sizes.mean()) * len(split))
     each = f"{sizes.min():,} to {sizes.max():,} each (median {np.median(sizes):,.0f})"
-    return f"{figures.counted(len(split), 'client')}, {about}{figures.counted(examples, 'example')}, {about}{each}"
+    return f"{counted(len(split), 'client')}, {about}{counted(examples, 'example')}, {about}{each}"
 
 
 def _model(plan: Plan) -> Iterator[Line]:
     section = plan.experiment.model
     params = plan.model.params
-    weights = f"{figures.counted(params.num_values, 'parameter')} in {figures.counted(len(params.names), 'tensor')}"
+    weights = f"{counted(params.num_values, 'parameter')} in {counted(len(params.names), 'tensor')}"
     yield "model", f"{section.name if section else 'from the script'}: {weights}, {plan.experiment.engine.dtype}"
 
 
@@ -73,7 +74,7 @@ def _round(plan: Plan) -> Iterator[Line]:
     selected = select(plan, algorithm, cohorts.first(), 0, cohorts.rule.asks)
     steps = plan.work(selected.positions, 0).steps.tolist()
     chunks, _ = plan.chunks(selected.positions, 0)
-    yield "cohort", f"{selected.asked:,} of {figures.counted(len(train), 'client')}, {experiment.cohort.sampler.name}"
+    yield "cohort", f"{selected.asked:,} of {counted(len(train), 'client')}, {experiment.cohort.sampler.name}"
     if experiment.systems is not None:
         yield "devices", _choice(experiment.systems.time)
         takes = figures.duration(selected.metrics["simulated_time_s"] or 0.0)
@@ -82,7 +83,7 @@ def _round(plan: Plan) -> Iterator[Line]:
     spread = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     yield "local steps", f"{spread} a client, {sum(steps):,} in the first round"
     yield "trainer", f"{plan.choice.trainer}: {plan.choice.why}"
-    most_clients = figures.counted(max(map(len, chunks), default=0), "client")
+    most_clients = counted(max(map(len, chunks), default=0), "client")
     yield "chunks", f"{len(chunks):,} a round, of up to {most_clients}, so at most {len(chunks):,} workers have work"
     yield "client step", _choice(experiment.client.optimizer)
     if experiment.fedex is not None:
@@ -118,7 +119,7 @@ def _round(plan: Plan) -> Iterator[Line]:
         kept = figures.size(plan.kept_bytes)
         yield "kept updates", f"{kept} a round, in shards in the object store: {_why_kept(plan)} looks at every update"
     if (probe := server.diagnostics.probe) is not None:
-        yield "probe", f"all {figures.counted(len(train), 'client')}, every {figures.counted(probe, 'round')}"
+        yield "probe", f"all {counted(len(train), 'client')}, every {counted(probe, 'round')}"
     yield from _operations(plan, algorithm)
     costs = transfers(plan, algorithm.traffic, selected.asked, len(selected.positions))
     down, up = costs["bytes_down"], costs["bytes_up"]
@@ -187,8 +188,8 @@ def _schedule(plan: Plan) -> Iterator[Line]:
     if most == "all" or all(len(plan.dataset.split(name)) <= most for name in splits):
         whom = "all clients"
     else:
-        whom = f"{figures.counted(most, 'client')} chosen at random"
-    every = f"every {figures.counted(experiment.evaluation.every, 'round')} and after the last"
+        whom = f"{counted(most, 'client')} chosen at random"
+    every = f"every {counted(experiment.evaluation.every, 'round')} and after the last"
     yield "evaluation", f"{' and '.join(splits)}, {whom}, {every}" if splits else "none: the data have no test split"
     if plan.optimum is not None:
         yield "optimum", f"known: distance_to_optimum and excess_loss, {every}"
@@ -198,7 +199,7 @@ def _schedule(plan: Plan) -> Iterator[Line]:
 
 def _engine(plan: Plan) -> Iterator[Line]:
     engine = plan.experiment.engine
-    threads = f"{figures.counted(engine.threads, 'thread')} each"
+    threads = f"{counted(engine.threads, 'thread')} each"
     if (slow := slow_precision(plan)) is not None:
         yield "precision", slow
     yield "engine", f"in this process, {threads}" if engine.workers == 0 else f"{_workers(engine)}, {threads}"
@@ -206,7 +207,7 @@ def _engine(plan: Plan) -> Iterator[Line]:
 
 def _workers(engine: EngineSection) -> str:
     auto = "in this process, or as many workers as fit"
-    number = auto if engine.workers == "auto" else figures.counted(engine.workers, "worker")
+    number = auto if engine.workers == "auto" else counted(engine.workers, "worker")
     cpus = f"{engine.cpus_per_worker:g} CPU"
     gpus = "an equal share of the cards" if engine.gpus_per_worker == "auto" else f"{engine.gpus_per_worker:g} GPU"
     return f"{number} on Ray, {cpus} and {gpus} each"

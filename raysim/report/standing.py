@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from raysim.config.plain import counted
 from raysim.report import figures
 from raysim.report.figures import headlines
 
@@ -123,5 +124,5 @@ class Standing:
 
     def trouble(self) -> list[str]:
         """Return rejected updates and retried work, if any."""
-        parts = [figures.counted(self.rejected, "update") + " rejected"] if self.rejected else []
+        parts = [counted(self.rejected, "update") + " rejected"] if self.rejected else []
         return parts + ([f"{self.retries:,} retried"] if self.retries else [])

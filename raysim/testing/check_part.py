@@ -15,6 +15,7 @@ from raysim.api.run import Round, resume, rounds, run
 from raysim.cohort.sampler import CohortAt
 from raysim.config.own_part import OwnPart
 from raysim.config.part import Part
+from raysim.config.plain import counted
 from raysim.config.section import Section
 from raysim.data.dataset import FederatedDataset
 from raysim.engine.plan.bind import PLACES
@@ -89,7 +90,7 @@ def check_part(
     others = [number for number in workers if number]
     with _ray() if others else nullcontext():
         for number in others:
-            _check_same(part, f"with {number} worker(s)", reference, checked.rounds(workers=number))
+            _check_same(part, f"with {counted(number, 'worker')}", reference, checked.rounds(workers=number))
         if others:
             _check_killed(checked, part)
 

@@ -350,12 +350,12 @@ def measured_table(unit_s: float | None) -> DispatchTable:
 )
 def test_a_message_calls_a_unit_what_it_is(kind: Kind, named: str) -> None:
     facts = Facts(4, (kind, 0), [1.0] * 3, 10**6, "summed")
-    assert (facts.one(2), facts.several(3)) == (f"{named} 2 of round 4", f"3 {named}(s) of round 4")
+    assert (facts.one(2), facts.several(3)) == (f"{named} 2 of round 4", f"3 {named}s of round 4")
 
 
 def test_a_message_calls_a_segment_by_its_runs() -> None:
     facts = Facts(4, ("segment", 7), [1.0], 10**6, "summed", (7, 9))
-    assert facts.one(0) == facts.several(1) == "a segment of 2 run(s) from round 4"
+    assert facts.one(0) == facts.several(1) == "a segment of 2 runs from round 4"
 
 
 def test_every_kind_of_unit_has_a_name() -> None:

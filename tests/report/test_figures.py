@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raysim.config.plain import counted
 from raysim.report import figures
 
 
@@ -42,4 +43,4 @@ def test_a_rate_shows_digits_only_where_it_is_small(per_s: float, text: str) -> 
 
 
 def test_one_is_singular() -> None:
-    assert [figures.counted(n, "client") for n in (0, 1, 1200)] == ["0 clients", "1 client", "1,200 clients"]
+    assert [counted(n, "client") for n in (0, 1, 1200)] == ["0 clients", "1 client", "1,200 clients"]

@@ -35,8 +35,8 @@ def test_what_became_of_a_run_that_was_stopped(night: UnderWay) -> None:
         "stopped night after round 1,200; go on, on atlas, with: raysim resume /home/me/runs/night"
     )
     assert "before its first round" in runs_under_way.ended(replace(night, stage="stopped", rounds=0))
-    told = runs_under_way.ended(replace(night, stage="stopped", behind="s3://bucket/night is behind by 2 file(s)"))
-    assert told.splitlines()[1] == "on atlas: s3://bucket/night is behind by 2 file(s)"
+    told = runs_under_way.ended(replace(night, stage="stopped", behind="s3://bucket/night is behind by 2 files"))
+    assert told.splitlines()[1] == "on atlas: s3://bucket/night is behind by 2 files"
     assert "all of its 1,500 rounds" in runs_under_way.ended(replace(night, stage="done", rounds=1500))
 
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from raysim.config.global_draws import draws
 from raysim.engine.plan import first_examples
@@ -24,6 +24,10 @@ MOST_NUMBERS = 16
 
 TOLD_APART = ("model", "loss", "objective")
 """The keywords of parts that these answers are of."""
+
+
+DROPOUT = "dropout"
+"""The keyword of the rates of a module's dropout layers, beside those of parts."""
 
 
 def answers(plan: Plan) -> Answers:
@@ -49,7 +53,15 @@ def answers(plan: Plan) -> Answers:
     except Exception:
         # With the initial numbers all of it has been tried.
         return {}
-    return {name: tuple(_finite(found[name]).tolist()) for name in passed if name in found}
+    told = {name: tuple(_finite(found[name]).tolist()) for name in passed if name in found}
+    if "model" in told and (rates := _rates_of_dropout(module)):
+        # The outputs are those of evaluation, in which nothing is dropped.
+        told[DROPOUT] = rates
+    return told
+
+
+def _rates_of_dropout(module: nn.Module) -> tuple[float, ...]:
+    return tuple(float(layer.p) for layer in module.modules() if isinstance(layer, nn.modules.dropout._DropoutNd))
 
 
 def _of_all(outputs: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from raysim.algorithm.algorithm import Algorithm
+from raysim.config.plain import counted
 from raysim.engine.job import Executor, Outcome
 from raysim.engine.plan import first_examples
 from raysim.engine.plan.plan import Plan
@@ -103,7 +104,9 @@ def finish(
     rejected = tuple(split.id_of(position) for position in stepped.rejected)
     all_lost = bool(rejected) and not stepped.metrics["clients"]
     if rejected and not all_lost:
-        log.warning("round %d: rejected %d update(s), not finite, of: %s", index, len(rejected), ", ".join(rejected))
+        log.warning(
+            "round %d: rejected %s, not finite, of: %s", index, counted(len(rejected), "update"), ", ".join(rejected)
+        )
     private = plan.experiment.server.privacy is not None
     left = "the step has the noise of privacy alone" if private else "the model is left as it is"
     if training.selected.abandoned:

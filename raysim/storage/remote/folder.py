@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from raysim.config.plain import counted
 from raysim.errors import RemoteError, RunFolderError
 from raysim.storage.remote.mirror import Mirror, OvertakenError
 from raysim.storage.remote.uri import uri_of
@@ -186,6 +187,6 @@ def _behind(mirror: Mirror, error: RemoteError) -> str:
         return str(error)
     names = mirror.behind()
     return (
-        f"{mirror.uri} is behind by {len(names)} file(s) ({error}). Nothing is lost: the whole folder is {mirror.path} "
-        f"on this machine, and `{resume_command(mirror.uri)}` here puts the rest."
+        f"{mirror.uri} is behind by {counted(len(names), 'file')} ({error}). Nothing is lost: the whole folder is "
+        f"{mirror.path} on this machine, and `{resume_command(mirror.uri)}` here puts the rest."
     )

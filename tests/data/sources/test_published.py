@@ -281,6 +281,12 @@ def test_a_missing_folder_says_what_belongs_there(
         prepare(ADAPTER.validate_python(section), seed=0)
 
 
+def test_a_file_in_the_place_of_the_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(MissingFileError, match=r"file is a file: name the folder that holds .*t10k.* \(data\.root\)"):
+        prepare(ADAPTER.validate_python({"name": "mnist", "clients": 1, "root": str(tmp_path / "file")}), seed=0)
+
+
 def test_the_key_that_helps_is_named(tmp_path: Path) -> None:
     section = NEWS | {"train": "noisyag", "root": str(tmp_path), "noisyag_root": str(tmp_path / "none")}
     (tmp_path / "test.csv").touch()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from raysim.config.plain import counted
 from raysim.engine.failure import Cause
 from raysim.engine.job import UNITS, Kind
 from raysim.engine.on_ray.executor.schedule import Schedule
@@ -133,11 +134,11 @@ class Facts:
 
     def several(self, num: int) -> str:
         """So many units as messages name them."""
-        return self._named(f"{num} {UNITS[self.work[0]]}(s)")
+        return self._named(counted(num, UNITS[self.work[0]]))
 
     def _named(self, units: str) -> str:
         if self.runs:
-            return f"a segment of {len(self.runs)} run(s) from round {self.round}"
+            return f"a segment of {counted(len(self.runs), 'run')} from round {self.round}"
         return f"{units} of round {self.round}"
 
 
