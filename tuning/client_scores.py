@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial
 
 from raysim.storage import parquet
 from tuning.errors import StudyError
-from tuning.ledger import FINISHED
+from tuning.kept_trial import FINISHED
 from tuning.objective import Objective, Row
 from tuning.regret import ClientSums, Regret, bootstrap
 from tuning.search import trial_folder

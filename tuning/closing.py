@@ -12,7 +12,7 @@ from raysim.report.figures import loss, share
 from tuning import pruners, samplers
 from tuning.budget import written
 from tuning.dimension import Listed
-from tuning.ledger import FAILED
+from tuning.kept_trial import FAILED
 from tuning.regret import Regret
 from tuning.result import RETRY, Configuration, SmallerBudget, Study, TableBest
 from tuning.section import TuningSection, section_of

@@ -59,6 +59,11 @@ def read(folder: Path) -> tuple[str, str]:
     return name, storage
 
 
+def has_trials(folder: Path) -> bool:
+    """Return whether a study's folder has a folder of a trial."""
+    return any((folder / "trials").glob("*/*"))
+
+
 def way_out(has_storage: bool, has_folder: bool) -> str:
     """Return advice, a sentence, for a study whose storage has another study of the same name.
 

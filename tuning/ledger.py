@@ -9,7 +9,7 @@ when a process is killed at any point.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +23,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from raysim import differing
 from tuning.budget import StudyBudget
 from tuning.errors import StudyError
+from tuning.kept_trial import FAILED, SEAL, check, seal
 from tuning.processes import Log, Processes
 from tuning.space import Space
-
-FINISHED, MISSED, DIVERGED, PRUNED, FAILED = "finished", "not reached", "diverged", "pruned", "failed"
-"""Outcomes of a trial: its attribute "outcome". One that missed its target is finished, but has no value to show."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Ledger:
 
     def by_slot(self) -> dict[int, FrozenTrial]:
         """Return the study's trials so far by slot, without slots beyond its number of trials."""
-        found = by_slot(self.study)
+        found = by_slot(self.study, self._space.dimensions)
         return {slot: trial for slot, trial in found.items() if slot < self._total}
 
     def retry_failed(self) -> list[int]:
@@ -159,6 +157,7 @@ class Ledger:
         self._processes.check()
         held.trial.set_user_attr("facts", dict(facts))
         held.trial.set_user_attr("outcome", outcome)
+        held.trial.set_user_attr(SEAL, seal(held.slot, outcome, held.trial.params, values, facts))
         self.study.sampler = self._sampler(held.slot)
         self.study.tell(held.number, values, state)
 
@@ -198,11 +197,16 @@ class Ledger:
         return optuna.load_study(study_name=self._name, storage=self._storage, sampler=sampler, pruner=self._pruner)
 
 
-def by_slot(study: optuna.Study) -> dict[int, FrozenTrial]:
-    """Return a study's trials by slot, in order; of several in one slot the newest, which stands for the others."""
-    trials = study.get_trials(deepcopy=False)
-    found = {trial.user_attrs["slot"]: trial for trial in trials if "slot" in trial.user_attrs}
-    return dict(sorted(found.items()))
+def by_slot(study: optuna.Study, keys: Collection[str] = ()) -> dict[int, FrozenTrial]:
+    """Return a study's trials by slot, in order; of several in one slot the newest, which stands for the others.
+
+    Raises:
+        StudyError: a trial is damaged; see `kept_trial.check` for `keys`.
+    """
+    trials = [trial for trial in study.get_trials(deepcopy=False) if "slot" in trial.user_attrs]
+    for trial in trials:
+        check(trial, keys)
+    return dict(sorted((trial.user_attrs["slot"], trial) for trial in trials))
 
 
 def open_study(

@@ -16,7 +16,7 @@ from raysim.run_folder.tables import column
 from tuning.budget import bought
 from tuning.conclude import results
 from tuning.dimension import Listed
-from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED
+from tuning.kept_trial import DIVERGED, FAILED, FINISHED, MISSED
 from tuning.objective import Objective
 from tuning.regret import Regret
 from tuning.space import Space

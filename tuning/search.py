@@ -27,7 +27,8 @@ from raysim import (
 from tuning import pruners, samplers
 from tuning.current_trial import TrialUnderWay
 from tuning.folder import clear_unfinished
-from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED, PRUNED, Held, Ledger
+from tuning.kept_trial import DIVERGED, FAILED, FINISHED, MISSED, PRUNED
+from tuning.ledger import Held, Ledger
 from tuning.noise import laplace
 from tuning.objective import divergence
 from tuning.progress import StudyProgress

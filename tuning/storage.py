@@ -116,6 +116,10 @@ def answering(url: str) -> Iterator[None]:
         yield
     except Exception as error:
         if not isinstance(error, StorageInternalError | SQLAlchemyError) and not _is_of_lost(error, url):
+            if _is_of_content(error):
+                raise StorageError(
+                    f"The storage {shown(url)} is damaged: {why(error)}. Restore it, or give the study another one."
+                ) from error
             raise
         raise StorageError(
             f"The storage {shown(url)} no longer answers: {first_line(error.__cause__ or error)}. Finished rounds are "
@@ -124,6 +128,15 @@ def answering(url: str) -> Iterator[None]:
 
 
 _OF_DATABASES = ("sqlalchemy", "psycopg", "optuna.storages")
+
+
+def _is_of_content(error: Exception) -> bool:
+    """Return whether a library of databases could not read a value that it has stored."""
+    if isinstance(error, RaysimError) or not isinstance(error, ValueError | LookupError | AssertionError):
+        return False
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    last = next((name for name in reversed(modules) if name.partition(".")[0] != "json"), "")
+    return last.startswith(("sqlalchemy.", "optuna.storages", "optuna.distributions"))
 
 
 def _is_of_lost(error: Exception, url: str) -> bool:

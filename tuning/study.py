@@ -103,6 +103,11 @@ def tune(
         show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
         ledger = _ledger(storage, processes, measured, tuning, read)
+        if not ledger.by_slot() and folder.has_trials(where):
+            raise StudyError(
+                f"{where} holds trials of the study, but its storage, {shown(url)}, has none of them: restore the "
+                f"storage, or give the study another folder (--path, path=)."
+            )
         if retry_failed:
             again = ", ".join(map(str, ledger.retry_failed()))
             show.print_line(f"run again: trial {again}" if again else "run again: none, because no trial had failed")

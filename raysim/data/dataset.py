@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from raysim.config import messages
-from raysim.data import odd_targets
+from raysim.data import targets
 from raysim.data.array_split import ArraySplit
 from raysim.data.arrow_split import ArrowSplit
 from raysim.data.client_arrays import is_number
@@ -31,9 +31,6 @@ from raysim.storage.remote.remote import Remote
 from raysim.storage.remote.uri import uri_of
 
 __all__ = ["FederatedDataset", "Field", "Split"]
-
-LARGEST_LABEL = 2**24
-"""Each label has an output of the model, so a larger one is an id or a number that was not meant as a label."""
 
 MEANT = MappingProxyType({"val": "validation", "valid": "validation", "dev": "validation"})
 """Words that people use for a split."""
@@ -152,7 +149,7 @@ class FederatedDataset:
             if clients:
                 splits[name] = gather(name, clients, x, y)
         num_classes = None if y.is_floating else 1 + max(_largest_label(*item) for item in splits.items())
-        odd_targets.warn([split.y for split in splits.values()])
+        targets.warn([split.y for split in splits.values()])
         digests = {name: _digest(split) for name, split in splits.items()}
         return cls(
             train=trained,
@@ -233,8 +230,7 @@ def _largest_label(name: str, split: ArraySplit) -> int:
             f"but one is {split.y[row].min()}"
         )
     largest = int(split.y.max())
-    if largest > LARGEST_LABEL:
-        raise DataError(f"split {name!r}: an integer label must be at most {LARGEST_LABEL}, but one is {largest}")
+    targets.check_largest(largest, f"split {name!r}")
     return largest
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuning import standard_error
-from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED
+from tuning.kept_trial import DIVERGED, FAILED, FINISHED, MISSED
 from tuning.objective import Objective, Row, divergence
 from tuning.table.record import ACCURACIES, LOSSES, PublishedTable
 from tuning.trial_rows import COHORT, TrialRows

@@ -11,7 +11,7 @@ from raysim.run_folder.tables import column
 from raysim.storage import parquet
 from tuning import protocol, search, section, study
 from tuning.errors import StudyError
-from tuning.ledger import FAILED
+from tuning.kept_trial import FAILED
 from tuning.objective import Row
 from tuning.pruners import NoPruner
 from tuning.samplers import Grid

@@ -9,7 +9,7 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuning import pruners, samplers
-from tuning.ledger import DIVERGED, FAILED, PRUNED
+from tuning.kept_trial import DIVERGED, FAILED, PRUNED
 from tuning.noise import laplace
 from tuning.pruners import NoPruner
 from tuning.section import TuningSection

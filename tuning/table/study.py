@@ -11,7 +11,7 @@ from raysim import Experiment, ExperimentError, differing
 from tuning import folder, protocol, pruners, result, section, trials_file
 from tuning.client_scores import sums
 from tuning.errors import StudyError
-from tuning.ledger import FINISHED
+from tuning.kept_trial import FINISHED
 from tuning.log_filter import quiet_rounds
 from tuning.objective import Objective
 from tuning.regret import Regret, bootstrap

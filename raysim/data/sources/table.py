@@ -15,7 +15,7 @@ from pydantic import Field as Key
 
 from raysim.config import messages
 from raysim.config.values import FilePath, Name, Real, Width
-from raysim.data import odd_targets
+from raysim.data import targets
 from raysim.data.checksums import of_file
 from raysim.data.field import ARRAYS, OF_ARRAYS, OF_CSV, OF_TEXTS, OF_TEXTS_IN_X, Field
 from raysim.data.populated import Populated
@@ -91,7 +91,7 @@ def open_source(section: Table) -> Population:
         )
     largest = max(table.largest_label() for table in tables.values()) if not y.is_floating else None
     num_classes = None if largest is None else section.classes or largest + 1
-    odd_targets.warn([table.y.rows for table in tables.values()], has_classes=section.classes is not None)
+    targets.warn([table.y.rows for table in tables.values()], has_classes=section.classes is not None)
     digests = {split: SourceFile(table.path).digest for split, table in tables.items()}
 
     def stream() -> Iterator[ClientRows]:
@@ -191,7 +191,9 @@ class _ClientTable:
         labels = self.y.rows
         if labels.size and labels.min() < 0:
             raise DataError(f"{self.path}: expected labels of at least 0, found {labels.min()}")
-        return int(labels.max()) if labels.size else 0
+        largest = int(labels.max()) if labels.size else 0
+        targets.check_largest(largest, self.y.where)
+        return largest
 
     def ids(self) -> list[str]:
         """Return the clients, in order of their values."""
@@ -228,6 +230,20 @@ def _read(path: Path) -> pa.Table:
         raise DataError(f"{path} is missing{nearest(path)}: data.train, validation and test name the tables' files")
     if path.suffix in ARRAYS:
         raise DataError(f"{path} holds arrays, but data.train, validation and test are tables: {OF_ARRAYS}")
+    return _plain(_as_written(path))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Return the table with values in place of codes: pandas writes categories as dictionaries."""
+    for place, field in enumerate(table.schema):
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        kind = pa.string() if kind == pa.string_view() else kind
+        if kind != field.type:
+            table = table.set_column(place, field.name, table.column(place).cast(kind))
+    return table
+
+
+def _as_written(path: Path) -> pa.Table:
     if path.suffix == ".parquet":
         return parquet.read(path, DataError)
     regular(path, DataError)

@@ -48,9 +48,11 @@ def check(plan: Plan, own_loss: bool) -> None:
     try:
         outputs = module(x_batch)
     except Exception as error:
+        # Whole numbers stay whole, because an embedding looks tokens up by them.
+        hint = "" if x_batch.is_floating_point() else " Unless x are tokens or categories, make them float32."
         raise ModelError(
             f"The module failed on a batch x of {len(x_batch)} examples, shape {tuple(x_batch.shape)} and dtype "
-            f"{x_batch.dtype}{_failing(module, x_batch)}: {within(error)}."
+            f"{x_batch.dtype}{_failing(module, x_batch)}: {within(error)}.{hint}"
         ) from error
     try:
         check_fit(plan.task, outputs, y_batch, plan.dataset.num_classes, own_loss)

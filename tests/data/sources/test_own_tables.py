@@ -51,6 +51,29 @@ def test_columns_side_by_side_other_shapes_and_real_targets(tmp_path: Path) -> N
     assert table(tmp_path, ROWS, shape=[1, 2]).train.client(0)[0].shape == (1, 1, 2)
 
 
+def test_categories_are_read_as_their_values(tmp_path: Path) -> None:
+    made = pa.table(ROWS)
+    coded = made.set_column(0, "user", made["user"].dictionary_encode())
+    for name in ("train.parquet", "train.arrow"):
+        data = table(tmp_path, coded, name)
+        assert [data.train.id_of(position) for position in range(2)] == ["a", "b"]
+    assert table(tmp_path, made.set_column(0, "user", made["user"].cast(pa.string_view()))).train.id_of(0) == "a"
+
+
+@pytest.mark.parametrize("label", [2**24 + 1, 2**63])
+def test_a_number_that_is_no_label_is_named(label: int, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"train\.parquet, column 'y': .* at most 16777216, but one is {label}$"):
+        table(tmp_path, {**ROWS, "y": pa.array([0, 1, label], pa.uint64())})
+
+
+def test_labels_of_a_table_that_begin_at_1_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table(tmp_path, {**ROWS, "y": [1, 2, 3]})
+    assert "labels go from 1 to 3, and classes are counted from 0" in caplog.text
+    caplog.clear()
+    table(tmp_path, {**ROWS, "y": [1, 2, 2]}, classes=5)
+    assert not caplog.records
+
+
 def test_lists_beside_another_column_are_named(tmp_path: Path) -> None:
     columns = {"user": ["a", "b"], "a": [1.0, 2.0], "b": [[0.5, 1.5], [0.25, 2.5]], "y": [0, 1]}
     with pytest.raises(DataError, match=r"train\.parquet, column 'b': expected a number in each row, .* lists of 2"):

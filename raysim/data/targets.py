@@ -1,4 +1,4 @@
-"""Warns of targets that are allowed, and hardly meant: labels counted from 1, one-hot rows."""
+"""Bounds labels, and warns of targets that are allowed and hardly meant: labels counted from 1, one-hot rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.errors import DataError
+
 log = logging.getLogger("raysim")
+
+LARGEST_LABEL = 2**24
+"""Each label has an output of the model, so a larger one is an id or a number that was not meant as a label."""
 
 MOST_ROWS = 1_000
 """Rows by which one-hot targets are recognised."""
+
+
+def check_largest(label: int, where: str) -> None:
+    """Refuse a label that is not meant as one.
+
+    Raises:
+        DataError: names the place and the label.
+    """
+    if label > LARGEST_LABEL:
+        raise DataError(f"{where}: an integer label must be at most {LARGEST_LABEL}, but one is {label}")
 
 
 def warn(targets: Sequence[npt.NDArray[Any]], has_classes: bool = False) -> None:

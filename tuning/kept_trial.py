@@ -1,0 +1,92 @@
+"""Checks a trial that a storage holds: what it records is used as it is, and a storage may be damaged or edited."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from tuning.errors import StudyError
+
+FINISHED, MISSED, DIVERGED, PRUNED, FAILED = "finished", "not reached", "diverged", "pruned", "failed"
+"""Outcomes of a trial: its attribute "outcome". One that missed its target is finished, but has no value to show."""
+
+OUTCOMES = (FINISHED, MISSED, DIVERGED, PRUNED, FAILED)
+
+MOST_SLOTS = 10**6
+
+SEAL = "seal"
+"""The attribute with the digest of what an ended trial records."""
+
+
+def seal(
+    slot: int, outcome: str, params: Mapping[str, Any], values: Sequence[float] | None, facts: Mapping[str, Any]
+) -> str:
+    """Return the digest of what an ended trial records; a database has no checksums of its own.
+
+    Optuna gives a trial that was stopped early the last value that it reported: only those of finished ones are sealed.
+    """
+    told = list(values or ()) if outcome in (FINISHED, MISSED) else []
+    text = json.dumps([slot, outcome, params, told, facts], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def check(trial: FrozenTrial, keys: Collection[str] = ()) -> None:
+    """Raise StudyError unless a trial with a slot is as the ledger writes it.
+
+    Args:
+        keys: of the space; of an ended trial, each must have a value. None here: they are not looked at.
+    """
+    if (flaw := _flaw(trial, keys)) is not None:
+        raise StudyError(
+            f"Trial {trial.number} is damaged in the study's storage: {flaw}. Restore the storage, or give the study "
+            f"another folder (--path, path=)."
+        )
+
+
+def _flaw(trial: FrozenTrial, keys: Collection[str]) -> str | None:
+    slot = trial.user_attrs["slot"]
+    if type(slot) is not int or not 0 <= slot < MOST_SLOTS:
+        return f"its slot is {slot!r:.40}"
+    if not trial.state.is_finished():
+        return None
+    outcome, facts = trial.user_attrs.get("outcome"), trial.user_attrs.get("facts")
+    if outcome not in OUTCOMES:
+        return f"its outcome is {outcome!r:.40}"
+    if not isinstance(facts, Mapping):
+        return f"its facts are {facts!r:.40}"
+    if absent := [key for key in keys if key not in trial.params]:
+        return f"it has no value of {absent[0]}"
+    if not isinstance(facts.get("why"), str | None):
+        return f"its reason is {facts['why']!r:.40}"
+    spent = facts.get("spent", {})
+    if not isinstance(spent, Mapping) or not all(_is_number(amount) for amount in spent.values()):
+        return f"what it spent is {spent!r:.40}"
+    if outcome in (FINISHED, MISSED) and (flaw := _flaw_of_result(trial, facts)) is not None:
+        return flaw
+    sealed = trial.user_attrs.get(SEAL)
+    if sealed is not None and sealed != seal(slot, outcome, trial.params, trial.values, facts):
+        return "its record is not the one that was written"
+    return None
+
+
+def _flaw_of_result(trial: FrozenTrial, facts: Mapping[str, Any]) -> str | None:
+    if trial.state != TrialState.COMPLETE or not trial.values or not all(map(_is_number, trial.values)):
+        return f"its value is {trial.values!r:.40}"
+    values, rounds = facts.get("values"), facts.get("rounds")
+    if not isinstance(values, list) or not all(value is None or _is_number(value) for value in values):
+        return f"the values of its seeds are {values!r:.40}"
+    if not isinstance(rounds, list) or not all(type(each) is int for each in rounds):
+        return f"the rounds of its seeds are {rounds!r:.40}"
+    for name in ("standard_error/seeds", "standard_error/clients"):
+        if facts.get(name, "none") is not None and not _is_number(facts.get(name)):
+            return f"its {name} is {facts.get(name)!r:.40}"
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and not math.isnan(value)
