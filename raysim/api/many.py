@@ -41,6 +41,7 @@ from raysim.experiment.stopping import NOTHING, Seen, StopReason
 from raysim.run_folder import kept_checkpoints, round_table
 from raysim.run_folder.branch import branch
 from raysim.run_folder.files import STATES
+from raysim.run_folder.passed_parts import Passed
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
 from raysim.storage.remote.uri import uri_of
@@ -251,7 +252,8 @@ class Runs:
         check_one(experiment)
         placed = experiment.model_copy(update={"engine": self._engine_of(experiment)})
         parts: Parts = {**self._parts, "dataset": self._data(placed)}
-        plan = resolve(placed, **parts)
+        # What is shared between runs was not passed by the script.
+        plan = replace(resolve(placed, **parts), passed=Passed.of(self._parts))
         if not plan.algorithm().state_vectors:
             return plan
         return replace(plan, states=path.absolute() / STATES, states_of=plan.fingerprint)

@@ -202,14 +202,14 @@ def test_resume_says_what_else_lies_there_and_which_command_goes_on(raysim: Rays
         "runs/base/checkpoints": "it belongs to the run of runs/base.",
         "tiny.toml": "it is a file: raysim run tiny.toml runs its experiment.",
         "copied": "it has no experiment.json.",
-        "runs/tiny-tuning": "it is that of the study 'tiny', with which raysim tune FILE goes on; "
-        "raysim run runs/tiny-tuning/best.toml trains its best configuration.",
+        "runs/tiny-tuning": "it is that of the study 'tiny': tuning.read('runs/tiny-tuning') reads its result, "
+        "raysim tune FILE continues it, raysim run runs/tiny-tuning/best.toml trains its best configuration.",
     }.items():
         assert raysim("resume", given) == 2
         assert raysim.err == f"error: {given} is not a run's folder: {said}\n"
     study.rename("other")
     assert raysim("resume", "other") == 2
-    assert "raysim tune FILE --path other goes on" in raysim.err
+    assert "raysim tune FILE --path other continues it" in raysim.err
     assert raysim("report", "base") == 2
     assert raysim.err == "error: There is no folder base; did you mean runs/base?\n"
 

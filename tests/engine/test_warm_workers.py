@@ -91,14 +91,14 @@ def inherited(process):
     masks = [line for line in (folder / "status").read_text().splitlines() if line.startswith(("SigBlk", "SigIgn"))]
     return [process.nice(), (folder / "limits").read_text(), (folder / "oom_score_adj").read_text(), *masks]
 
-parents, seen = [], []
+parents, seen = [], {}
 for done in raysim.rounds(settings()):
     every = psutil.Process().children(recursive=True)
     workers = [process for process in every if "ClientPool" in process.name()]
     parents += [process.ppid() == warm_workers._server_pid for process in workers]
-    seen += [inherited(process) for process in workers]
+    seen |= {str(inherited(process)): inherited(process) for process in workers}
 weights = {n: p.sum().item() for n, p in done.params.items()}
-print(json.dumps({"forked": parents, "weights": weights, "inherited": seen}))
+print(json.dumps({"forked": parents, "weights": weights, "inherited": list(seen.values())}))
 """
 
 
