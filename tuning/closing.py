@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from raysim import Experiment
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from raysim.report.figures import loss, share
 from tuning import pruners, samplers
 from tuning.budget import written

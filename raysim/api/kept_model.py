@@ -18,7 +18,7 @@ from torch import nn
 
 from raysim.api.beside_record import warn_of_others
 from raysim.api.preflight import ITS_PARTS, check_one, check_same, with_executor
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from raysim.data.dataset import FederatedDataset
 from raysim.engine.in_process import InProcess
 from raysim.engine.numerics import choose_device, fixed

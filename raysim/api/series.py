@@ -20,7 +20,7 @@ from raysim.api.executors import begins
 from raysim.api.many import Report, Runs
 from raysim.api.preflight import ExecutorName, check_alike, with_executor
 from raysim.api.run import Result, run
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from raysim.engine.outlook import workers_here
 from raysim.engine.parts import Parts
 from raysim.engine.plan.plan import Plan

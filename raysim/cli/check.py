@@ -10,7 +10,7 @@ import typer
 from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import File, Folder, Set, Unset, load, text_of
 from raysim.cli.output import say
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 
 if TYPE_CHECKING:
     from raysim.engine.plan.plan import Plan

@@ -177,12 +177,3 @@ def _copied(given: Any) -> Any:
     if isinstance(given, np.ndarray | np.generic):
         return given.tolist()
     return given
-
-
-def counted(count: int, thing: str) -> str:
-    """Return a count with its noun.
-
-    >>> counted(1, "client"), counted(1200, "client")
-    ('1 client', '1,200 clients')
-    """
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from raysim.errors import RunFolderError
 from raysim.report import figures
 from raysim.report.best import Chosen, Scored, choose, methods, until

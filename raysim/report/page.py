@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from raysim.report import figures
 from raysim.report.figures import headlines, spoken
 from raysim.report.gallery.curves import MAX_POINTS

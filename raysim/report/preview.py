@@ -12,7 +12,7 @@ from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.operations import operations
 from raysim.client.corrections import choice as corrections
 from raysim.client.optimizers import choice as optimizers
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from raysim.config.section import Section
 from raysim.data.dataset import Split
 from raysim.engine.plan.plan import Plan, evaluated_splits

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from raysim.report import figures
 from raysim.report.figures import headlines
 

@@ -13,9 +13,9 @@ from torch import nn
 
 from raysim.api.run import Round, resume, rounds, run
 from raysim.cohort.sampler import CohortAt
+from raysim.config.counted import counted
 from raysim.config.own_part import OwnPart
 from raysim.config.part import Part
-from raysim.config.plain import counted
 from raysim.config.section import Section
 from raysim.data.dataset import FederatedDataset
 from raysim.engine.plan.bind import PLACES

@@ -119,7 +119,10 @@ def test_a_folder_in_place_of_a_file_is_answered_by_the_command_that_takes_it(ra
         assert raysim(command, "done") == 2
         assert "it is the folder of a run, trials or a sweep, with which raysim resume done goes on." in raysim.err
         assert raysim(command, "searched") == 2
-        assert "'rates': tuning.read('searched') reads its result, raysim tune FILE --path searched continues it." in raysim.err
+        assert (
+            "'rates': tuning.read('searched') reads its result, raysim tune FILE --path searched continues it."
+            in raysim.err
+        )
 
 
 def test_a_key_to_remove_is_answered_by_the_nearest(raysim: Raysim) -> None:

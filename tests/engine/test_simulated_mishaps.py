@@ -483,7 +483,7 @@ def test_a_run_that_hangs_wherever_it_goes_ends_and_the_others_go_on(make_ray: M
     # Its runs were measured together, and have parted since.
     ray.seconds = lambda worker, unit: 1e9 if 1 in unit.plans else 1.0
     bad, good = on_ray.submit(segment(1)), on_ray.submit(segment(0))
-    with pytest.raises(WorkerLostError, match=r"a segment of 1 run\(s\) from round 0: hung; giving up after 1 of 1"):
+    with pytest.raises(WorkerLostError, match=r"a segment of 1 run from round 0: hung; giving up after 1 of 1"):
         on_ray.result(bad)
     assert advanced(on_ray, good) == ["0 from From(round=0)"]
     assert advanced(on_ray, on_ray.submit(segment(0, start=9))) == ["0 from From(round=9)"]

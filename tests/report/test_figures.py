@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from raysim.report import figures
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from raysim import Experiment
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from tuning import trials_file
 from tuning.closing import Line
 from tuning.errors import StudyError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tomlkit
 
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from raysim.storage.atomic import write_text
 from tuning.best_file import without_none
 from tuning.errors import StudyError

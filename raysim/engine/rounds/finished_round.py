@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from raysim.algorithm.algorithm import Algorithm
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from raysim.engine.job import Executor, Outcome
 from raysim.engine.plan import first_examples
 from raysim.engine.plan.plan import Plan

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from raysim.errors import RemoteError, RunFolderError
 from raysim.storage.remote.mirror import Mirror, OvertakenError
 from raysim.storage.remote.uri import uri_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from raysim.config.plain import counted
+from raysim.config.counted import counted
 from raysim.engine.failure import Cause
 from raysim.engine.job import UNITS, Kind
 from raysim.engine.on_ray.executor.schedule import Schedule
