@@ -123,6 +123,8 @@ def test_batches_of_one_example_are_answered_by_their_size() -> None:
     ("data", "parts", "said"),
     [
         (np.nan, {}, "The examples of these clients have values that are not finite: mend the data"),
+        # Finite as float64, and not as float32.
+        (1e300, {}, "The examples of these clients have values that are not finite: mend the data"),
         (1.0, {"loss": lambda outputs, y: outputs.sum(1) * np.inf}, "The loss of the first model is not finite"),
         (1e30, {}, "The run diverges: lower the learning rates"),
     ],
@@ -130,7 +132,7 @@ def test_batches_of_one_example_are_answered_by_their_size() -> None:
 def test_rates_are_lowered_only_where_the_first_step_was_finite(
     data: float, parts: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clients = {i: (np.full((6, 4), data, np.float32), np.arange(6) % 2) for i in range(2)}
+    clients = {i: (np.full((6, 4), data, np.float64), np.arange(6) % 2) for i in range(2)}
     client = {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 1e6}}
     exp = experiment(data=None, model=None, rounds=2, cohort={"size": 2}, client=client)
     federated = raysim.FederatedDataset.from_clients(clients)

@@ -63,7 +63,7 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
     from raysim.config.overrides import rewritten
     from raysim.engine.rounds.calibrate import best, calibrate
     from raysim.report import preview
-    from raysim.storage import disk
+    from raysim.storage import atomic
 
     asked = plan.experiment.engine.workers
     workers = len(os.sched_getaffinity(0)) if asked == "auto" else max(1, asked)
@@ -76,6 +76,5 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
         typer.echo(f"[engine]\ntrainer = {json.dumps(chosen.trainer)}\nchunk_size = {json.dumps(chosen.chunk_size)}")
     else:
         values = {"engine.trainer": chosen.trainer, "engine.chunk_size": chosen.chunk_size}
-        with disk.writing(out):
-            out.write_text(rewritten(text_of(file), values), encoding="utf-8")
+        atomic.write_text(out, rewritten(text_of(file), values))
         typer.echo(f"written to {out}, without the changes of --set and --unset")

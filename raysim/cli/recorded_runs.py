@@ -124,7 +124,9 @@ def interpolate(
 ) -> None:
     """Score the models theta w + (1 - theta) w', theta from -0.2 to 1.2, and draw their loss."""
     from raysim.api import interpolation
+    from raysim.engine.rounds.interpolation import THETAS
 
+    say(f"scoring {len(THETAS)} models on all examples of the split {split!r}")
     rows = interpolation.between_runs(first, second, split=split, out=out, changes=changes or ()).to_pylist()
     files = sorted(out.glob("interpolation.*"))
     if as_json:

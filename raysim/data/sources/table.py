@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field as Key
+from pydantic import model_validator
 
 from raysim.config import messages
 from raysim.config.values import FilePath, Name, Real, Width
@@ -65,6 +67,15 @@ class Table(Populated):
         None,
         description="Number of classes; labels are in 0..classes - 1. Absent: one more than the largest label.",
     )
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Self:
+        # One column as both is an autoencoder's.
+        if len(self.x) > 1 and self.y in self.x:
+            raise ValueError(f"y = {self.y!r} is among the columns of x: a model would read the target from its input")
+        if twice := [name for name, times in Counter(self.x).items() if times > 1]:
+            raise ValueError(f"x must name each column once, but names {', '.join(map(repr, twice))} several times")
+        return self
 
 
 def open_source(section: Table) -> Population:

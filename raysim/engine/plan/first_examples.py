@@ -186,11 +186,12 @@ def load(experiment: Experiment, dataset: FederatedDataset, like: Weights, posit
     return augment.evaluated(experiment.client.augment, x_batch), y_batch
 
 
-def not_finite(dataset: FederatedDataset, positions: Iterable[int]) -> list[str]:
-    """Return which of these training clients have values that are not finite, by their ids."""
+def not_finite(dataset: FederatedDataset, positions: Iterable[int], dtype: torch.dtype) -> list[str]:
+    """Return which of these training clients have values that are not finite in the model's dtype, by their ids."""
     ids = []
     for position in positions:
-        if not all(np.isfinite(values).all() for values in dataset.train.client(position)):
+        x, y = (torch.from_numpy(np.array(values)) for values in dataset.train.client(position))
+        if not all((each.to(dtype) if each.is_floating_point() else each).isfinite().all() for each in (x, y)):
             ids.append(dataset.train.id_of(position))
     return ids
 

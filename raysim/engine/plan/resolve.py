@@ -187,7 +187,7 @@ def log_beginning(plan: Plan) -> None:
             ", ".join(name for name, split in plan.dataset.splits.items() if len(split)),
         )
     looked = range(min(first_examples.LOOKED_AT, len(plan.dataset.train)))
-    if found := first_examples.not_finite(plan.dataset, looked):
+    if found := first_examples.not_finite(plan.dataset, looked, plan.initial.params.dtype):
         flaw = f"of the first {len(looked)} training clients {len(found)} have values that are not finite"
         log.warning("%s: %s: updates that this makes not finite are rejected", flaw, ", ".join(found))
     # A script's loss may take labels as real numbers.

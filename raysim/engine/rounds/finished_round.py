@@ -146,7 +146,7 @@ def finish(
 def _advice(plan: Plan, rejected: Sequence[int]) -> str:
     """What to do where every update was rejected: learning rates do not help where the first step was not finite."""
     looked = rejected[: first_examples.LOOKED_AT]
-    if len(first_examples.not_finite(plan.dataset, looked)) == len(looked):
+    if len(first_examples.not_finite(plan.dataset, looked, plan.initial.params.dtype)) == len(looked):
         return "The examples of these clients have values that are not finite: mend the data"
     if not first_examples.begins_finite(plan, looked[0]):
         return "The loss of the first model is not finite: mend the model or the loss"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,18 @@ def test_columns_side_by_side_other_shapes_and_real_targets(tmp_path: Path) -> N
     assert (data.num_classes, data.train.id_of(0)) == (None, "3")
     assert table(tmp_path, ROWS, shape=[1, 2]).x.shape == (1, 2)
     assert table(tmp_path, ROWS, shape=[1, 2]).train.client(0)[0].shape == (1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (["a", "y"], "y = 'y' is among the columns of x: a model would read the target from its input"),
+        (["a", "b", "a"], "x must name each column once, but names 'a' several times"),
+    ],
+)
+def test_columns_that_are_named_twice_are_refused(x: list[str], said: str) -> None:
+    with pytest.raises(ExperimentError, match=re.escape(f"data: {said}")):
+        Experiment.model_validate({"name": "own", "rounds": 1, "data": {"name": "arrow", "train": "t.parquet", "x": x}})
 
 
 def test_categories_are_read_as_their_values(tmp_path: Path) -> None:
