@@ -117,7 +117,7 @@ def _keys(section: type[Section], path: str, homes: Homes) -> Iterator[str]:
 
 
 def _example(path: str, key: str, section: type[Section], field: FieldInfo) -> object:
-    """Return a value that is no table: a table is shown key by key."""
+    """Return a value that is not a table: a table is shown key by key."""
     dotted = f"{path}.{key}".removeprefix(".")
     value = examples.example(dotted, keys.name_of(section), field, examples.used_in_configs())
     return None if isinstance(value, Section) else value

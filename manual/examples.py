@@ -67,7 +67,7 @@ def example(path: str, choice: str | None, field: FieldInfo, used: Used) -> Any:
 
 def takes(field: FieldInfo, value: Any) -> bool:
     """Return whether the key alone accepts the value from a file."""
-    # `None` is no example.
+    # `None` is not an example.
     wanted: Any = Annotated[field.annotation, *field.metadata, None]
     try:
         TypeAdapter(wanted).validate_python(value)

@@ -33,7 +33,7 @@ changes how a model is trained. FedAvg is `client.optimizer` = `sgd`, `server.op
 - *FedGLAD*: whether `server.glad` goes with it; a number names the reason below the table.
 - *Not with*: choices of other keys that raysim refuses beside it, whatever the data.
 
-Names that are no choice of a key: FedSGD is FedAvg with `client.batch_size = "full"` and `client.local_steps = 1`.
+Names that are not choices of a key: FedSGD is FedAvg with `client.batch_size = "full"` and `client.local_steps = 1`.
 Local SGD is FedAvg with all clients in every round. FedOpt is any `client.optimizer` with any `server.optimizer`.
 Fine-tuning is `evaluation.fine_tuning`, and Reptile is FedAvg scored by it. Multi-task learning is `ditto`,
 meta-learning (MAML) is `maml`, the interpolation of local and global models is `apfl`, and FedRecon, whose local part

@@ -56,7 +56,7 @@ FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def in_site(path: str) -> str:
-    """Where a file of the repository is in the site; the same path where it is no part of it."""
+    """Where a file of the repository is in the site; the same path where it is not part of it."""
     return OUTSIDE.get(path, path.removeprefix("docs/"))
 
 

@@ -99,7 +99,7 @@ def same_draws(device: torch.device) -> Iterator[Callable[[], None]]:
         put_back()
 
 
-def recorded(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+def record_graph(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
     """Record a CUDA graph of the kernels that `work` launches; return what launches them again, and its result."""
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())

@@ -14,8 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-UInt64s = npt.NDArray[np.uint64]
-Int64s = npt.NDArray[np.int64]
+from raysim.arrays import Int64s, UInt64s
 
 PURPOSES = {
     "adversary": "nothing: who attacks; round, client: an attack's noise",

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import raysim
-from raysim.data.pooled import pooled
+from raysim.data.pooled import pool_clients
 from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
@@ -75,9 +75,9 @@ def test_it_is_the_same_on_ray(experiment: Make, dataset: raysim.FederatedDatase
 def test_the_pooled_client_has_everybodys_examples_in_order() -> None:
     clients = make_clients([2, 3])
     data = raysim.FederatedDataset.from_clients(clients)
-    one = pooled(data)
+    one = pool_clients(data)
     x, y = one.train.client(0)
     np.testing.assert_array_equal(x, np.concatenate([clients["c0"][0], clients["c1"][0]]))
     np.testing.assert_array_equal(y, np.concatenate([clients["c0"][1], clients["c1"][1]]))
     assert (len(one.train), one.train.sizes().tolist(), one.train.position_of("pooled")) == (1, [5], 0)
-    assert one.fingerprint == pooled(data).fingerprint != data.fingerprint
+    assert one.fingerprint == pool_clients(data).fingerprint != data.fingerprint

@@ -135,7 +135,7 @@ def commands() -> Iterator[Any]:
     """Every line of a shell block, and every inline code that begins like one of our commands."""
     for page in PAGES:
         lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
-        # A command's bare name ("raysim run") is no call of it.
+        # A command's bare name ("raysim run") is not a call of it.
         lines += [code for code in inline_code(page) if re.match(r"(raysim \w+|scripts/\w+|\.ci/\w+) \S", code)]
         for line in lines:
             words = shlex.split(line, comments=True)

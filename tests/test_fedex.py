@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import raysim
-from raysim.algorithm.fedex import scored
+from raysim.algorithm.fedex import add_config_errors
 from raysim.client.section import ClientSection
 from raysim.engine.plan.resolve import resolve
 from raysim.errors import DataError, RaysimError
@@ -114,7 +114,7 @@ def test_a_run_is_the_plain_loop(experiment: Make) -> None:
     for t, one in enumerate(steps(made(experiment, seed=SEED))):
         state = {"log_theta": torch.from_numpy(np.log(theta))}
         names = COHORTS[t]
-        j = dict(zip(names, fedex.drawn(state, SEED, t, [int(name) for name in names]).tolist(), strict=True))
+        j = dict(zip(names, fedex.draw_configs(state, SEED, t, [int(name) for name in names]).tolist(), strict=True))
         drawn |= set(j.values())
         y = {name: trained(x, *data[name], t, OF_CONFIGS[j[name]]) for name in names}
         n = sum(len(data[name][1]) for name in names)
@@ -192,10 +192,10 @@ def test_configurations_are_drawn_by_theta_and_address() -> None:
     theta = torch.tensor([0.5, 0.0, 0.2, 0.3], dtype=torch.float64)
     state = {"log_theta": theta.log()}
     everyone = np.arange(20_000)
-    drawn = fedex.drawn(state, 1, 2, everyone)
+    drawn = fedex.draw_configs(state, 1, 2, everyone)
     np.testing.assert_allclose(np.bincount(drawn, minlength=4) / len(everyone), theta.numpy(), atol=0.02)
-    assert (fedex.drawn(state, 1, 2, everyone[::-3]) == drawn[::-3]).all()
-    others = fedex.drawn(state, 1, 3, everyone), fedex.drawn(state, 2, 2, everyone)
+    assert (fedex.draw_configs(state, 1, 2, everyone[::-3]) == drawn[::-3]).all()
+    others = fedex.draw_configs(state, 1, 3, everyone), fedex.draw_configs(state, 2, 2, everyone)
     assert all((drawn != other).mean() > 0.5 for other in others)
 
 
@@ -222,7 +222,7 @@ def test_the_error_of_a_client_that_is_drawn_twice_is_added_twice() -> None:
     )
     states = Fake(context=Fake(own_error=lambda weights, position: (4, 0.25)))
     outgoing: Any = Fake(trained=trained, computed=trained, broadcast=sent, states=states, training=Fake(number=1))
-    scored(sums, outgoing)
+    add_config_errors(sums, outgoing)
     assert sums.total().scored.tolist() == [[0.0, 0.0], [12.0, 3.0]]
 
 
@@ -284,7 +284,7 @@ def test_costs_are_those_of_each_clients_own_work(experiment: Make) -> None:
     plan = resolve(made(experiment), dataset=federation(), model=network, params=start())
     everyone, sizes = np.arange(5), np.array([3, 8, 5, 2, 11])
     state = {"log_theta": torch.tensor([0.1, 0.5, 0.4, 0.0, 0.0], dtype=torch.float64).log()}
-    drawn = fedex.drawn(state, 0, 1, everyone)
+    drawn = fedex.draw_configs(state, 0, 1, everyone)
     assert len(set(drawn.tolist())) > 1
     epochs, batch = np.array([2, 1, 2])[drawn], np.array([3, 3, 2])[drawn]
     work = plan.work(everyone, 1, state)

@@ -61,7 +61,7 @@ def test_a_plain_name_is_taken_as_it_is(tmp_path_factory: pytest.TempPathFactory
         ("a/./x", "has the part '.'"),
         ("a//x", "has the part ''"),
         ("a/", "has the part ''"),
-        ("\ud800", "is no text in UTF-8"),
+        ("\ud800", "is not text in UTF-8"),
         ("é" * MOST_BYTES, "is longer than"),
         ("a/" * MOST_PARTS + "a", "is longer than"),
         ("link/secret.txt", "by a symbolic link"),

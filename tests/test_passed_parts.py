@@ -202,11 +202,11 @@ def test_a_series_does_not_go_on_with_runs_that_begin_otherwise(
     here, there = tmp_path / "sweep", tmp_path / "trials"
     sweep_of([5], start, **parts(before), path=here)
     raysim.run_trials(start.changed({"trials.count": 2}), **parts(before), path=there)
-    with pytest.raises(raysim.RunFolderError, match=rf"size=7 would begin otherwise than .*size=5, so .*: {said}"):
+    with pytest.raises(raysim.RunFolderError, match=rf"size=7 would begin differently from .*size=5, so .*: {said}"):
         # The new run would be the first.
         sweep_of([7, 5], start, **parts(after), path=here, resume=True)
     assert not (here / "cohort.size=7").exists()
-    with pytest.raises(raysim.RunFolderError, match=rf"trial-2 would begin otherwise than .*trial-0, so .*: {said}"):
+    with pytest.raises(raysim.RunFolderError, match=rf"trial-2 would begin differently from .*trial-0, so .*: {said}"):
         raysim.run_trials(start.changed({"trials.count": 3}), **parts(after), path=there, resume=True)
     whole = sweep_of([7, 5], start, **parts(before), path=here, resume=True)
     assert [point.rounds.num_rows for point in whole.points] == [1, 1]
@@ -252,7 +252,7 @@ def test_a_folder_does_not_say_more_than_keywords(
     ],
 )
 def test_what_was_passed_is_of_its_kind(tmp_path: Path, key: str, value: object) -> None:
-    """An entry of another kind is no missing one, by which a run would go on unchecked."""
+    """An entry of another kind is not a missing one, by which a run would go on unchecked."""
     run = write(tmp_path / "run", accuracies(0.5))
     record = {**json.loads((run / "experiment.json").read_text()), "passed": ["model", "params"], "passed_params": "a"}
     sealed_json.write(run / "experiment.json", record)

@@ -82,9 +82,9 @@ def test_other_populations_have_no_such_optimum() -> None:
 def test_a_study_holds_clients_out_and_concludes_with_all() -> None:
     experiment = raysim.load(FILE, set=[*SMALL, "evaluation.split=train"])
     section = tuning.TuningSection.checked({"objective": {"name": "loss"}, "space": {"client.optimizer.lr": [0.1]}})
-    of_trials = protocol.measured(experiment, section, None)
+    of_trials = protocol.evaluated_on_validation(experiment, section, None)
     assert of_trials.data.holdout > 0  # type: ignore[union-attr]
-    assert protocol.concluding(of_trials, {}).data == experiment.data
+    assert protocol.final_experiment(of_trials, {}).data == experiment.data
 
 
 def test_convexity_is_at_most_smoothness() -> None:

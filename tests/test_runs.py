@@ -20,7 +20,7 @@ import torch
 import raysim
 from raysim.engine import outlook
 from raysim.engine.job import Job, RunStates
-from raysim.engine.many.groups import grouped
+from raysim.engine.many.groups import group_runs
 from raysim.engine.many.segment import Host, job_of
 from raysim.engine.many.shared_executor import SharedInProcess
 from raysim.engine.plan.plan import Plan
@@ -87,7 +87,7 @@ def test_a_run_among_others_is_the_run_alone(
     for own in wanted:
         raysim.run(own, dataset=dataset, path=tmp_path / "alone" / own.name)
         alone, among = tmp_path / "alone" / own.name, tmp_path / "all" / own.name
-        # Momentum's rate is no part of the product that makes the gradient: it agrees to rounding.
+        # Momentum's rate is not part of the product that makes the gradient: it agrees to rounding.
         if client is MOMENTUM and together:
             torch.testing.assert_close(state(among), state(alone), rtol=1e-5, atol=1e-6)
         else:
@@ -446,11 +446,11 @@ def test_mates_with_the_same_bits_everywhere_are_those_of_the_kernel(
 
 def test_groups_keep_every_worker_busy() -> None:
     alike = [(i, "same") for i in range(10)]
-    assert grouped(alike, 1) == [tuple(range(10))]
-    assert grouped(alike, 2) == [tuple(range(5)), tuple(range(5, 10))]
-    assert grouped([(0, None), (1, "x"), (2, None), (3, "x")], 2) == [(0,), (1, 3), (2,)]
-    assert grouped([(0, "x")], 4) == [(0,)]
+    assert group_runs(alike, 1) == [tuple(range(10))]
+    assert group_runs(alike, 2) == [tuple(range(5)), tuple(range(5, 10))]
+    assert group_runs([(0, None), (1, "x"), (2, None), (3, "x")], 2) == [(0,), (1, 3), (2,)]
+    assert group_runs([(0, "x")], 4) == [(0,)]
     for workers in (1, 2, 3, 7, 20):
-        groups = grouped([*alike, (10, "other"), (11, None)], workers)
+        groups = group_runs([*alike, (10, "other"), (11, None)], workers)
         assert sorted(number for group in groups for number in group) == list(range(12))
         assert len(groups) >= min(workers, 12 - 9)

@@ -79,7 +79,7 @@ def is_loopback(ip: str) -> bool:
     return (mapped or address).is_loopback
 
 
-# Data are no code
+# Data are not code
 
 
 @pytest.fixture

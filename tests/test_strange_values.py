@@ -99,7 +99,7 @@ def test_strange_texts_of_set_and_sweep(seed: int) -> None:
 
 
 def test_an_error_of_one_strange_value_names_its_key() -> None:
-    """Of a value that is no table, in one of these tables: the last key is in the message."""
+    """Of a value that is not a table, in one of these tables: the last key is in the message."""
     choose = random.Random(0).choice
     for strange in (value for value in strange_values.STRANGE if not isinstance(value, Mapping)):
         key, inner = choose(PLACES)

@@ -153,6 +153,51 @@ def test_a_name_that_stands_twice_is_found_unless_it_is_a_layers() -> None:
     assert set(ambiguous({"one.py": "class A: pass\ndef f():\n    class A: pass"})) == {"A"}
 
 
+# Names of types
+
+
+def aliases_of_several(files: Sources) -> dict[str, list[str]]:
+    """Aliases of one name and one type, with the modules that assign them, where these are several."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for file, text in files.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript):
+                (target,) = node.targets
+                found.setdefault((ast.unparse(target), ast.unparse(node.value)), []).append(file)
+    return {name: at for (name, _), at in found.items() if len(at) > 1}
+
+
+# The state of an optimizer, of a sampler, of a fair objective and of FedGLAD are four things of one type.
+STATES = {"State"}
+
+
+def test_an_alias_of_a_type_is_assigned_once() -> None:
+    assert set(aliases_of_several(sources("raysim", "tuning"))) <= STATES
+
+
+def test_an_alias_that_is_assigned_twice_is_found() -> None:
+    lines = {"a.py": "Row = Mapping[str, Any]\nKey = tuple[int, str]", "b.py": "Row = Mapping[str, Any]\nKey = int"}
+    assert aliases_of_several(lines) == {"Row": ["a.py", "b.py"]}
+
+
+# Counts
+
+
+def with_bracketed_plurals(files: Sources) -> list[str]:
+    """Where a text has "(s)" for a plural: `counted` writes a count with its noun."""
+    return [
+        f"{file}:{node.lineno}"
+        for file, text in files.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"[a-z]\(s\)", node.value)
+    ]
+
+
+def test_no_text_has_a_plural_in_brackets() -> None:
+    assert with_bracketed_plurals(sources("raysim", "tuning")) == []
+    assert with_bracketed_plurals({"a.py": 'f"{n} round(s)"', "b.py": 'f"{n} rounds (s)"'}) == ["a.py:1"]
+
+
 # Classes that inherit
 
 
@@ -208,7 +253,14 @@ def test_a_class_that_reaches_into_another_is_found() -> None:
 
 # Modules
 
-MODULES_ABOVE = {"raysim/card.py", "raysim/__init__.py", "raysim/__main__.py", "raysim/errors.py", "raysim/seeds.py"}
+MODULES_ABOVE = {
+    "raysim/arrays.py",
+    "raysim/card.py",
+    "raysim/__init__.py",
+    "raysim/__main__.py",
+    "raysim/errors.py",
+    "raysim/seeds.py",
+}
 """All modules directly below raysim/: everything else has a room."""
 
 

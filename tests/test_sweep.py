@@ -19,7 +19,7 @@ from raysim.experiment import sweep
 from raysim.experiment.pictures import ReportSection
 from raysim.report import sweep_picture
 from raysim.run_folder import cost_columns, experiment_record
-from raysim.run_folder.tables import tagged
+from raysim.run_folder.tables import with_tags
 
 Make = Callable[..., raysim.Experiment]
 
@@ -295,9 +295,9 @@ def test_every_point_has_its_trials(experiment: Make, dataset: raysim.FederatedD
 
 def test_values_of_different_kinds_are_written_as_json() -> None:
     rows = pa.table({"round": [0]})
-    mixed = tagged([({"b": 10}, rows), ({"b": "full"}, rows), ({"b": [1]}, rows)])
+    mixed = with_tags([({"b": 10}, rows), ({"b": "full"}, rows), ({"b": [1]}, rows)])
     assert mixed["b"].to_pylist() == ["10", '"full"', "[1]"]
-    assert tagged([({"b": 1}, rows), ({"b": 0.5}, rows)])["b"].to_pylist() == [1.0, 0.5]
+    assert with_tags([({"b": 1}, rows), ({"b": 0.5}, rows)])["b"].to_pylist() == [1.0, 0.5]
 
 
 def rounds(*accuracies: float) -> pa.Table:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from raysim import Section
-from raysim.config.values import Positive
+from raysim.config.values import Positive, TotalAmount
 from raysim.experiment import stopping
 
 CLIENT_UPDATES = "client_updates"
 """What counts unless a study has a budget."""
 
 Unit = Literal["rounds", "client_updates", "simulated_s", "bytes"]
-
-Amount = Annotated[int, Field(ge=1, le=10**18)]
 
 
 class StudyBudget(Section):
@@ -27,12 +25,12 @@ class StudyBudget(Section):
     number of trials.
     """
 
-    rounds: Amount | None = Field(None, description="Rounds of all runs.")
-    client_updates: Amount | None = Field(
+    rounds: TotalAmount | None = Field(None, description="Rounds of all runs.")
+    client_updates: TotalAmount | None = Field(
         None, description="Updates that clients sent in all runs: rounds times clients, rejected updates included."
     )
     simulated_s: Positive | None = Field(None, description="Simulated seconds of all runs; needs `[systems]`.")
-    bytes: Amount | None = Field(None, description="Bytes down and up in all runs.")
+    bytes: TotalAmount | None = Field(None, description="Bytes down and up in all runs.")
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -60,7 +58,7 @@ class StudyBudget(Section):
         (1, 1)
 
         Args:
-            ended: what each ended trial has used up; see `spent`. under_way: number of trials.
+            ended: what each ended trial has used up; see `cost_of_trial`. under_way: number of trials.
         """
         used = [each.get(self.unit, 0.0) for each in ended]
         left, most = self.amount - math.fsum(used), max(used, default=0.0)
@@ -68,7 +66,7 @@ class StudyBudget(Section):
         return max(0, trials - under_way)
 
 
-def spent(runs: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, float]:
+def cost_of_trial(runs: Iterable[Iterable[Mapping[str, Any]]]) -> dict[str, float]:
     """Return what a trial has used up of every budget that is the same on each machine, from the rows of its runs."""
     every = [stopping.used_by(row) for rows in runs for row in rows]
     return {name: math.fsum(used[name] for used in every) for name in StudyBudget.model_fields}

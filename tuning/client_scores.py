@@ -7,10 +7,11 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
+from raysim.experiment.row import Row
 from raysim.storage import parquet
 from tuning.errors import StudyError
 from tuning.kept_trial import FINISHED
-from tuning.objective import Objective, Row
+from tuning.objective import Objective
 from tuning.regret import ClientSums, Regret, bootstrap
 from tuning.search import trial_folder
 
@@ -18,7 +19,7 @@ from tuning.search import trial_folder
 def regret(folder: Path, trials: Iterable[FrozenTrial], objective: Objective) -> tuple[Regret, ...]:
     """Return the regret of choosing among the finished trials of a study's folder by few validation clients.
 
-    Empty if the objective is no sum over clients, or the folders of some runs are on another machine.
+    Empty if the objective is not a sum over clients, or the folders of some runs are on another machine.
     """
     finished = [trial for trial in trials if trial.user_attrs["outcome"] == FINISHED]
     if not objective.is_ratio or not finished:

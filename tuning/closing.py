@@ -8,6 +8,7 @@ from pathlib import Path
 
 from raysim import Experiment
 from raysim.config.counted import counted
+from raysim.report.closing import Line
 from raysim.report.figures import loss, share
 from tuning import pruners, samplers
 from tuning.budget import written
@@ -18,8 +19,6 @@ from tuning.result import RETRY, Configuration, SmallerBudget, Study, TableBest
 from tuning.section import TuningSection, section_of
 from tuning.storage import default_url, shown
 from tuning.writing import figure, number, sentence, settings
-
-Line = tuple[str, str]
 
 
 def preview(experiment: Experiment, path: Path) -> list[Line]:

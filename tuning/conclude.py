@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from raysim import Experiment, RaysimError, Report, Runs
+from raysim.experiment.row import Row
 from tuning import standard_error
 from tuning.folder import clear_unfinished
 from tuning.ledger import Ledger
-from tuning.objective import Row
 from tuning.progress import StudyProgress
-from tuning.protocol import concluding, seeded
+from tuning.protocol import final_experiment, with_each_seed
 from tuning.search import POLL_S
 from tuning.section import TuningSection
 
@@ -65,7 +65,7 @@ def _begun(
     experiment: Experiment, tuning: TuningSection, values: Mapping[str, Any], folder: Path
 ) -> list[tuple[Experiment, Path]]:
     """Return the runs of a configuration, one for each seed, and their folders."""
-    seeds = seeded(concluding(experiment, values), tuning)
+    seeds = with_each_seed(final_experiment(experiment, values), tuning)
     return [(seed, folder / f"seed-{place}") for place, seed in enumerate(seeds)]
 
 

@@ -19,19 +19,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raysim import DivergedError, Experiment, Runs, differing
+from raysim.experiment.row import Row
+from raysim.report.closing import Line
 from raysim.report.picture_files import save
 from raysim.run_folder.tables import column
 from raysim.storage.atomic import write, write_text
 from raysim.storage.reading import json_object
 from tuning import budget, generations, protocol, study
 from tuning.budget import written
-from tuning.closing import Line
 from tuning.errors import StudyError
 from tuning.folder import clear_unfinished
 from tuning.generations import Descendant, EvolutionSection
 from tuning.log_filter import quiet_hosts, quiet_rounds
 from tuning.noise import laplace
-from tuning.objective import Objective, Row, divergence
+from tuning.objective import Objective, divergence
 from tuning.pictures import rates
 from tuning.progress import StudyProgress
 from tuning.section import TuningSection
@@ -98,8 +99,8 @@ def evolve(
     section, space = tuning.evolution or EvolutionSection(), tuning.parsed_space()
     generations.check(section, space, tuning.objective, tuning.seeds, experiment)
     dataset = parts.get("dataset")
-    measured = protocol.measured(experiment, tuning, dataset).changed({"checkpoint.best": None})
-    held = protocol.divided(experiment, tuning, dataset)
+    measured = protocol.evaluated_on_validation(experiment, tuning, dataset).changed({"checkpoint.best": None})
+    held = protocol.with_validation_clients(experiment, tuning, dataset)
     where = Path(path) if path is not None else Path("runs") / f"{experiment.name}-evolution"
     identity = protocol.identity(measured, tuning, space, held, parts)
     identity["tuning"] = {**identity["tuning"], "sampler": None, "pruner": None, "evolution": section.model_dump()}
@@ -122,11 +123,11 @@ def evolve(
             else:
                 sign = 1 if tuning.objective.is_maximised else -1
                 scores = [None if value is None else sign * value for value in scored[-1]]
-                bred.append(generations.following(section, space, bred[-1], scores, measured.seed, generation))
+                bred.append(generations.next_generation(section, space, bred[-1], scores, measured.seed, generation))
             rows = _trained(runs, measured, bred[-1], where, generation, end, show)
             scored.append([_score(tuning, measured, own, [generation, m]) for m, own in enumerate(rows)])
             begun = 0 if generation == 0 else generations.ends(section, measured)[generation - 1]
-            spent.update(budget.spent([[row for row in own or () if row["round"] >= begun] for own in rows]))
+            spent.update(budget.cost_of_trial([[row for row in own or () if row["round"] >= begun] for own in rows]))
             show.print_line(_summary(tuning.objective, generation, end, bred[-1], scored[-1]))
     best = _best(tuning.objective, scored[-1])
     table = _table(bred, scored, generations.ends(section, measured), list(space.dimensions))

@@ -76,7 +76,7 @@ def first(section: EvolutionSection, space: Space, seed: int) -> list[Descendant
     return [Descendant(_drawn(space, _random(seed, 0, member))) for member in range(section.members)]
 
 
-def following(
+def next_generation(
     section: EvolutionSection,
     space: Space,
     members: Sequence[Descendant],

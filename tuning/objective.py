@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -11,10 +11,9 @@ from pydantic import Field, model_validator
 
 from raysim import Section
 from raysim.config.values import Count, Name, Real, Whole
+from raysim.experiment.row import Row
 from raysim.report import figures
 from raysim.report.series import crossing
-
-Row = Mapping[str, Any]
 
 VALIDATION = "eval/validation"
 """Prefix of the columns that a study may use."""

@@ -22,7 +22,9 @@ HELD_OUT = ("holdout", "holdout_examples")
 """Keys of sources; those whose clients are functions have only the first."""
 
 
-def divided(experiment: Experiment, tuning: TuningSection, dataset: FederatedDataset | None) -> FederatedDataset | None:
+def with_validation_clients(
+    experiment: Experiment, tuning: TuningSection, dataset: FederatedDataset | None
+) -> FederatedDataset | None:
     """Return the script's dataset, with validation clients; None if the experiment has a `[data]` section.
 
     Raises:
@@ -33,7 +35,9 @@ def divided(experiment: Experiment, tuning: TuningSection, dataset: FederatedDat
     return dataset.hold_out(tuning.holdout, experiment.seed)
 
 
-def measured(experiment: Experiment, tuning: TuningSection, dataset: FederatedDataset | None) -> Experiment:
+def evaluated_on_validation(
+    experiment: Experiment, tuning: TuningSection, dataset: FederatedDataset | None
+) -> Experiment:
     """Return the experiment that every trial of the study changes: evaluated on validation clients.
 
     With `record_test` it is evaluated on test, too: for other choices than the study's.
@@ -88,7 +92,7 @@ def check_metric(objective: Objective, experiment: Experiment, passed: Iterable[
 
 def runs_of(measured: Experiment, tuning: TuningSection, values: Mapping[str, Any]) -> tuple[Experiment, ...]:
     """Return a trial's runs, one for each seed: the same seeds, and so the same cohorts, for every configuration."""
-    return seeded(measured.changed(values), tuning)
+    return with_each_seed(measured.changed(values), tuning)
 
 
 def stages_of(measured: Experiment, tuning: TuningSection, values: Mapping[str, Any]) -> list[tuple[Experiment, ...]]:
@@ -97,7 +101,7 @@ def stages_of(measured: Experiment, tuning: TuningSection, values: Mapping[str, 
     return [runs_of(measured, tuning, of_stage) for of_stage in (*smaller, values)]
 
 
-def concluding(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
+def final_experiment(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
     """Return a configuration on all training clients, evaluated as in the file, but never on validation clients."""
     changes: dict[str, Any] = dict(values)
     if experiment.data is not None:
@@ -126,7 +130,7 @@ def _is_of_validation(metric: str) -> bool:
     return metric.split("/")[1:2] == ["validation"]
 
 
-def seeded(experiment: Experiment, tuning: TuningSection) -> tuple[Experiment, ...]:
+def with_each_seed(experiment: Experiment, tuning: TuningSection) -> tuple[Experiment, ...]:
     """Return the experiment with each of the study's seeds."""
     return trials_of(experiment.changed({"trials": {"count": tuning.seeds, "vary": list(tuning.vary)}}))
 
@@ -137,7 +141,8 @@ def identity(
     """Return the common facts of all trials, as plain values; if one differs, it is another study.
 
     Args:
-        measured: see `measured`. held: the script's dataset, divided; None: the experiment's. parts: the script's.
+        measured: see `evaluated_on_validation`. held: the script's dataset, divided; None: the experiment's. parts: the
+            script's.
     """
     kept = tuning.model_dump(mode="json", include={"objective", "seeds", "vary"})
     if tuning.cost is not None:

@@ -113,7 +113,7 @@ def check(pruner: Pruner, seeds: int, rounds: int, every: int) -> None:
 
 
 def check_cohorts(pruner: Pruner, space: Space, experiment: Experiment) -> None:
-    """Raise ExperimentError if the pruner has cohorts that are no smaller ones of every trial."""
+    """Raise ExperimentError if the pruner has cohorts that are not smaller ones of every trial."""
     if not isinstance(pruner, Halving) or not pruner.cohorts:
         return
     sizes, whole = pruner.cohorts, experiment.cohort.size

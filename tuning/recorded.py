@@ -13,7 +13,7 @@ from tuning.errors import StudyError
 from tuning.ledger import by_slot
 from tuning.objective import Objective
 from tuning.result import Study
-from tuning.storage import answering, kept, opened, shown
+from tuning.storage import answering, kept, open_storage, shown
 
 UNIT = "unit"
 """The study's attribute that names what its budget counts."""
@@ -34,7 +34,7 @@ def read(path: str | Path, *, storage: str | None = None) -> Study:
     name, recorded = folder.read(where)
     # A folder from elsewhere does not choose which files or servers are opened.
     url = storage or kept(recorded, where)
-    with answering(url), opened(url) as held:
+    with answering(url), open_storage(url) as held:
         try:
             study = optuna.load_study(study_name=name, storage=held)
         except KeyError:
@@ -44,7 +44,7 @@ def read(path: str | Path, *, storage: str | None = None) -> Study:
     try:
         tuning = attributes["identity"]["tuning"]
         objective, searched = Objective.model_validate(tuning["objective"]), space.parse(tuning["space"])
-        found = result.ranked(trials, searched, objective, attributes)
+        found = result.rank_trials(trials, searched, objective, attributes)
         if not found:
             raise StudyError(result.no_result(trials, searched) if trials else f"No trial of {where} has ended yet.")
         unit = attributes.get(UNIT, CLIENT_UPDATES)

@@ -155,7 +155,7 @@ def of_trials(
         trials=table(trials, space),
         counts=counts(trials),
         edges=edges(found[0], space),
-        spent=spent(trials),
+        spent=total_cost(trials),
         front=front(trials, objective, cost or COST),
         cost=cost,
         smaller=smaller(trials, space, objective, unit),
@@ -163,7 +163,7 @@ def of_trials(
     )
 
 
-def ranked(
+def rank_trials(
     trials: Sequence[FrozenTrial], space: Space, objective: Objective, attributes: Mapping[str, Any] = {}
 ) -> list[Configuration]:
     """Return the finished trials, the best first, those that missed their target last, equal ones in order of number.
@@ -240,7 +240,7 @@ def incumbents(trials: Iterable[FrozenTrial], objective: Objective, unit: str) -
 
 def smaller(trials: Sequence[FrozenTrial], space: Space, objective: Objective, unit: str) -> tuple[SmallerBudget, ...]:
     """Return what a quarter and a half of the budget would have chosen, of the trials in their order."""
-    total = spent(trials).get(unit, 0.0)
+    total = total_cost(trials).get(unit, 0.0)
     found = []
     for share in (0.25, 0.5) if total else ():
         amount = bought(unit, share * total)
@@ -264,7 +264,7 @@ def front(trials: Sequence[FrozenTrial], objective: Objective, cost: str = COST)
     )
 
 
-def spent(trials: Sequence[FrozenTrial]) -> dict[str, float]:
+def total_cost(trials: Sequence[FrozenTrial]) -> dict[str, float]:
     """Return what all trials have used up, without what costs nothing here."""
     total = Counter[str]()
     for trial in trials:

@@ -111,7 +111,7 @@ class TuningSection(Section):
         return (first,) if self.cost is None else (first, StudyDirection.MINIMIZE)
 
     def values_of(self, value: float | None, spent: Mapping[str, float]) -> list[float] | None:
-        """Return a trial's value of each objective, as Optuna is told; `spent`: what it has used up."""
+        """Return a trial's value of each objective, as Optuna is told; `cost_of_trial`: what it has used up."""
         if value is None:
             return None
         return [value] if self.cost is None else [value, spent[self.cost]]
@@ -143,10 +143,10 @@ def section_of(experiment: Experiment) -> TuningSection:
             "The experiment has no [tuning] section, so there is nothing to tune. The least is a space, such as "
             "[tuning.space] with client.optimizer.lr = { grid = [0.01, 0.1, 1.0] }."
         )
-    return checked(experiment.tuning, experiment)
+    return checked_section(experiment.tuning, experiment)
 
 
-def checked(table: Mapping[str, Any], experiment: Experiment) -> TuningSection:
+def checked_section(table: Mapping[str, Any], experiment: Experiment) -> TuningSection:
     """Return `[tuning]` from a mapping, checked against the rest of the experiment; see `section_of`."""
     section = TuningSection.checked(table, at="tuning")
     read = section.parsed_space()
@@ -175,7 +175,8 @@ def checked(table: Mapping[str, Any], experiment: Experiment) -> TuningSection:
     objective = section.objective
     if section.laplace and objective.has_target:
         raise ExperimentError(
-            "tuning.laplace is noise of scores, but rounds_to_target is no score: take another objective, or no noise."
+            "tuning.laplace is noise of scores, but rounds_to_target is not a score: take another objective, or leave "
+            "laplace out."
         )
     evaluated = {index for index in range(rounds) if (index + 1) % every == 0 or index + 1 == rounds}
     known = range(rounds) if objective.name == "train_loss" else evaluated

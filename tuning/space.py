@@ -122,7 +122,7 @@ def parse(table: Mapping[str, Any]) -> Space:
     Raises:
         ExperimentError: a key has no kind of values, or invalid values.
     """
-    # Before any value is compared with another: NaN equals nothing, and Python has integers that are no float.
+    # Before any value is compared with another: NaN equals nothing, and Python has integers that are not floats.
     dimensions = dict(_dimensions(plain(table, "tuning.space"), ""))
     if not dimensions:
         raise ExperimentError("tuning.space must name at least one key of the experiment, but it is empty.")
@@ -179,7 +179,7 @@ def points(space: Space) -> Iterator[tuple[str, dict[str, Any]]]:
 def _dimensions(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Dimension]]:
     for name, inner in table.items():
         key = f"{path}{name}"
-        # What is like a kind of values is no key.
+        # What is like a kind of values is not a key.
         if isinstance(inner, list | tuple) and path and (hint := nearest(name, list(KINDS), MEANT)):
             raise ExperimentError(f"tuning.space.{path[:-1]} must be one of {', '.join(KINDS)}, but got {name!r}{hint}")
         if not isinstance(inner, Mapping):

@@ -45,7 +45,7 @@ def shown(url: str) -> str:
         return url
 
 
-def placed(url: str, folder: Path) -> str:
+def portable_address(url: str, folder: Path) -> str:
     """Return the storage for the study's folder to record: the same from everywhere, without its password.
 
     A file has its absolute path; a file in the folder has its path relative to it, because folders are moved.
@@ -62,7 +62,7 @@ def placed(url: str, folder: Path) -> str:
 
 
 def kept(recorded: str, folder: Path) -> str:
-    """Return the URL of a study that is kept in its folder, from what `placed` has recorded there.
+    """Return the URL of a study that is kept in its folder, from what `portable_address` has recorded there.
 
     Raises:
         StudyError: it is kept elsewhere, or its file is not there.
@@ -84,7 +84,7 @@ def _path_from(folder: Path, file: str) -> str:
 
 
 @contextmanager
-def opened(url: str) -> Iterator[BaseStorage]:
+def open_storage(url: str) -> Iterator[BaseStorage]:
     """Open a storage, or create it if it is new; close its connections at the end.
 
     Args:

@@ -28,7 +28,7 @@ from tuning.result import Configuration, Study
 from tuning.search import Search
 from tuning.section import TuningSection
 from tuning.space import Space
-from tuning.storage import answering, default_url, opened, placed, shown
+from tuning.storage import answering, default_url, open_storage, portable_address, shown
 from tuning.writing import figure
 
 log = logging.getLogger("raysim")
@@ -81,24 +81,24 @@ def tune(
         )
     if (where / "experiment.json").exists():
         raise StudyError(f"{where} is a run's folder: give the study another one (--path, path=).")
-    measured = protocol.measured(experiment, tuning, dataset)
-    held = protocol.divided(experiment, tuning, dataset)
+    measured = protocol.evaluated_on_validation(experiment, tuning, dataset)
+    held = protocol.with_validation_clients(experiment, tuning, dataset)
     whole = dataset if dataset is not None else dataset_of(experiment)
     name, read = experiment.name, tuning.parsed_space()
     url = tuning.storage or default_url(where)
-    folder.check(where, placed(url, where), name)
+    folder.check(where, portable_address(url, where), name)
     how: dict[str, Any] = {"executor": executor, "address": address, **parts}
     with ExitStack() as stack:
         stack.enter_context(quiet_rounds())
         stack.enter_context(answering(url))
         if tuning.storage is None:
             where.mkdir(parents=True, exist_ok=True)
-        storage = stack.enter_context(opened(url))
+        storage = stack.enter_context(open_storage(url))
         where.mkdir(parents=True, exist_ok=True)
         identity = protocol.identity(measured, tuning, read, held, parts)
         way_out = folder.way_out(tuning.storage is not None, path is not None)
         open_study(storage, name, tuning.directions, identity, shown(url), way_out)
-        folder.claim(where, placed(url, where), name)
+        folder.claim(where, portable_address(url, where), name)
         optuna.load_study(study_name=name, storage=storage).set_user_attr(UNIT, unit_of(tuning))
         show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
@@ -113,19 +113,19 @@ def tune(
             show.print_line(f"run again: trial {again}" if again else "run again: none, because no trial had failed")
         # One that was ended when a process was killed may have an outcome, and no value.
         ended = [trial for trial in ledger.by_slot().values() if trial.state.is_finished()]
-        text = _used_up(tuning.budget, result.spent(ended))
+        text = _used_up(tuning.budget, result.total_cost(ended))
         if not ended:
             text = _too_small(tuning, measured, len((held or dataset_of(measured)).train))
         if text is not None:
             log.warning("%s", text)
-        before = result.ranked(ended, read, tuning.objective)
+        before = result.rank_trials(ended, read, tuning.objective)
         if before and before[0].missed is None:
             show.begun_with(before[0].value)
         with _runs(measured, held, how) as runs:
             Search(tuning, measured, ledger, runs, where, show).run()
             trials = list(ledger.by_slot().values())
             trials_file.write(where, trials, read, tuning.objective)
-            best = result.ranked(trials, read, tuning.objective)
+            best = result.rank_trials(trials, read, tuning.objective)
             if not best:
                 raise StudyError(result.no_result(trials, read))
             chosen = best[: tuning.final] if whole.test is not None else []
@@ -135,7 +135,7 @@ def tune(
             with _runs(experiment, dataset, how) as runs:
                 _conclude(experiment, tuning, ledger, runs, chosen, where, show)
         study = ledger.study
-        found = result.ranked(trials, read, tuning.objective, study.user_attrs)
+        found = result.rank_trials(trials, read, tuning.objective, study.user_attrs)
         regret = client_scores.regret(where, trials, tuning.objective)
         made = result.of_trials(name, tuning.objective, tuning.cost, unit_of(tuning), read, trials, found, where)
         finished = replace(made, regret=regret)
@@ -164,7 +164,7 @@ def parts_and_section(
     parts = cast("Parts", {name: part for name, part in parts_and_settings.items() if name in named})
     settings = {name: value for name, value in parts_and_settings.items() if name not in named}
     keys = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
-    tuning = sections.checked(keys, experiment) if keys else sections.section_of(experiment)
+    tuning = sections.checked_section(keys, experiment) if keys else sections.section_of(experiment)
     protocol.check_metric(tuning.objective, experiment, parts.get("metrics") or {})
     return parts, tuning
 
@@ -247,7 +247,7 @@ def unit_of(tuning: TuningSection) -> str:
 
 def write_best(experiment: Experiment, study: Study, source: str | None) -> None:
     """Write best.toml; `source`: the experiment's file."""
-    best = protocol.concluding(experiment, {"name": f"{experiment.name}-best", **study.best.values})
+    best = protocol.final_experiment(experiment, {"name": f"{experiment.name}-best", **study.best.values})
     value = study.best.missed or figure(study.objective, study.best.value)
     heading = f"The best of {study.trials.num_rows} trials of {study.name}: {study.objective.label} {value}."
     text = best_file.text(best, source, heading)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from raysim.experiment.row import Row
 from tuning import budget, standard_error
 from tuning import objective as objectives
-from tuning.objective import Objective, Row
+from tuning.objective import Objective
 
 COHORT = "cohort"
 """Fact of a trial that is run with several cohorts: the size of the last."""
@@ -99,7 +100,7 @@ class TrialRows:
         known: dict[str, Any] = {
             "seeds": list(self.seeds),
             "rounds": [len(rows) for rows in self.rows],
-            "spent": budget.spent([*self.before, *self.rows]),
+            "spent": budget.cost_of_trial([*self.before, *self.rows]),
             "figures": _means([rows[-1] for rows in self.rows if rows]),
         }
         if self.is_complete and self.lacks(objective) is None:

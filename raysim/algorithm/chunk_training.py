@@ -58,7 +58,7 @@ class ChunkTraining:
             return [context.trained]
         clients = its.members.of(examples, broadcast, chunk)
         if half.bend is not None or half.point is not None:
-            clients = clients.with_each(lambda client: replace(client, sent=broadcast.beside))
+            clients = clients.receiving(broadcast.beside)
         if half.windows is not None:
             clients = clients.with_each(
                 partial(with_windows, half.windows, its.client.work_at(broadcast.round), broadcast.round)

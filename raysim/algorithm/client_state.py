@@ -17,7 +17,7 @@ from raysim.algorithm.phase import Broadcast, LocalContext
 from raysim.client import local_training
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.corrections.correction import ClientEnd, ClientStart, Correction
-from raysim.client.local_training import Trained, measured, working_on
+from raysim.client.local_training import Trained, with_norms, working_on
 from raysim.client.state_vectors import StateVectors
 from raysim.client.trainer import Client
 from raysim.cohort.chunks import Chunk
@@ -32,17 +32,17 @@ X0 = "x_0"
 """Name of the initial model among the vectors beside the model, where a personalisation needs it."""
 
 
-def with_states(one: Algorithm, num: int) -> Algorithm:
+def with_states(base: Algorithm, num: int) -> Algorithm:
     """Return the algorithm whose clients keep `num` vectors: the server's state says where they lie."""
-    *before_training, training = one.phases
+    *before_training, training = base.phases
 
     def init(weights: Weights, sampler: State) -> ServerState:
-        return replace(one.init(weights, sampler), clients=manifest.empty())
+        return replace(base.init(weights, sampler), clients=manifest.empty())
 
     def placed(broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
         return replace(broadcast, places=manifest.places(state.clients, positions))
 
-    return one._replace(init=init, phases=(*before_training, training.sending(placed)), state_vectors=num)
+    return base._replace(init=init, phases=(*before_training, training.sending(placed)), state_vectors=num)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class LocalStates:
                 deltas.append(sent)
             # Stacked, so torch aligns each update, whatever the correction returned.
             updates = replace(trained.updates, delta=torch.stack(deltas), squared_norms=None)
-            return measured(trained.clients, updates, self.layout)
+            return with_norms(trained.clients, updates, self.layout)
 
     def after(self, trained: Trained) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """Return, by client, the correction's next vectors, and their changes, if they are summed.
@@ -129,7 +129,7 @@ class LocalStates:
         if not self.vectors.correction:
             return nothing, nothing
         after = [self._after(trained, row) for row in range(len(trained.clients))]
-        if not self.correction.sent.sums_changes:
+        if not self.correction.exchange.sums_changes:
             return [*after], nothing
         before = [self._of_correction(position) for position in trained.clients.positions.tolist()]
         return [*after], [new - old for new, old in zip(after, before, strict=True)]

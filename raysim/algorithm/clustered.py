@@ -38,17 +38,17 @@ from raysim.server.sums import Sums, add
 log = logging.getLogger("raysim")
 
 
-def joined(models: Sequence[Weights]) -> Weights:
+def join(models: Sequence[Weights]) -> Weights:
     """Return the models one behind the other."""
     return Weights(
         *(torch.cat(vectors) for vectors in zip(*(one.vectors for one in models), strict=True)),
     )
 
 
-def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
+def with_clusters(base: Algorithm, count: int, server: ServerSection) -> Algorithm:
     """Return the algorithm of `count` models, each trained by `one`, whose only phase is training."""
-    (training,) = one.phases
-    losses = start_losses.make(server, one.members)
+    (training,) = base.phases
+    losses = start_losses.make(server, base.members)
 
     def of(state: ServerState, j: int) -> ServerState:
         return replace(state, weights=models(state.weights)[j], optimizer=_under(f"{j}/", state.optimizer))
@@ -59,22 +59,22 @@ def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
 
     def together(state: ServerState, each: Sequence[ServerState]) -> ServerState:
         optimizer = {f"{j}/{name}": value for j, its in enumerate(each) for name, value in its.optimizer.items()}
-        return replace(state, weights=joined([its.weights for its in each]), optimizer=optimizer)
+        return replace(state, weights=join([its.weights for its in each]), optimizer=optimizer)
 
     def init(weights: Weights, sampler: State) -> ServerState:
-        each = [one.init(its, sampler) for its in models(weights)]
+        each = [base.init(its, sampler) for its in models(weights)]
         return together(each[0], each)
 
     def of_losses(
         j: int, state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
     ) -> Broadcast:
-        sent = training.broadcast(of(state, j), repeats, positions, ())
-        return replace(sent, phase=j)
+        broadcast = training.broadcast(of(state, j), repeats, positions, ())
+        return replace(broadcast, phase=j)
 
     def of_training(
         j: int, state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
     ) -> Broadcast:
-        sent, chosen = training.broadcast(of(state, j), repeats, positions, ()), assigned(positions, sums[:count])
+        broadcast, chosen = training.broadcast(of(state, j), repeats, positions, ()), assign(positions, sums[:count])
         elsewhere = frozenset(position for position, its in chosen.items() if its != j)
         rejected: frozenset[int] = frozenset()
         if j == count - 1:
@@ -83,7 +83,7 @@ def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
             rejected = frozenset(without.union(*(earlier.rejected for earlier in sums[count:])))
         else:
             elsewhere |= frozenset(positions) - chosen.keys()
-        return replace(sent, phase=count + j, left_out=rejected, elsewhere=elsewhere - rejected)
+        return replace(broadcast, phase=count + j, left_out=rejected, elsewhere=elsewhere - rejected)
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         # A round without clients has one phase, without any.
@@ -92,9 +92,9 @@ def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
         if whole.clients and whole.weight == 0:
             log.warning("round %d: every client weighs 0, so the models are left as they are", state.round)
             whole = replace(whole, clients=0)
-        shared, metrics = one.step(of(state, 0), (*sums[: len(sums) - len(trained)], whole), None)
+        shared, metrics = base.step(of(state, 0), (*sums[: len(sums) - len(trained)], whole), None)
         steps = [
-            one.step(of(state, j), (its,), None) if its.clients and its.weight else (of(state, j), {})
+            base.step(of(state, j), (its,), None) if its.clients and its.weight else (of(state, j), {})
             for j, its in enumerate(trained)
         ]
         after = together(shared, [stepped for stepped, _ in steps])
@@ -111,7 +111,7 @@ def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
         return Broadcast(state.round - 1, first, lr=0.0, beside=beside)
 
     def of_client(context: LocalContext, examples: Examples, broadcast: Broadcast, position: int) -> Tensor:
-        ((_, x, y),) = one.members.held(examples, broadcast, (position,))
+        ((_, x, y),) = base.members.held(examples, broadcast, (position,))
         assert context.loss is not None
         each = [broadcast.weights.params, *(broadcast.beside[str(j)] for j in range(1, count))]
         losses_by_model = [context.loss(replace(broadcast.weights, params=params), x, y) for params in each]
@@ -119,13 +119,13 @@ def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
 
     phases = [Phase(partial(of_losses, j), losses, "losses") for j in range(count)]
     phases += [Phase(partial(of_training, j), training.local) for j in range(count)]
-    return one._replace(
+    return base._replace(
         init=init,
         phases=tuple(phases),
         step=step,
         average=lambda state: None,
         of_all=lambda state: models(state.weights)[0],
-        traffic=one.traffic._replace(down=one.traffic.down + count - 1),
+        traffic=base.traffic._replace(down=base.traffic.down + count - 1),
         personal=PersonalModels(scored, of_client, from_state=False),
     )
 
@@ -139,7 +139,7 @@ def best(losses: Sequence[float]) -> int:
     return int(np.argmin([loss if math.isfinite(loss) else math.inf for loss in losses]))
 
 
-def assigned(positions: Sequence[int], losses: Sequence[Sums]) -> dict[int, int]:
+def assign(positions: Sequence[int], losses: Sequence[Sums]) -> dict[int, int]:
     """Return the model of each client, from the sums of every model's losses; none of clients without a finite loss."""
     losses_by_model = [{fact.position: fact.loss for fact in its.facts} for its in losses]
     rows = {position: [its.get(position, math.inf) for its in losses_by_model] for position in positions}

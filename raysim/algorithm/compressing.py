@@ -44,7 +44,7 @@ Compress = Callable[
 h_i, and what each keeps for the next time; None without error feedback."""
 
 
-def sending(section: ClientCompression, layout: Layout, sent_groups: Layout, seed: int) -> Compress:
+def update_compressor(section: ClientCompression, layout: Layout, sent_groups: Layout, seed: int) -> Compress:
     """Return how clients compress what they send.
 
     Args:
@@ -101,14 +101,14 @@ def figures(section: ClientCompression, sums: Sums) -> Metrics:
     return found
 
 
-def measured(one: Algorithm, section: ClientCompression) -> Algorithm:
+def with_compression_figures(base: Algorithm, section: ClientCompression) -> Algorithm:
     """Return the algorithm with the figures of what compression lost."""
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
-        after, metrics = one.step(state, sums, aggregate)
+        after, metrics = base.step(state, sums, aggregate)
         return after, {**metrics, **figures(section, sums[-1])}
 
-    return one._replace(step=step)
+    return base._replace(step=step)
 
 
 def num_bytes(section: compressors.Keys | None, sent_groups: Layout) -> int | None:
@@ -116,7 +116,9 @@ def num_bytes(section: compressors.Keys | None, sent_groups: Layout) -> int | No
     return None if section is None else compressors.over(section, sent_groups).num_bytes
 
 
-def received(one: Algorithm, section: ServerCompression, sent_groups: Layout, unsent: Layout, seed: int) -> Algorithm:
+def with_compressed_broadcast(
+    base: Algorithm, section: ServerCompression, sent_groups: Layout, unsent: Layout, seed: int
+) -> Algorithm:
     """Return the algorithm whose clients receive the groups that are sent as the server compresses them.
 
     Args:
@@ -134,11 +136,11 @@ def received(one: Algorithm, section: ServerCompression, sent_groups: Layout, un
         return made
 
     def vector(state: ServerState) -> Tensor:
-        return state.received[XHAT] if of_change else of(one.received(state), state.round)
+        return state.received[XHAT] if of_change else of(base.received(state), state.round)
 
     def init(weights: Weights, sampler: State) -> ServerState:
-        state = one.init(weights, sampler)
-        return replace(state, received={XHAT: one.received(state)}) if of_change else state
+        state = base.init(weights, sampler)
+        return replace(state, received={XHAT: base.received(state)}) if of_change else state
 
     def compressed(
         broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]
@@ -146,12 +148,12 @@ def received(one: Algorithm, section: ServerCompression, sent_groups: Layout, un
         return replace(broadcast, weights=replace(broadcast.weights, params=vector(state)))
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
-        after, metrics = one.step(state, sums, aggregate)
+        after, metrics = base.step(state, sums, aggregate)
         if of_change and after.weights is not state.weights:
             before = state.received[XHAT]
-            after = replace(after, received={XHAT: before + of(one.received(after) - before, state.round)})
+            after = replace(after, received={XHAT: before + of(base.received(after) - before, state.round)})
         return after, metrics
 
-    phases = tuple(phase.sending(compressed) for phase in one.phases)
-    traffic = one.traffic._replace(model_bytes=num_bytes(section, sent_groups))
-    return one._replace(init=init, phases=phases, step=step, traffic=traffic, received=vector)
+    phases = tuple(phase.sending(compressed) for phase in base.phases)
+    traffic = base.traffic._replace(model_bytes=num_bytes(section, sent_groups))
+    return base._replace(init=init, phases=phases, step=step, traffic=traffic, received=vector)

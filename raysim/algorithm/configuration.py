@@ -30,7 +30,7 @@ class Configured(NamedTuple):
     divide: Callable[[Trained], Divided | None]
 
 
-def configured(
+def configure(
     sections: Sequence[ClientSection], server: ServerSection, members: Members, layout: Layout, num_labels: int
 ) -> list[Configured]:
     """Return the local training of each section."""

@@ -27,8 +27,8 @@ from raysim.server.step import Metrics, Server, Settle
 from raysim.server.sums import Sums
 
 
-def corrected(
-    one: Algorithm,
+def with_correction(
+    base: Algorithm,
     client: ClientSection,
     server: ServerSection,
     server_side: Server,
@@ -38,7 +38,7 @@ def corrected(
     """Return the algorithm with the correction of `client`, which has one.
 
     Args:
-        one: the algorithm; its last phase is training, and what trains there corrects.
+        base: the algorithm; its last phase is training, and what trains there corrects.
         client, server: their sections of the experiment.
         server_side: the functions of `server`.
         participants: the clients.
@@ -46,15 +46,15 @@ def corrected(
     """
     assert client.correcting is not None
     correction, title = corrections.make(client.correcting), corrections.CORRECTIONS.title(client.correcting)
-    half, down = correction.server, correction.sent.down
-    *before_training, training = one.phases
+    half, down = correction.server, correction.exchange.down
+    *before_training, training = base.phases
 
     def init(weights: Weights, sampler: State) -> ServerState:
-        return replace(one.init(weights, sampler), correction=half.init(weights.params))
+        return replace(base.init(weights, sampler), correction=half.init(weights.params))
 
     def origin(state: ServerState) -> Tensor:
         """Return the vector that clients start at."""
-        return one.received(state) if half.origin is None else state.correction[half.origin]
+        return base.received(state) if half.origin is None else state.correction[half.origin]
 
     def from_origin(
         broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]
@@ -66,12 +66,12 @@ def corrected(
     ) -> Broadcast:
         mean = mean_gradient(state, sums)
         return replace(
-            broadcast, beside=called(f"{title}: Sent.down, in round {state.round},", down, state.correction, mean)
+            broadcast, beside=called(f"{title}: Exchange.down, in round {state.round},", down, state.correction, mean)
         )
 
     def mean_gradient(state: ServerState, earlier: Sequence[Sums]) -> Tensor | None:
         # A round without clients has one phase.
-        there = correction.sent.full_gradients and len(earlier) > len(before_training)
+        there = correction.exchange.full_gradients and len(earlier) > len(before_training)
         return gradient_phase.mean(earlier[-1] if there else None, state.weights.params)
 
     def settling(gradient: Tensor | None) -> Settle | None:
@@ -111,34 +111,36 @@ def corrected(
 
     plain = training if half.origin is None else training.sending(from_origin)
     phases = [*before_training, plain.sending(with_vectors)]
-    if correction.sent.full_gradients:
-        gradients = gradient_phase.make(server, layout, one.members)
+    if correction.exchange.full_gradients:
+        gradients = gradient_phase.make(server, layout, base.members)
         phases.insert(-1, Phase(plain.broadcast, gradients, "gradients"))
     zeros = torch.zeros(layout.size)
     num_down = sum(vector.numel() == layout.size for vector in down(half.init(zeros), zeros).values())
-    num_up = correction.sent.sums_changes + correction.sent.full_gradients
-    traffic = one.traffic._replace(down=one.traffic.down + num_down, up=one.traffic.up + num_up)
-    return one._replace(init=init, phases=tuple(phases), step=step, average=average, traffic=traffic, received=origin)
+    num_up = correction.exchange.sums_changes + correction.exchange.full_gradients
+    traffic = base.traffic._replace(down=base.traffic.down + num_down, up=base.traffic.up + num_up)
+    return base._replace(init=init, phases=tuple(phases), step=step, average=average, traffic=traffic, received=origin)
 
 
-def described(one: Algorithm, figures: Callable[[Tensor, Layout], Mapping[str, float]], layout: Layout) -> Algorithm:
+def with_correction_figures(
+    base: Algorithm, figures: Callable[[Tensor, Layout], Mapping[str, float]], layout: Layout
+) -> Algorithm:
     """Return the algorithm with a correction's figures of the model after each round."""
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
-        after, metrics = one.step(state, sums, aggregate)
+        after, metrics = base.step(state, sums, aggregate)
         return after, {**metrics, **figures(after.weights.params, layout)}
 
-    return one._replace(step=step)
+    return base._replace(step=step)
 
 
-def corrected_updates(outgoing: Outgoing) -> Outgoing:
+def correct_updates(outgoing: Outgoing) -> Outgoing:
     """Stage: the updates that the correction sends, and the next states of its clients."""
     trained = outgoing.states.with_uploads(outgoing.computed)
     of_correction, changes = outgoing.states.after(outgoing.computed)
     return outgoing._replace(trained=trained, of_correction=of_correction, changes=changes)
 
 
-def with_changes(sums: Accumulator, outgoing: Outgoing) -> None:
+def add_changes(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the changes of the states of clients that are not rejected."""
     assert outgoing.contributions is not None
     for change, included in zip(outgoing.changes, outgoing.contributions.included.tolist(), strict=True):

@@ -35,7 +35,7 @@ def make(
     return Releasing(lambda t, level, sums: secure_sum.released(section, encoding, t, sums)), encoding
 
 
-def encoded(
+def encode_updates(
     encoding: Encoding,
     layout: Layout,
     broadcast: Broadcast,

@@ -19,11 +19,11 @@ from raysim.server.step import Metrics
 from raysim.server.sums import Sums
 
 
-def fair(one: Algorithm, objective: Fairness, population: int) -> Algorithm:
+def with_fair_objective(base: Algorithm, objective: Fairness, population: int) -> Algorithm:
     """Return the algorithm, whose first phase takes losses, with a fair objective; `population`: N."""
 
     def init(weights: Weights, sampler: State) -> ServerState:
-        return replace(one.init(weights, sampler), fairness=objective.init(population))
+        return replace(base.init(weights, sampler), fairness=objective.init(population))
 
     def weighed(broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
         if not sums:
@@ -36,11 +36,11 @@ def fair(one: Algorithm, objective: Fairness, population: int) -> Algorithm:
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         *earlier, last = sums
-        after, metrics = one.step(state, (*earlier, fairness.divided(last)), aggregate)
+        after, metrics = base.step(state, (*earlier, fairness.divide_sums(last)), aggregate)
         weights = {fact.position: fact.weight for fact in last.facts}
         losses = [loss for loss in start_losses.losses_of(earlier) if loss.position in weights]
         figures = fairness.figures(losses, [fairness.FairWeight(weights[loss.position]) for loss in losses])
         learned = objective.learn(state.fairness, losses) if objective.learn and losses else state.fairness
         return replace(after, fairness=learned), metrics | figures
 
-    return one._replace(init=init, phases=tuple(phase.sending(weighed) for phase in one.phases), step=step)
+    return base._replace(init=init, phases=tuple(phase.sending(weighed) for phase in base.phases), step=step)

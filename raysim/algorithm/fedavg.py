@@ -98,19 +98,19 @@ def fedavg(client: ClientSection, server: Server, members: Members, on_workers: 
     )
 
 
-def uploaded(outgoing: Outgoing) -> Outgoing:
+def make_uploads(outgoing: Outgoing) -> Outgoing:
     """Stage: make the clients' uploads."""
     return outgoing._replace(uploads=uploads(outgoing.trained))
 
 
-def contributed(outgoing: Outgoing) -> Outgoing:
+def make_contributions(outgoing: Outgoing) -> Outgoing:
     """Stage: make contributions of uploads; one whose update is not finite is not included."""
     assert outgoing.uploads is not None
     made = outgoing.training.contributions(outgoing.uploads, outgoing.broadcast, outgoing.padding, outgoing.id_of)
     return outgoing._replace(contributions=made)
 
 
-def included(sums: Accumulator, outgoing: Outgoing) -> None:
+def add_updates(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the contributions with their updates, or what is sent in place of these; reject the other clients."""
     contributions, made, trained = outgoing.contributions, outgoing.trained.updates, outgoing.trained
     assert contributions is not None
@@ -119,14 +119,14 @@ def included(sums: Accumulator, outgoing: Outgoing) -> None:
     sums.include(contributions, made.delta, squares, made.buffers, made.counters, divided, outgoing.compressed)
 
 
-def noted(sums: Accumulator, outgoing: Outgoing) -> None:
+def record_facts(sums: Accumulator, outgoing: Outgoing) -> None:
     """Note the facts of all clients in the sums, unless they are noted with the updates that are kept."""
     assert outgoing.contributions is not None
     if not outgoing.states.context.keeps_updates and not outgoing.broadcast.measures:
         sums.note(outgoing.contributions, outgoing.trained.clients.positions, None)
 
 
-def kept_vectors(sums: Accumulator, outgoing: Outgoing) -> list[Tensor]:
+def keep_vectors(sums: Accumulator, outgoing: Outgoing) -> list[Tensor]:
     """Return what each client sends, clipped, once per draw, and note the facts of it."""
     contributions, trained, compressed = outgoing.contributions, outgoing.trained, outgoing.compressed
     assert contributions is not None

@@ -20,25 +20,25 @@ from raysim.server.step import Metrics
 from raysim.server.sums import Sums
 
 
-def drawing(one: Algorithm, num: int, seed: int) -> Algorithm:
+def with_drawn_configs(base: Algorithm, num: int, seed: int) -> Algorithm:
     """Return the algorithm whose clients draw one of `num` configurations; `seed` addresses the draws."""
 
     def init(weights: Weights, sampler: State) -> ServerState:
-        return replace(one.init(weights, sampler), fedex=fedex.init(num))
+        return replace(base.init(weights, sampler), fedex=fedex.init(num))
 
     def drawn(broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]) -> Broadcast:
-        configs = fedex.drawn(state.fedex, seed, state.round, positions).tolist()
+        configs = fedex.draw_configs(state.fedex, seed, state.round, positions).tolist()
         return replace(broadcast, configs=dict(zip(positions, configs, strict=True)))
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
-        after, metrics = one.step(state, sums, aggregate)
+        after, metrics = base.step(state, sums, aggregate)
         shares, figures = fedex.step(state.fedex, state.round, sums[-1].scored)
         return replace(after, fedex=shares), metrics | figures
 
-    return one._replace(init=init, phases=tuple(phase.sending(drawn) for phase in one.phases), step=step)
+    return base._replace(init=init, phases=tuple(phase.sending(drawn) for phase in base.phases), step=step)
 
 
-def scored(sums: Accumulator, outgoing: Outgoing) -> None:
+def add_config_errors(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the errors of the clients' trained models, if they are asked for."""
     for row, position in enumerate(outgoing.trained.clients.positions.tolist()):
         if (error := own_error(outgoing.states.context, outgoing.broadcast, outgoing.computed, row)) is not None:

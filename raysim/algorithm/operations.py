@@ -131,9 +131,9 @@ def operations(
         layout, params: of the model.
     """
     half, like = correction.client, probe(layout, params)
-    mean = like if correction.sent.full_gradients else None
+    mean = like if correction.exchange.full_gradients else None
     state = correction.server.init(like)
-    down = correction.sent.down(state, mean)
+    down = correction.exchange.down(state, mean)
     own = like if half.own_gradient else None
     kept = like.new_zeros(0)
     if half.after is not None:
@@ -163,10 +163,10 @@ def operations(
         client = client.plus(_counted(half.begin, begins))
     for function in filter(None, (half.upload, half.after)):
         client = client.plus(_counted(function, ended))
-    if correction.sent.sums_changes:
+    if correction.exchange.sums_changes:
         client = client.plus(OperatorCount(sums=1))
-    passes = int(correction.sent.full_gradients) + int(half.own_gradient)
-    vectors = 1 + int(correction.sent.sums_changes) + int(correction.sent.full_gradients)
+    passes = int(correction.exchange.full_gradients) + int(half.own_gradient)
+    vectors = 1 + int(correction.exchange.sums_changes) + int(correction.exchange.full_gradients)
     return Operations(step, client, passes, vectors, _server(correction, state, like, mean, layout))
 
 
@@ -185,7 +185,7 @@ def _server(
         return OperatorCount()
     # Told from the others by its identity.
     g = like.view_as(like)
-    changes = like if correction.sent.sums_changes else like.new_zeros(0)
+    changes = like if correction.exchange.sums_changes else like.new_zeros(0)
     stepped = ServerStepped(
         state, like, g, _CLIENTS, _POPULATION, _LR, float(_TAU), changes, mean, layout, float(_TAU), _LR
     )

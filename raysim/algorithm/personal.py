@@ -16,7 +16,7 @@ from raysim.client import local_training
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import Correction
-from raysim.client.local_training import Trained, measured
+from raysim.client.local_training import Trained, with_norms
 from raysim.client.personalisation.personalisation import Ended, PersonalAt, Personalisation
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import StateVectors
@@ -121,7 +121,7 @@ class Personal:
             delta = trained.updates.delta.clone()
             for piece in self.layout.only(self.kind.unsent).pieces(delta):
                 piece.zero_()
-            sent = measured(trained.clients, replace(trained.updates, delta=delta, squared_norms=None), self.layout)
+            sent = with_norms(trained.clients, replace(trained.updates, delta=delta, squared_norms=None), self.layout)
         return replace(sent, finite=trained.finite)
 
 
@@ -130,15 +130,15 @@ def x0(state: ServerState) -> Tensors:
     return {X0: state.correction[X0]} if X0 in state.correction else {}
 
 
-def personalised(one: Algorithm, personal: Personal, unsent: Layout) -> Algorithm:
+def with_personal_models(base: Algorithm, personal: Personal, unsent: Layout) -> Algorithm:
     """Return the algorithm with clients' personal models; `unsent`: the layout of the groups that are not sent.
 
     These groups of the model stay as they are, whatever the server's optimizer does.
     """
-    *before_training, training = one.phases
+    *before_training, training = base.phases
 
     def init(weights: Weights, sampler: State) -> ServerState:
-        state = one.init(weights, sampler)
+        state = base.init(weights, sampler)
         begins_at_x0 = personal.kind.begins_at_x0
         return replace(state, correction={**state.correction, X0: weights.params}) if begins_at_x0 else state
 
@@ -146,7 +146,7 @@ def personalised(one: Algorithm, personal: Personal, unsent: Layout) -> Algorith
         return replace(broadcast, beside={**broadcast.beside, **x0(state)})
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
-        after, metrics = one.step(state, sums, aggregate)
+        after, metrics = base.step(state, sums, aggregate)
         if not unsent.names or after.weights is state.weights:
             return after, metrics
         params = after.weights.params.clone()
@@ -156,6 +156,6 @@ def personalised(one: Algorithm, personal: Personal, unsent: Layout) -> Algorith
         return after, {**metrics, "params_norm": math.sqrt(squared_norm(params))}
 
     phases: tuple[Phase, ...] = (*before_training, training.sending(with_x0))
-    traffic = one.traffic._replace(unsent=unsent.num_values)
+    traffic = base.traffic._replace(unsent=unsent.num_values)
     models = PersonalModels(personal.scored, personal.of_client, personal.vectors.own)
-    return one._replace(init=init, phases=phases, step=step, traffic=traffic, personal=models)
+    return base._replace(init=init, phases=phases, step=step, traffic=traffic, personal=models)

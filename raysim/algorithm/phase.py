@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.arrays import Float64s, Int64s
 from raysim.client import local_training
 from raysim.client.adversary import Adversary, LabelFlip, flip
 from raysim.client.augmentations import augment
@@ -23,8 +24,7 @@ from raysim.client.trainer import Trainer
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
 from raysim.models.model import Weights
-from raysim.seeds import Int64s
-from raysim.server.clipping import UNLIMITED, Float64s, Limits
+from raysim.server.clipping import UNLIMITED, Limits
 from raysim.server.fairness.fairness import FairWeight
 from raysim.server.manifest import StatePlace
 from raysim.server.state import ServerState
@@ -169,10 +169,10 @@ class Members:
         positions = _left(broadcast, chunk)
         if not len(positions):
             return
-        sizes, *whole = local_training.loaded(examples, positions, broadcast.weights.params)
+        sizes, *whole = local_training.load_clients(examples, positions, broadcast.weights.params)
         each = (rows.split_with_sizes(sizes.tolist()) for rows in whole)
         for position, x, y in zip(positions.tolist(), *each, strict=True):
-            yield position, augment.evaluated(self._client.augment, x), self._labels(examples, position, y)
+            yield position, augment.for_evaluation(self._client.augment, x), self._labels(examples, position, y)
 
     def _labels(self, examples: Examples, position: int, y: Tensor) -> Tensor:
         classes, padding = examples.dataset.num_classes, examples.dataset.y.padding

@@ -97,14 +97,14 @@ def make(
     return Private(mechanism, its, spent)
 
 
-def accounted(one: Algorithm, private: Private) -> Algorithm:
+def with_privacy_account(base: Algorithm, private: Private) -> Algorithm:
     """Return the algorithm with the metrics of what all rounds so far told."""
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
-        after, metrics = one.step(state, sums, aggregate)
+        after, metrics = base.step(state, sums, aggregate)
         return after, {**metrics, **private.spent(state.round + 1)}
 
-    return one._replace(step=step)
+    return base._replace(step=step)
 
 
 def _is_smooth(its: Accounting, rounds: int) -> bool:

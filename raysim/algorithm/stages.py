@@ -11,8 +11,8 @@ from collections.abc import Callable
 from raysim.algorithm import encodings
 from raysim.algorithm.compressing import Compress
 from raysim.algorithm.outgoing import Outgoing
-from raysim.algorithm.transforming import Transforming, transformed
-from raysim.algorithm.uploads import Attack, attacked
+from raysim.algorithm.transforming import Transforming, apply_transforms
+from raysim.algorithm.uploads import Attack, replace_attacked
 from raysim.models.layout import Layout
 from raysim.server.accumulator import Accumulator
 from raysim.server.encoding import Encoding
@@ -20,29 +20,31 @@ from raysim.server.encoding import Encoding
 Stage = Callable[[Outgoing], Outgoing]
 
 
-def transforming(how: Transforming) -> Stage:
+def transform_stage(how: Transforming) -> Stage:
     """Return the stage of transforms: the updates that they make, and what clients keep for them."""
 
     def stage(outgoing: Outgoing) -> Outgoing:
         read = outgoing.states.read_of_transforms
-        trained, kept = transformed(how, outgoing.broadcast, outgoing.trained, read, outgoing.id_of)
+        trained, kept = apply_transforms(how, outgoing.broadcast, outgoing.trained, read, outgoing.id_of)
         return outgoing._replace(trained=trained, of_transforms=kept)
 
     return stage
 
 
-def attacking(attack: Attack, layout: Layout) -> Stage:
+def attack_stage(attack: Attack, layout: Layout) -> Stage:
     """Return the stage in which adversaries replace their updates."""
 
     def stage(outgoing: Outgoing) -> Outgoing:
         assert outgoing.uploads is not None
-        trained, uploads = attacked(attack, layout, outgoing.broadcast.round, outgoing.trained, outgoing.uploads)
+        trained, uploads = replace_attacked(
+            attack, layout, outgoing.broadcast.round, outgoing.trained, outgoing.uploads
+        )
         return outgoing._replace(trained=trained, uploads=uploads)
 
     return stage
 
 
-def compressing(compress: Compress) -> Stage:
+def compression_stage(compress: Compress) -> Stage:
     """Return the stage of compression: what is sent in place of the updates, and what clients keep of the rest."""
 
     def stage(outgoing: Outgoing) -> Outgoing:
@@ -55,25 +57,27 @@ def compressing(compress: Compress) -> Stage:
     return stage
 
 
-def written(outgoing: Outgoing) -> Outgoing:
+def write_states(outgoing: Outgoing) -> Outgoing:
     """Stage: write the clients' states."""
     outgoing.states.write(outgoing.computed, outgoing.of_correction, outgoing.of_transforms, outgoing.rests)
     return outgoing
 
 
-def encoding(by: Encoding, layout: Layout) -> Stage:
+def encoding_stage(by: Encoding, layout: Layout) -> Stage:
     """Return the stage in which clients encode what they send."""
 
     def stage(outgoing: Outgoing) -> Outgoing:
         assert outgoing.uploads is not None
         assert outgoing.contributions is not None
-        messages, decoded = encodings.encoded(by, layout, outgoing.broadcast, outgoing.uploads, outgoing.contributions)
+        messages, decoded = encodings.encode_updates(
+            by, layout, outgoing.broadcast, outgoing.uploads, outgoing.contributions
+        )
         return outgoing._replace(messages=messages, compressed=decoded)
 
     return stage
 
 
-def with_messages(sums: Accumulator, outgoing: Outgoing) -> None:
+def add_messages(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the clients' messages; of one that is rejected, what it sends all the same."""
     contributions = outgoing.contributions
     assert contributions is not None

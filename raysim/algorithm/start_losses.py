@@ -23,10 +23,10 @@ from raysim.server.section import ServerSection
 from raysim.server.sums import Sums
 
 
-def after_losses(one: Algorithm, server: ServerSection) -> Algorithm:
+def with_start_losses(base: Algorithm, server: ServerSection) -> Algorithm:
     """Return the algorithm of one phase, with a phase of losses of the model before it."""
-    (training,) = one.phases
-    return one._replace(phases=(Phase(training.broadcast, make(server, one.members), "losses"), training))
+    (training,) = base.phases
+    return base._replace(phases=(Phase(training.broadcast, make(server, base.members), "losses"), training))
 
 
 def make(server: ServerSection, members: Members) -> Callable[[LocalContext, Examples, Broadcast, Chunk], LocalResult]:

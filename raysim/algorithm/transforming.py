@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raysim import seeds
 from raysim.algorithm.phase import Broadcast
-from raysim.client.local_training import Trained, measured, working_on
+from raysim.client.local_training import Trained, with_norms, working_on
 from raysim.client.transform import Transform, TransformAt, Transformed
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition
@@ -30,7 +30,7 @@ class Transforming(NamedTuple):
     seed: int
 
 
-def transformed(
+def apply_transforms(
     how: Transforming,
     broadcast: Broadcast,
     computed: Trained,
@@ -64,7 +64,7 @@ def transformed(
             kept.append(after)
         # Stacked, so torch aligns each update, whatever a transform returned.
         updates = replace(computed.updates, delta=torch.stack(deltas), squared_norms=None)
-        return measured(computed.clients, updates, how.layout), kept
+        return with_norms(computed.clients, updates, how.layout), kept
 
 
 def _of_one(
@@ -86,7 +86,7 @@ def _of_one(
         at = TransformAt(
             delta, how.sent_groups, state, client_id, broadcast.round, generator, examples, steps, broadcast.lr
         )
-        delta, state = checked(transform, transform.apply(at), at)
+        delta, state = checked_result(transform, transform.apply(at), at)
         if transform.keeps_state:
             kept.append(state)
     return delta, kept
@@ -109,14 +109,14 @@ def check(transform: Transform, title: str, params: Tensor, layout: Layout) -> N
     again = called(what, transform.apply, at_start())
     check_repetition(what, returned, again, ExperimentError, "Draw by at.generator, and keep state in Transformed.")
     try:
-        whole = checked(transform, returned, at)
+        whole = checked_result(transform, returned, at)
     except (TypeError, ValueError) as error:
         raise ExperimentError(f"{title}: {within(error)}.") from None
     for name, vector in whole._asdict().items():
         check_vector(f"{title}: apply", name, vector, delta, layout)
 
 
-def checked(transform: Transform, returned: Tensor | Transformed, at: TransformAt) -> Transformed:
+def checked_result(transform: Transform, returned: Tensor | Transformed, at: TransformAt) -> Transformed:
     """Return a transform's result, with the old state if it keeps none.
 
     Raises:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from raysim.algorithm.phase import Broadcast, counts, weighed
+from raysim.arrays import Bools, Float64s, Int64s
 from raysim.client.adversary import Adversary, attack
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.corrections.correction import Correction
@@ -21,10 +22,8 @@ from raysim.client.section import ClientSection
 from raysim.data.field import label_counts
 from raysim.models.layout import Layout
 from raysim.models.vectors import group_norms
-from raysim.seeds import Int64s
 from raysim.server.accumulator import Contributions
 from raysim.server.aggregators import fednova
-from raysim.server.clipping import Bools, Float64s
 from raysim.server.section import ServerSection
 from raysim.server.weighting import ClientFacts, weight
 
@@ -62,7 +61,7 @@ def uploads(trained: Trained) -> Uploads:
     return Uploads(trained.clients, made.delta, squares, trained.finite, *facts)
 
 
-def attacked(
+def replace_attacked(
     attack_: Attack, layout: Layout, round_index: int, trained: Trained, made: Uploads
 ) -> tuple[Trained, Uploads]:
     """Replace adversaries' updates: in the uploads, and in copies of the trained clients' vectors."""

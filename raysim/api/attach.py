@@ -12,7 +12,7 @@ from raysim.api.run import Result
 from raysim.engine import wire
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.resolve import log_beginning, resolve
-from raysim.engine.rounds.auto_trainer import settled
+from raysim.engine.rounds.auto_trainer import with_kept_trainer
 from raysim.engine.rounds.run_status import UnderWay, Watcher, run_name
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import stopping
@@ -60,7 +60,7 @@ def launch(
             'or "auto".'
         )
     where = read_only_copy(folder_of(experiment, path))
-    plan = settled(resolve(experiment, **parts), where if resume else None)
+    plan = with_kept_trainer(resolve(experiment, **parts), where if resume else None)
     # The driver uploads to a URI, because this process may have ended by then.
     opening = opening_of(plan, where, resume, overwrite, profile)
     if is_whole(plan, opening):

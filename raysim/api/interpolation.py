@@ -14,7 +14,7 @@ from raysim.api.preflight import ITS_PARTS, check_one, check_same, with_executor
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.resolve import resolve
-from raysim.engine.rounds.interpolation import THETAS, scored
+from raysim.engine.rounds.interpolation import THETAS, score_models
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.models.model import Weights, replace_params
@@ -64,7 +64,7 @@ def interpolate(
             f"of {', '.join(plan.dataset.splits)}."
         )
     w, other = (_weights(plan, each) for each in (a, b))
-    return pa.Table.from_pylist(scored(plan, w, other, splits[0], [float(theta) for theta in thetas]), SCHEMA)
+    return pa.Table.from_pylist(score_models(plan, w, other, splits[0], [float(theta) for theta in thetas]), SCHEMA)
 
 
 @takes_parts

@@ -12,7 +12,7 @@ from raysim.storage.remote.folder import named, resume_call
 
 
 @contextmanager
-def noted(note: Callable[[], str]) -> Iterator[None]:
+def noting(note: Callable[[], str]) -> Iterator[None]:
     """Add `note` to a KeyboardInterrupt inside the block, and raise it on: its traceback says what was going on."""
     try:
         yield
@@ -24,7 +24,7 @@ def noted(note: Callable[[], str]) -> Iterator[None]:
 
 
 def note_of_run(path: Path) -> str:
-    """Return after which round a run has stopped, and the call that goes on with it."""
+    """Return after which round a run has stopped, and the call that continues it."""
     done = round_table.read_rounds(path).num_rows
     after = f"after round {done:,}" if done else "before the first round was finished"
     passed = experiment_record.stored_passed(path) if path.exists() else None
@@ -34,6 +34,6 @@ def note_of_run(path: Path) -> str:
 
 
 def note_of_several(path: Path, call: str, passed: Iterable[str]) -> str:
-    """Return the call that goes on with several runs; `call`: its name and first arguments. `passed`: parts' names."""
+    """Return the call that continues several runs; `call`: its name and first arguments. `passed`: parts' names."""
     arguments = "".join(f", {each}" for each in [f"path={named(path)!r}", "resume=True", *(f"{n}=..." for n in passed)])
     return "stopped among several runs" + (f"; go on with: {call}{arguments})" if path.exists() else "")

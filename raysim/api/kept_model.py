@@ -26,7 +26,7 @@ from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import scoring
-from raysim.engine.rounds.auto_trainer import settled
+from raysim.engine.rounds.auto_trainer import with_kept_trainer
 from raysim.errors import DataError, ModelError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.models.lora import adapter_of
@@ -73,7 +73,7 @@ def export(
 
     Raises:
         RunFolderError: the folder has no such model, or data or model differ from those of the run.
-        ModelError: the module has state that is no tensor; or it has no adapters.
+        ModelError: the module has state that is not a tensor; or it has no adapters.
     """
     plan, state = _opened(read_only_copy(path), best, parts)
     module = bind(plan.model, state.weights, torch.device("cpu"))
@@ -83,7 +83,7 @@ def export(
         return state.round
     held = module.state_dict()
     if others := [name for name, value in held.items() if not isinstance(value, torch.Tensor)]:
-        raise ModelError(f"The module's state {others[0]!r} is no tensor, so safetensors cannot hold it.")
+        raise ModelError(f"The module's state {others[0]!r} is not a tensor, so safetensors cannot hold it.")
     # Tensors that share memory are written once for each name, which strict loading wants.
     tensors = {name: value.detach().clone().contiguous() for name, value in held.items()}
     content = save(tensors, {"format": "pt", "experiment": plan.experiment.name, "rounds": str(state.round)})
@@ -174,7 +174,7 @@ def _opened(where: Path, best: bool, parts: Parts) -> tuple[Plan, ServerState]:
     """Return the plan of a recorded run, and the state with the model that is asked for."""
     experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
-    plan = settled(resolve(with_executor(experiment, "local"), **parts), where)
+    plan = with_kept_trainer(resolve(with_executor(experiment, "local"), **parts), where)
     if plan.clusters is not None:
         raise RunFolderError(
             f"{named(where)} has the models of {plan.clusters.count} clusters, and this takes one: "

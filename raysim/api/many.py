@@ -24,15 +24,15 @@ from raysim.api.preflight import ExecutorName, check_one, is_whole, opening_of, 
 from raysim.api.shared_workers import SharedWorkers
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
-from raysim.engine.many.groups import Group, grouped
+from raysim.engine.many.groups import Group, group_runs
 from raysim.engine.many.segment import Advanced, job_of
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import best_model
-from raysim.engine.rounds.auto_trainer import settled
+from raysim.engine.rounds.auto_trainer import with_kept_trainer
 from raysim.engine.rounds.loop import checkpoint_due
-from raysim.engine.rounds.opening import Opening, opened
+from raysim.engine.rounds.opening import Opening, open_folder
 from raysim.engine.worker.lockstep_rule import lockstep_key
 from raysim.errors import ExperimentError, RaysimError, RunFolderError
 from raysim.experiment import stopping
@@ -181,13 +181,13 @@ class Runs:
             raise RunFolderError(f"Every run needs a folder of its own, but several were given {twice[0]}.")
         checked = []
         for experiment, path in runs:
-            plan = settled(self._plan(experiment, Path(path)), Path(path) if resume else None)
+            plan = with_kept_trainer(self._plan(experiment, Path(path)), Path(path) if resume else None)
             checked.append((plan, opening_of(plan, Path(path), resume, overwrite, profile)))
         return [self._add(run) for run in [self._open(plan, opening) for plan, opening in checked]]
 
     def check(self, experiment: Experiment) -> None:
         """Raise what `start` raises of an experiment that no folder can change; nothing is written."""
-        settled(self._plan(experiment, Path()), None)
+        with_kept_trainer(self._plan(experiment, Path()), None)
 
     def branch(self, experiment: Experiment, path: str | Path, origin: str | Path) -> None:
         """Make the folder of a run that goes on from another run's newest state; `start` with `resume` carries it out.
@@ -199,7 +199,7 @@ class Runs:
             RunFolderError: there is a folder at `path`, or none with a checkpoint at `origin`.
         """
         self.check_branch(experiment)
-        plan = settled(self._plan(experiment, Path(path)), Path(origin))
+        plan = with_kept_trainer(self._plan(experiment, Path(path)), Path(origin))
         branch(Path(origin), Path(path), plan.experiment, plan.fingerprint, plan.choice.record)
 
     def check_branch(self, experiment: Experiment) -> None:
@@ -278,7 +278,7 @@ class Runs:
             folder = RunFolder(opening.path, plan.fingerprint, plan.experiment.checkpoint.keep)
             state, seen = kept_checkpoints.newest_state(opening.path, plan.fingerprint), Seen(stopped=opening.stopped)
         else:
-            folder, state = held.enter_context(opened(plan, opening))
+            folder, state = held.enter_context(open_folder(plan, opening))
             seen = stopping.after_all(plan.experiment, folder.rows)
         state = state or plan.initial_state()
         key = lockstep_key(plan, exact=self._together == "exact") if self._together else None
@@ -306,7 +306,7 @@ class Runs:
         # In this process no segment is under way between two others.
         if self._workers.move(max(left, self._expected)):
             self._sent = {number: self._workers.executor.send(run.plan) for number, run in self._runs.items()}
-        self._groups.extend(grouped([(number, self._runs[number].key) for number in self._new], self.workers))
+        self._groups.extend(group_runs([(number, self._runs[number].key) for number in self._new], self.workers))
         self._new = []
         while self._groups and len(self._under_way) < max(1, self._workers.executor.workers):
             group = self._groups.popleft()

@@ -109,7 +109,7 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
 
 
 def check_answers(plan: Plan, path: Path) -> None:
-    """Refuse to go on with a module, a loss or an objective that answers otherwise than that of the run's start."""
+    """Refuse to go on with a module, a loss or an objective that answers differently from that of the run's start."""
     if other := _other_answers(plan, path):
         raise RunFolderError(
             f"{path} cannot be continued: {other}. Pass the same part again, or give the run another folder (--path, "
@@ -118,7 +118,7 @@ def check_answers(plan: Plan, path: Path) -> None:
 
 
 def _other_answers(plan: Plan, path: Path) -> str:
-    """Return which parts of the script answer otherwise than at the run's start; empty if none does."""
+    """Return which parts of the script answer differently from at the run's start; empty if none does."""
     had = experiment_record.stored_passed(path)
     if had is None or not had.answers:
         return ""
@@ -227,7 +227,7 @@ def check_alike(passed: Passed, folders: Sequence[Path]) -> None:
             reasons = ["it began at other values than those of params= now"]
         if reasons:
             raise RunFolderError(
-                f"{new} would begin otherwise than {path}, so they are not runs of one series: {'; '.join(reasons)}. "
+                f"{new} would begin differently from {path}, so they are not runs of one series: {'; '.join(reasons)}. "
                 f"Pass the same parts, from a script, or give the new runs another folder (--path, path=)."
             )
 

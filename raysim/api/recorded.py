@@ -29,7 +29,7 @@ def read(path: str | Path) -> Result | TrialsResult | SweepResult:
             Trials and points that have not begun are left out.
 
     Raises:
-        RunFolderError: it is no such folder, or a file in it is damaged.
+        RunFolderError: it is not such a folder, or a file in it is damaged.
         CheckpointError: no checkpoint of a run can be read.
     """
     where = read_only_copy(path)

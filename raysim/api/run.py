@@ -16,7 +16,7 @@ from torch import Tensor
 from raysim.api import executors
 from raysim.api.beside_record import warn_of_others
 from raysim.api.executors import Begins, begins
-from raysim.api.interrupted import note_of_run, noted
+from raysim.api.interrupted import note_of_run, noting
 from raysim.api.preflight import (
     ITS_PARTS,
     ExecutorName,
@@ -30,7 +30,7 @@ from raysim.api.preflight import (
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import log_beginning, resolve
-from raysim.engine.rounds.auto_trainer import settled
+from raysim.engine.rounds.auto_trainer import with_kept_trainer
 from raysim.engine.rounds.finished_round import Finished
 from raysim.engine.rounds.opening import Opening
 from raysim.engine.rounds.replay import ClientUpdate, replay_client, replay_round
@@ -163,8 +163,8 @@ def run(
     check(loggers)
     with executors.ahead(experiment.engine, executor, address):
         plan = resolve(with_executor(experiment, executor), **parts)
-        with local_copy(folder_of(experiment, path)) as where, noted(partial(note_of_run, where)):
-            plan = settled(plan, where if resume else None)
+        with local_copy(folder_of(experiment, path)) as where, noting(partial(note_of_run, where)):
+            plan = with_kept_trainer(plan, where if resume else None)
             opening = opening_of(plan, where, resume, overwrite, profile)
             place = begins(plan.experiment.engine, executor, address)
             return _carry_out(plan, opening, place, address, progress, loggers)
@@ -193,14 +193,14 @@ def resume(
         RunFolderError: the folder has no run, or data or settings differ. raysim cannot compare parts, except
             datasets: pass the same code as before.
     """
-    with local_copy(path) as where, noted(partial(note_of_run, where)):
+    with local_copy(path) as where, noting(partial(note_of_run, where)):
         experiment = experiment_record.stored_experiment(where)
         check_one(experiment, where)
         check(loggers)
         if rounds is not None:
             experiment = experiment.changed([f"rounds={rounds}"])
         with executors.ahead(experiment.engine, executor, address):
-            plan = settled(resolve(with_executor(experiment, executor), **parts), where)
+            plan = with_kept_trainer(resolve(with_executor(experiment, executor), **parts), where)
             place = begins(plan.experiment.engine, executor, address)
             return _carry_out(plan, opening_of(plan, where, resume=True), place, address, progress, loggers)
 
@@ -229,7 +229,7 @@ def replay(
     where = read_only_copy(path)
     experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
-    plan = settled(resolve(with_executor(experiment, "local"), **parts), where)
+    plan = with_kept_trainer(resolve(with_executor(experiment, "local"), **parts), where)
     check_same(plan, where, ITS_PARTS)
     if client is not None:
         return replay_client(plan, where, round, client)
@@ -256,7 +256,7 @@ def rounds(
     check_one(experiment)
     with ExitStack() as checked:
         checked.enter_context(executors.ahead(experiment.engine, executor, address))
-        plan = settled(resolve(with_executor(experiment, executor), **parts))
+        plan = with_kept_trainer(resolve(with_executor(experiment, executor), **parts))
         opening = None if path is None else opening_of(plan, checked.enter_context(local_copy(path)), False, overwrite)
         until_left = checked.pop_all()
     log_beginning(plan)

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from raysim.api import series, trials
-from raysim.api.interrupted import note_of_several, noted
+from raysim.api.interrupted import note_of_several, noting
 from raysim.api.preflight import ExecutorName, folder_of
 from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
@@ -27,7 +27,7 @@ from raysim.experiment.sweep import ExperimentPoint, Sweep
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, check
 from raysim.run_folder import experiment_record, files, run_table, sealed_record
-from raysim.run_folder.tables import tagged
+from raysim.run_folder.tables import with_tags
 from raysim.storage.reading import json_object, parsing
 from raysim.storage.remote.folder import local_copy
 
@@ -85,12 +85,12 @@ class SweepResult:
     @property
     def rounds(self) -> pa.Table:
         """All points' rounds, with a column for each swept key first."""
-        return tagged([(point.values, point.rounds) for point in self.points])
+        return with_tags([(point.values, point.rounds) for point in self.points])
 
     @property
     def clients(self) -> pa.Table:
         """All points' evaluated clients, with a column for each swept key first."""
-        return tagged([(point.values, point.clients) for point in self.points])
+        return with_tags([(point.values, point.clients) for point in self.points])
 
 
 @takes_parts
@@ -132,7 +132,7 @@ def run_sweep(
     points = sweep.points(experiment, values)
     arguments = Arguments(executor, address, progress, profile, loggers, parts)
     call = "raysim.run_sweep(experiment, values"
-    with local_copy(folder_of(experiment, path)) as where, noted(partial(note_of_several, where, call, parts)):
+    with local_copy(folder_of(experiment, path)) as where, noting(partial(note_of_several, where, call, parts)):
         resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
         members = {point.folder: _members(point, where) for point in points}
         first, *_ = [arguments.resolved(of_point[0]) for of_point in members.values()]

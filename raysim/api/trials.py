@@ -11,7 +11,7 @@ from typing import Unpack
 import pyarrow as pa
 
 from raysim.api import series
-from raysim.api.interrupted import note_of_several, noted
+from raysim.api.interrupted import note_of_several, noting
 from raysim.api.preflight import ExecutorName, folder_of
 from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
@@ -23,7 +23,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, check
 from raysim.run_folder import experiment_record, run_table, tables
-from raysim.run_folder.tables import tagged
+from raysim.run_folder.tables import with_tags
 from raysim.storage.remote.folder import local_copy
 
 
@@ -118,7 +118,7 @@ def run_trials(
     check(loggers)
     arguments = Arguments(executor, address, progress, profile, loggers, parts)
     call = "raysim.run_trials(experiment"
-    with local_copy(folder_of(experiment, path)) as where, noted(partial(note_of_several, where, call, parts)):
+    with local_copy(folder_of(experiment, path)) as where, noting(partial(note_of_several, where, call, parts)):
         resume = series.goes_on(where, overwrite, resume, partial(check_same, experiment))
         members = members_of(experiment, where)
         first = arguments.resolved(members[0])
@@ -189,4 +189,4 @@ def check_same(experiment: Experiment, path: Path) -> None:
 
 
 def _numbered(tables: Sequence[pa.Table]) -> pa.Table:
-    return tagged([({"trial": number}, table) for number, table in enumerate(tables)])
+    return with_tags([({"trial": number}, table) for number, table in enumerate(tables)])

@@ -18,7 +18,9 @@ def explain(error: Any) -> None:
     taken = {name for parameter in ctx.command.params for name in parameter.opts}
     hint = _of_key(option.lstrip("-").replace("-", "_")) if "--set" in taken else None
     if hint is None and option in ("--set", "--unset") and ctx.command.name == "resume":
-        hint = "a run goes on with its own settings; `raysim run FILE --set KEY=VALUE --resume` changes those that may"
+        hint = (
+            "a run continues with its own settings; `raysim run FILE --set KEY=VALUE --resume` changes those that may"
+        )
     if hint is not None:
         error.message, error.possibilities = f"{error.message} ({hint})", None
 

@@ -63,7 +63,7 @@ def stop(
     if as_json:
         print_json(_record(ended))
     else:
-        typer.echo(runs_under_way.ended(ended))
+        typer.echo(runs_under_way.outcome_of_stop(ended))
 
 
 def _record(run: UnderWay) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def load(file: Path, changes: list[str] | None, removals: list[str] | None) -> E
     from raysim.run_folder import not_a_run
 
     if file.is_dir():
-        raise ExperimentError(f"{file} is no experiment's file: {not_a_run.in_place_of_a_file(file)}")
+        raise ExperimentError(f"{file} is not an experiment's file: {not_a_run.in_place_of_a_file(file)}")
     if not os.path.lexists(file) and (name := begin.published(file)) is not None:
         raise ExperimentError(
             f"There is no experiment file {file}: `raysim configs {name}` copies it here, as {Path(name).name}.toml."

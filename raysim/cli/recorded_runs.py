@@ -66,11 +66,11 @@ def compare(
 ) -> None:
     """Compare methods: mean, deviation, and the difference from the first, paired by seed and tested."""
     from raysim.report import comparison, comparison_table, runs
-    from raysim.report.groups import grouped, renamed
+    from raysim.report.groups import group_runs, with_labels
 
     found, unread = runs.read_all(folders)
-    groups, careful = grouped(found)
-    groups = renamed(groups, labels or ())
+    groups, careful = group_runs(found)
+    groups = with_labels(groups, labels or ())
     for note in (*unread, *careful):
         say(f"note: {note}")
     tables = [comparison.compare(groups, metric, test) for metric in metrics or comparison.default_metrics(groups)]

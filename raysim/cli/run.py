@@ -68,7 +68,7 @@ def run(
 ) -> None:
     """Run an experiment, and record it in a folder."""
     if resume and overwrite:
-        raise typer.BadParameter("--resume goes on with a folder and --overwrite starts it afresh: choose one.")
+        raise typer.BadParameter("--resume continues a folder and --overwrite starts it afresh: choose one.")
     with workers_ahead(file, changes, local, address):
         from raysim.experiment import sweep
         from raysim.experiment.expand import centralized as pooled

@@ -17,8 +17,8 @@ from functools import cached_property
 import numpy as np
 
 from raysim import seeds
+from raysim.arrays import Int64s
 from raysim.client.section import ClientSection
-from raysim.seeds import Int64s
 
 
 @dataclass(frozen=True)

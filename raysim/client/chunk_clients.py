@@ -15,48 +15,51 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.arrays import Int64s, UInt64s
 from raysim.client.batches import ClientBatches, boundaries
 from raysim.client.objective import RoundAt
 from raysim.client.trainer import Client
-from raysim.seeds import Int64s, UInt64s
 
 
-class Corrections(NamedTuple):
-    """What a correction gives to the clients of a call, whose local steps then use it.
+class LocalInputs(NamedTuple):
+    """What the clients of a call are given for their local steps, by a correction or a personalisation.
 
-    offsets, begins: `offset` and `begin` of each client (client/trainer.py), (P,) each; empty if it gives none. sent:
-    what came beside the model. windows: of each client, as there.
+    offsets, begins, own: `offset`, `begin` and `own` of each client (client/trainer.py), (P,) each; empty if there are
+    none. received: what came beside the model. windows: of each client, as there; empty if there are none.
     """
 
     offsets: tuple[Tensor, ...] = ()
     begins: tuple[Tensor, ...] = ()
-    sent: Mapping[str, Tensor] = MappingProxyType({})
+    received: Mapping[str, Tensor] = MappingProxyType({})
     windows: tuple[tuple[tuple[int, int], ...], ...] = ()
+    own: tuple[Tensor, ...] = ()
 
     @classmethod
-    def of(cls, clients: Sequence[Client]) -> Corrections:
+    def of(cls, clients: Sequence[Client]) -> LocalInputs:
         """Return what these clients have been given."""
         return cls(
             tuple(client.offset for client in clients if client.offset is not None),
             tuple(client.begin for client in clients if client.begin is not None),
-            clients[0].sent,
+            clients[0].received,
             tuple(client.windows for client in clients),
+            tuple(client.own for client in clients if client.own is not None),
         )
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> Corrections:
-        """Return the same with other vectors of the clients in the place of theirs."""
+    def each(self, change: Callable[[Tensor], Tensor]) -> LocalInputs:
+        """Return the same with the changed offsets and begins of the clients."""
         return self._replace(offsets=tuple(map(change, self.offsets)), begins=tuple(map(change, self.begins)))
 
-    def rows(self, order: Sequence[int]) -> Corrections:
-        """Return the corrections of the clients in this order, in which a client may occur several times."""
+    def rows(self, order: Sequence[int]) -> LocalInputs:
+        """Return the inputs of the clients in this order, in which a client may occur several times."""
         return self._replace(
             offsets=tuple(self.offsets[index] for index in order if self.offsets),
             begins=tuple(self.begins[index] for index in order if self.begins),
             windows=tuple(self.windows[index] for index in order if self.windows),
+            own=tuple(self.own[index] for index in order if self.own),
         )
 
 
-NO_CORRECTIONS = Corrections()
+NO_INPUTS = LocalInputs()
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +68,7 @@ class ChunkClients(Sequence[Client]):
 
     positions, num_examples: (k,). x, y: their examples, concatenated. batches: see there. keys: (k,), for draws inside
     the module. augmented: the examples of all visits, concatenated, where these are not rows of `x`. at: for an
-    objective. changed: the same clients as rows, with what a correction gives to each; None: it gives nothing.
+    objective. inputs: what the clients are given for their local steps.
     """
 
     positions: Int64s
@@ -76,7 +79,7 @@ class ChunkClients(Sequence[Client]):
     keys: UInt64s
     augmented: Tensor | None = None
     at: RoundAt | None = None
-    changed: tuple[Client, ...] | None = None
+    inputs: LocalInputs = NO_INPUTS
 
     @classmethod
     def of(cls, clients: Sequence[Client]) -> ChunkClients:
@@ -93,7 +96,7 @@ class ChunkClients(Sequence[Client]):
             keys=np.array([client.key for client in clients], np.uint64),
             augmented=torch.cat(augmented) if augmented else None,
             at=clients[0].at,
-            changed=tuple(clients),
+            inputs=LocalInputs.of(clients),
         )
 
     @classmethod
@@ -103,13 +106,12 @@ class ChunkClients(Sequence[Client]):
         return cls(nothing, nothing, torch.zeros(0), torch.zeros(0), batches, np.zeros(0, np.uint64))
 
     def with_each(self, change: Callable[[Client], Client]) -> ChunkClients:
-        """Return the clients as `change` returns each, which leaves data, batches and keys as they are."""
-        return replace(self, changed=tuple(change(client) for client in self))
+        """Return the clients with the inputs that `change` gives to each; data, batches and keys stay as they are."""
+        return replace(self, inputs=LocalInputs.of([change(client) for client in self]))
 
-    @property
-    def corrections(self) -> Corrections:
-        """What a correction has given to the clients."""
-        return Corrections.of(self.changed) if self.changed else NO_CORRECTIONS
+    def receiving(self, vectors: Mapping[str, Tensor]) -> ChunkClients:
+        """Return the clients with the vectors that came beside the model."""
+        return replace(self, inputs=self.inputs._replace(received=vectors))
 
     @cached_property
     def row_boundaries(self) -> Int64s:
@@ -140,10 +142,9 @@ class ChunkClients(Sequence[Client]):
     def __getitem__(self, index: int | slice) -> Client | ChunkClients:
         if isinstance(index, slice):
             return self._part(*index.indices(len(self)))
-        if self.changed is not None:
-            return self.changed[index]
         at = range(len(self))[index]
         one, first = self._part(at, at + 1), int(self.row_boundaries[at])
+        inputs = one.inputs
         rows = slice(first, first + int(one.num_examples[0]))
         return Client(
             position=int(one.positions[0]),
@@ -153,7 +154,12 @@ class ChunkClients(Sequence[Client]):
             batches=one.batches[0],
             key=int(one.keys[0]),
             augmented=one.augmented,
+            offset=inputs.offsets[0] if inputs.offsets else None,
+            begin=inputs.begins[0] if inputs.begins else None,
+            received=inputs.received,
             at=self.at,
+            own=inputs.own[0] if inputs.own else None,
+            windows=inputs.windows[0] if inputs.windows else (),
         )
 
     def _part(self, start: int, stop: int, step: int = 1) -> ChunkClients:
@@ -171,5 +177,5 @@ class ChunkClients(Sequence[Client]):
             keys=self.keys[start:stop],
             augmented=None if self.augmented is None else self.augmented[visits],
             at=self.at,
-            changed=None if self.changed is None else self.changed[start:stop],
+            inputs=self.inputs if self.inputs is NO_INPUTS else self.inputs.rows(range(start, stop)),
         )

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from raysim import seeds
+from raysim.arrays import UInt64s
 from raysim.errors import ModelError
-from raysim.seeds import UInt64s
 
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)

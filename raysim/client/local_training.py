@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from raysim import seeds
+from raysim.arrays import Bools, Int64s
 from raysim.client import batches
 from raysim.client.augmentations import augment
 from raysim.client.augmentations.augment import Augmentation
 from raysim.client.batches import ClientBatches
-from raysim.client.chunk_clients import ChunkClients
+from raysim.client.chunk_clients import NO_INPUTS, ChunkClients
 from raysim.client.corrections.correction import LocalWork
 from raysim.client.objective import RoundAt
 from raysim.client.section import ClientSection
@@ -27,9 +27,6 @@ from raysim.errors import RaysimError
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.models.vectors import squared_norm
-from raysim.seeds import Int64s
-
-Bools = npt.NDArray[np.bool_]
 
 LARGE = 1 << 18
 """Numbers of one update from which its norm is computed piece by piece, in the cache."""
@@ -83,7 +80,7 @@ def members(
 ) -> ChunkClients:
     """The chunk's clients with data on the device of `like`, floats in its dtype."""
     positions = np.asarray(positions, np.int64)
-    sizes, x, y = loaded(examples, positions, like)
+    sizes, x, y = load_clients(examples, positions, like)
     clients = ChunkClients(
         positions=positions,
         num_examples=sizes,
@@ -96,7 +93,7 @@ def members(
     return clients if section.augment is None else _augmented(clients, section.augment, seed, round_index)
 
 
-def loaded(examples: Examples, positions: Int64s, like: Tensor) -> tuple[Int64s, Tensor, Tensor]:
+def load_clients(examples: Examples, positions: Int64s, like: Tensor) -> tuple[Int64s, Tensor, Tensor]:
     """How many training examples each client has, and all of them as stored, x and y, one client's behind the other's,
     on the device of `like`, floats in its dtype.
     """
@@ -110,7 +107,7 @@ def _augmented(clients: ChunkClients, how: Augmentation, seed: int, round_index:
         augment.visits(how, own, seed, round_index, position)
         for own, position in zip(visits, clients.positions.tolist(), strict=True)
     ]
-    return replace(clients, x=augment.evaluated(how, clients.x), augmented=torch.cat(made))
+    return replace(clients, x=augment.for_evaluation(how, clients.x), augmented=torch.cat(made))
 
 
 def with_windows(
@@ -145,7 +142,7 @@ def train(
         if prepared is not None:
             group = group.with_each(prepared)
         for together, updates in _watched(trainer, broadcast, group, lr, start):
-            yield measured(together, updates, layout)
+            yield with_norms(together, updates, layout)
 
 
 def _turns(trainer: Trainer, clients: ChunkClients) -> Iterator[ChunkClients]:
@@ -183,7 +180,7 @@ def train_each(
     return [Trained(clients, _part(updates, rows), squares[rows], finite[rows]) for rows in of_starts]
 
 
-def measured(clients: ChunkClients, updates: Updates, layout: Layout) -> Trained:
+def with_norms(clients: ChunkClients, updates: Updates, layout: Layout) -> Trained:
     """Return the updates with their squared norms, computed if the trainer has none, and whether each is finite."""
     return Trained(clients, updates, *_measures(updates, layout))
 
@@ -232,7 +229,7 @@ def full_gradients(
 
     `trainer` sums gradients. Modules are in training mode, and draw as in a first local step.
     """
-    whole = replace(clients, batches=ClientBatches.whole(clients.num_examples), augmented=None, changed=None)
+    whole = replace(clients, batches=ClientBatches.whole(clients.num_examples), augmented=None, inputs=NO_INPUTS)
     for group in _turns(trainer, whole):
         for together, updates in _watched(trainer, broadcast, group, 0.0, None):
             assert updates.gradients is not None

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from raysim import seeds
 from raysim.config.own_part import OwnObjective, OwnPart
-from raysim.config.part import Choice, Packaged, passed
+from raysim.config.part import Choice, Packaged, passed_part
 from raysim.config.section import Section
 from raysim.config.values import Constant
 from raysim.models.model import Model, Weights
@@ -107,7 +107,7 @@ Objective = Callable[[nn.Module, Tensor, Tensor, ObjectiveAt], Tensor]
 
 ObjectiveSection = Annotated[OwnObjective, Packaged("objective", "client.objective")]
 
-OBJECTIVES: Choice[Objective] = Choice("objective", {}, passed)
+OBJECTIVES: Choice[Objective] = Choice("objective", {}, passed_part)
 
 
 @dataclass(frozen=True)

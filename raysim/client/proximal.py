@@ -55,7 +55,7 @@ Penalty = Shrunk | Bounded
 
 
 @lru_cache(maxsize=16)
-def penalised(layout: Layout, groups: tuple[str, ...]) -> tuple[str, ...]:
+def penalised_names(layout: Layout, groups: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of the parameters that a pattern matches, in the layout's order."""
     return tuple(name for name in layout.names if any(fnmatchcase(name, pattern) for pattern in groups))
 
@@ -63,7 +63,7 @@ def penalised(layout: Layout, groups: tuple[str, ...]) -> tuple[str, ...]:
 @lru_cache(maxsize=16)
 def spans(layout: Layout, groups: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
     """Return offset and length of every parameter that a pattern matches."""
-    chosen = penalised(layout, groups)
+    chosen = penalised_names(layout, groups)
     return tuple(
         (offset, math.prod(shape))
         for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True)

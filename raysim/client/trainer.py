@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from raysim.arrays import Int64s
 from raysim.client.batches import Batches
 from raysim.client.objective import RoundAt
 from raysim.models.model import Weights
-from raysim.seeds import Int64s
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Client:
     `x` and `y` may be views into data of the whole chunk, at any alignment: trainers gather, which makes fresh memory.
     `augmented` are the examples of all local steps in their order, where those are not rows of `x`. `at` is for an
     objective; None if there is none. `offset` (P,) is what a correction adds to every local gradient of the round;
-    `begin` (P,) is y before the first local step, in place of x. Either all clients of a call have one, or none. `sent`
-    is what came beside the model, (P,) each, the same for all clients of a call, where a correction bends gradients.
-    `own` (P,) is a vector of the client's own that its local steps move too. `windows` are ranges of local steps over
-    which y is averaged.
+    `begin` (P,) is y before the first local step, in place of x. Either all clients of a call have one, or none.
+    `received` is what came beside the model, (P,) each, the same for all clients of a call, where a correction bends
+    gradients. `own` (P,) is a vector of the client's own that its local steps move too. `windows` are ranges of local
+    steps over which y is averaged.
     """
 
     position: int
@@ -41,7 +41,7 @@ class Client:
     augmented: Tensor | None = None
     offset: Tensor | None = None
     begin: Tensor | None = None
-    sent: Mapping[str, Tensor] = field(default_factory=dict)
+    received: Mapping[str, Tensor] = field(default_factory=dict)
     at: RoundAt | None = None
     own: Tensor | None = None
     windows: tuple[tuple[int, int], ...] = ()

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from raysim import seeds
+from raysim.arrays import Int64s
 from raysim.config.section import Section
 from raysim.config.values import Count, Steps
-from raysim.seeds import Int64s
 
 
 class Between(Section):
@@ -88,9 +88,9 @@ class RoundWork:
     def steps(self, sizes: Int64s, seed: int, round_index: int, positions: Int64s) -> Int64s:
         """Return tau of the clients at these positions, by their numbers of examples and the finished rounds."""
         if self.local_steps is not None:
-            tau = drawn(self.local_steps, seed, round_index, positions)
+            tau = draw_amounts(self.local_steps, seed, round_index, positions)
         else:
-            tau = drawn(self.epochs, seed, round_index, positions) * self.epoch(sizes)[1]
+            tau = draw_amounts(self.epochs, seed, round_index, positions) * self.epoch(sizes)[1]
         return tau if self.most_steps is None else np.minimum(tau, self.most_steps)
 
     def epoch(self, sizes: Int64s) -> tuple[Int64s, Int64s, Int64s]:
@@ -114,11 +114,11 @@ class RoundWork:
         return processed
 
 
-def drawn(amount: Amount, seed: int, round_index: int, positions: Int64s) -> Int64s:
+def draw_amounts(amount: Amount, seed: int, round_index: int, positions: Int64s) -> Int64s:
     """The amount of each client."""
     if isinstance(amount, int):
         return np.full(len(positions), amount, dtype=np.int64)
-    # One purpose for both; -1 is no round, so the draws of a run and of a round are independent.
+    # One purpose for both; -1 is not a round, so the draws of a run and of a round are independent.
     when = -1 if amount.per == "run" else round_index
     keys = seeds.keys(seed, "work", when, positions)
     return amount.low + (keys % np.uint64(amount.high - amount.low + 1)).astype(np.int64)

@@ -40,7 +40,7 @@ class AdaFl(Section):
     )
 
 
-def learned(
+def next_attention(
     attention: npt.NDArray[Any],
     alpha: float,
     positions: Positions,
@@ -87,7 +87,7 @@ def make(section: AdaFl) -> Sampler:
     def learn(state: State, participants: Sequence[Participant]) -> State:
         positions = np.array([one.position for one in participants], dtype=np.int64)
         distances = np.array([one.distance for one in participants])
-        attention = learned(state["attention"].numpy(), section.alpha, positions, distances, section.keep_total)
+        attention = next_attention(state["attention"].numpy(), section.alpha, positions, distances, section.keep_total)
         return {"attention": torch.from_numpy(attention)}
 
     return Sampler(init, sample, learn, needs_distances=True, name=section.name)

@@ -18,11 +18,11 @@ import numpy.typing as npt
 from pydantic import Field
 
 from raysim import seeds
+from raysim.arrays import Int64s
 from raysim.cohort import uniform
 from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
 from raysim.config.section import Section
 from raysim.config.values import Positive
-from raysim.seeds import Int64s
 
 Share = Annotated[float, Field(ge=1e-6, le=1)]
 

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.cohort.sampler import CohortAt, Floats, Participant, Positions, Sampler, State
+from raysim.arrays import Float64s
+from raysim.cohort.sampler import CohortAt, Participant, Positions, Sampler, State
 from raysim.config.plain import shown
 from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
@@ -56,7 +57,7 @@ class Cohorts:
             )
         return self._checked(drawn, at)
 
-    def choose(self, drawn: Positions, losses: Floats, t: int) -> Positions:
+    def choose(self, drawn: Positions, losses: Float64s, t: int) -> Positions:
         """Return the clients that train, of those drawn after t finished rounds, by their losses."""
         at = self._at(t)
         assert self.rule.choose is not None

@@ -16,8 +16,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from raysim.arrays import Float64s
 from raysim.cohort.adafl import in_proportion
-from raysim.cohort.sampler import CohortAt, Floats, Positions, Sampler, State, nothing
+from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
 from raysim.config.section import Section
 from raysim.config.values import Count
 
@@ -29,7 +30,7 @@ class PowerOfChoice(Section):
     candidates: Count = Field(description="Clients that receive the model and say their loss; at least `cohort.size`.")
 
 
-def choose(drawn: Positions, losses: Floats, size: int) -> Positions:
+def choose(drawn: Positions, losses: Float64s, size: int) -> Positions:
     """Return the clients that train.
 
     >>> choose(np.array([7, 3, 5, 1]), np.array([0.5, 2.0, 1.0, 2.0]), 3).tolist()

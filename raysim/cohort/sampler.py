@@ -20,13 +20,12 @@ import numpy.typing as npt
 from torch import Tensor
 
 from raysim import seeds
+from raysim.arrays import Float64s, Int64s
 from raysim.config.values import Constant
 from raysim.data.split import Split
-from raysim.seeds import Int64s
 
 State = Mapping[str, Tensor]
 Positions = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class Clients:
@@ -162,7 +161,7 @@ class Sampler(NamedTuple):
     expected: Callable[[int, int], float | None] = lambda round_index, population: None
     rounds: int | None = None
     uniform_weights: bool = False
-    choose: Callable[[CohortAt, Positions, Floats], Positions] | None = None
+    choose: Callable[[CohortAt, Positions, Float64s], Positions] | None = None
     asks: int | None = None
     uniform_by_default: bool = False
     drawn: DrawnClients | None = None

@@ -61,7 +61,7 @@ class CohortGrowth(Section):
     max: Count | None = Field(None, description="Largest size. Absent: all clients.")
 
 
-def grown(section: CohortGrowth | None, initial: int, population: int, t: int) -> int:
+def grown_size(section: CohortGrowth | None, initial: int, population: int, t: int) -> int:
     """The size after t finished rounds: M_t = min(M_0 factor^floor(t / every), max, N), rounded down, of N clients.
 
     Source: Charles et al. (2021), section 5.3 (50, 300, 800: start, rounds between doublings, largest).
@@ -117,7 +117,7 @@ class CohortSection(Section):
             if (of_sampler := expected(t, population)) is not None:
                 return of_sampler
             assert self.size is not None
-            return grown(self.growth, self.size, population, t)
+            return grown_size(self.growth, self.size, population, t)
 
         return size
 
@@ -157,14 +157,14 @@ def cohorts(
                 f"cohort.sampler.candidates <= number of training clients must hold, but got candidates = {rule.asks} "
                 f"and {len(train)} training clients."
             )
-        largest = asked(grown(section.growth, section.size, len(train), rounds - 1))
+        largest = asked(grown_size(section.growth, section.size, len(train), rounds - 1))
         if rule.asks < largest:
             few = _too_few_candidates(rule.asks, f"{largest} clients to train in the last round")
             raise ExperimentError(f"cohort.{few}.")
     constants = section.sampler.constants if isinstance(section.sampler, OwnPart) else {}
 
     def at(t: int) -> CohortAt:
-        size = 0 if section.size is None else asked(grown(section.growth, section.size, len(train), t))
+        size = 0 if section.size is None else asked(grown_size(section.growth, section.size, len(train), t))
         return CohortAt(t, size, clients, seed, constants)
 
     return Cohorts(rule, at, is_built_in=type(section.sampler) in SAMPLERS.makers)

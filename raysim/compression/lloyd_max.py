@@ -12,11 +12,10 @@ from functools import cache
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Floats = npt.NDArray[np.float64]
+from raysim.arrays import Float64s
 
 _MOST_STEPS = 100
 _NORMAL = NormalDist()
@@ -41,7 +40,7 @@ def centroids(bits: int) -> Tensor:
     return torch.from_numpy((levels - levels[::-1]) / 2)
 
 
-def _equations(points: Floats) -> tuple[Floats, Floats]:
+def _equations(points: Float64s) -> tuple[Float64s, Float64s]:
     """Return the Jacobian of c_i - E[X | cell i] and its value."""
     bounds = (points[1:] + points[:-1]) / 2
     density = np.array([0.0, *(_NORMAL.pdf(bound) for bound in bounds), 0.0])

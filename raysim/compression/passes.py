@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from raysim import seeds
+from raysim.arrays import Float64s
 from raysim.models.layout import ALIGNMENT, Layout
 from raysim.storage import compiled_c
 from raysim.storage.compiled_c import CSource
@@ -27,8 +27,6 @@ LANES = ALIGNMENT
 
 DRAWN_BITS = 16
 """Of each number's own w. The bits behind them are the same in all w of a vector, so each w alone is uniform."""
-
-Float64s = npt.NDArray[np.float64]
 
 
 class Loss(NamedTuple):

@@ -103,7 +103,7 @@ def _loaded(entry: EntryPoint, package: str, version: str) -> ListedPart:
     """Import a part whose source cannot be read."""
     from raysim.config import part
 
-    record = part.loaded(entry)
+    record = part.load_part(entry)
     if isinstance(record, str):
         return ListedPart("", entry.name, package, version, "", "", record)
     home = sys.modules[record.section.__module__]

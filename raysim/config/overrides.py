@@ -145,7 +145,7 @@ def tables_and_leaves(table: Mapping[str, Any], path: str = "") -> Iterator[str]
 
 
 def leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted key and the value of every entry that is no table, in order; `path` is a prefix. Skip None.
+    """Yield the dotted key and the value of every entry that is not a table, in order; `path` is a prefix. Skip None.
 
     >>> dict(leaves({"seed": 1, "client": {"epochs": 3, "lr_decay": None}}))
     {'seed': 1, 'client.epochs': 3}

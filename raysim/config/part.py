@@ -125,7 +125,7 @@ def _public(record: type) -> str:
     return f"raysim.{'server.' * server}{record.__name__}"
 
 
-def passed(section: OwnPart) -> Any:
+def passed_part(section: OwnPart) -> Any:
     """Return what the script passed, for kinds whose parts it passes as they are."""
     return section.passed
 
@@ -164,7 +164,7 @@ class Packaged:
         return core_schema.no_info_wrap_validator_function(validated, schema, serialization=dump)
 
     def _unknown(self, name: str, built_in: Sequence[str], key: str) -> str:
-        known = [*built_in, *(each.part.name for each in installed()[0] if each.part.kind == self.kind)]
+        known = [*built_in, *(each.part.name for each in load_installed()[0] if each.part.kind == self.kind)]
         alone = "'own', a part that a script passes as a keyword, or the name of a package's part"
         allowed = alone if known == ["own"] else f"one of {', '.join(known)}"
         return (
@@ -207,7 +207,7 @@ def find(kind: Kind, name: str, built_in: Container[str] = ()) -> Part | None:
         ExperimentError: two packages have it, or a package and raysim, so the name is ambiguous; or none has it, and a
             package that may have it cannot be imported.
     """
-    parts, broken = installed()
+    parts, broken = load_installed()
     found = [each for each in parts if (each.part.kind, each.part.name) == (kind, name)]
     owners = [*(["raysim"] if name in built_in else []), *sorted(each.package for each in found)]
     if len(owners) > 1:
@@ -223,17 +223,17 @@ def find(kind: Kind, name: str, built_in: Container[str] = ()) -> Part | None:
 def sections() -> Mapping[Kind, tuple[type[Section], ...]]:
     """Return the sections of all installed packages' parts, by kind."""
     found: dict[Kind, tuple[type[Section], ...]] = {}
-    for part, _ in installed()[0]:
+    for part, _ in load_installed()[0]:
         found[part.kind] = (*found.get(part.kind, ()), part.section)
     return found
 
 
 @cache
-def installed() -> tuple[tuple[Installed, ...], tuple[str, ...]]:
+def load_installed() -> tuple[tuple[Installed, ...], tuple[str, ...]]:
     """Import the parts of all installed packages; return them, and a sentence for each that fails."""
     parts, broken = [], []
     for entry in sorted(entry_points(group=GROUP)):
-        part = loaded(entry)
+        part = load_part(entry)
         if isinstance(part, str):
             broken.append(part)
         else:
@@ -241,7 +241,7 @@ def installed() -> tuple[tuple[Installed, ...], tuple[str, ...]]:
     return tuple(parts), tuple(broken)
 
 
-def loaded(entry: EntryPoint) -> Part | str:
+def load_part(entry: EntryPoint) -> Part | str:
     """Import a package's part; return a sentence if it fails."""
     try:
         part = entry.load()
@@ -277,7 +277,7 @@ def _refusal(part: Any) -> str | None:
 
 def _of_package(kind: Kind, section: Section) -> tuple[Callable[[Any], Any], str]:
     """Return the function of a package's part, and the package."""
-    for part, package in installed()[0]:
+    for part, package in load_installed()[0]:
         if part.kind == kind and part.section is type(section):
             return part.make, package
     raise ExperimentError(f"{type(section).__name__} is the section of no {kind} that is installed here.")

@@ -64,7 +64,7 @@ def choice(module: str, named: ast.expr) -> Described:
     """
     for name in _allowed(named, module, ""):
         return name
-    raise LookupError(f"{ast.unparse(named)} of {module} is no section that can be read")
+    raise LookupError(f"{ast.unparse(named)} of {module} is not a section that can be read")
 
 
 def call(place: Named) -> tuple[str, ast.Call]:
@@ -76,7 +76,7 @@ def call(place: Named) -> tuple[str, ast.Call]:
     definition = _definition(place)
     if definition is not None and isinstance(definition.node, ast.Call):
         return definition.module, definition.node
-    raise LookupError(f"{place.name} of {place.module} is no call that can be read")
+    raise LookupError(f"{place.name} of {place.module} is not a call that can be read")
 
 
 def _allowed(annotation: ast.expr, module: str, description: str) -> Iterator[Described]:

@@ -26,13 +26,13 @@ def decoded(content: bytes) -> str:
         raise TomlError(f"it is text in {encoding}, but TOML is text in UTF-8: {_converted(encoding)}")
     if b"\0" in content:
         raise TomlError(
-            f"it has a byte 0 in line {_line(content, content.index(0))}, which no text has: it is no text, or damaged"
+            f"it has a byte 0 in line {_line(content, content.index(0))}, which no text has: it is not text, or damaged"
         )
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise TomlError(
-            f"it is no text in UTF-8: line {_line(content, error.start)} has the byte "
+            f"it is not text in UTF-8: line {_line(content, error.start)} has the byte "
             f"0x{content[error.start]:02x} ({error.reason}); {_converted('ISO-8859-1')}, if that is what it is in"
         ) from None
 
@@ -197,9 +197,9 @@ def _of_character(odd: str) -> str:
         return ""
     named = f"{unicodedata.name(odd, 'a control character')} (U+{ord(odd):04X})"
     if odd in "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u00ab\u00bb\u2032\u2033`":
-        return f"{named} is no quotation mark of TOML: write \" or '"
+        return f"{named} is not a quotation mark of TOML: write \" or '"
     if unicodedata.category(odd) == "Pd" or odd == "\u2212":
-        return f"{named} is no minus of TOML: write -"
+        return f"{named} is not a minus of TOML: write -"
     if unicodedata.category(odd)[0] in "ZC":
         return f"{named} cannot stand here: delete it"
     return ""
@@ -212,7 +212,7 @@ def _of_message(message: str, before: str, after: str) -> str:
 
 
 def _of_value(before: str, after: str) -> str:
-    """Return what to write in place of what is no value: the texts of its line before it, and from it on."""
+    """Return what to write in place of what is not a value: the texts of its line before it, and from it on."""
     word = re.split(r"[],}#]", after, maxsplit=1)[0].strip()
     key = re.search(r"[\w.\-\"']+\s*=\s*$", before)
     to_write = key[0] if key else ""

@@ -62,7 +62,7 @@ def made_by(requirement: str, make: Any, section: Any) -> Any:
         section: its argument.
 
     Raises:
-        ExperimentError: it is no function of a section, raised, or drew from a global generator.
+        ExperimentError: it is not a function of a section, raised, or drew from a global generator.
     """
     if not callable(make):
         raise ExperimentError(f"{requirement}, but got {shown(make)}.")

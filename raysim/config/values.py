@@ -31,6 +31,9 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 Whole = Annotated[int, Field(ge=0, le=10**9)]
 """How many of something, or none."""
 
+TotalAmount = Annotated[int, Field(ge=1, le=10**18)]
+"""Of work or traffic, over all rounds."""
+
 Steps = Annotated[int, Field(ge=1, le=10**6)]
 """Steps, epochs or rounds that are taken one after the other; examples of one step."""
 
@@ -56,7 +59,7 @@ Real = Annotated[float, Field(ge=-1e12, le=1e12)]
 """A number of either sign."""
 
 Epsilon = Annotated[float, Field(ge=1e-20, le=1e6)]
-"""A number that keeps a divisor from zero; its square is no zero in float64."""
+"""A number that keeps a divisor from zero; its square is not zero in float64."""
 
 Spread = Annotated[float, Field(ge=0, le=20)]
 """Standard deviation of a logarithm: exp(20 z) is finite for every z that is drawn."""

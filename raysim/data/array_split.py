@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.arrays import Int64s
 from raysim.data.split import Arrays, check_position, position_in, text_of
-from raysim.seeds import Int64s
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raysim.arrays import Int64s
 from raysim.data import checksums
 from raysim.data.manifest import Manifest, data_file, index_file, read_manifest
 from raysim.data.split import Arrays, check_position, position_in, text_of
 from raysim.data.split_check import opened_rows, read_index, rows_of_batch
 from raysim.errors import DataError, within
-from raysim.seeds import Int64s
 from raysim.storage.cache import datasets
 
 

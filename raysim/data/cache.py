@@ -22,7 +22,7 @@ from raysim.storage.cache import datasets
 log = logging.getLogger("raysim")
 
 
-def prepared(address: dict[str, Any], build: Callable[[Path], None]) -> FederatedDataset:
+def open_or_build(address: dict[str, Any], build: Callable[[Path], None]) -> FederatedDataset:
     """Open the dataset at an address if it exists, else fetch it from the store, else build it once.
 
     The build goes to a hidden folder, which is renamed when complete. So two processes may build at once: one folder

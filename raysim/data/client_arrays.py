@@ -17,7 +17,7 @@ def clients_of(split: str, clients: object) -> Mapping[Any, Any]:
     """Return the clients of a split, once it is clear that they have ids.
 
     Raises:
-        DataError: they are no mapping.
+        DataError: they are not a mapping.
     """
     if isinstance(clients, Mapping):
         return clients
@@ -66,7 +66,7 @@ def pair_of(where: str, pair: object) -> tuple[Any, Any]:
     """Return a client's x and y as they are.
 
     Raises:
-        DataError: they are no tuple or list of two. An array of two rows is not taken apart.
+        DataError: they are not a tuple or list of two. An array of two rows is not taken apart.
     """
     if isinstance(pair, tuple | list) and len(pair) == 2:
         return pair[0], pair[1]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from raysim.data.checksums import check_small
-from raysim.data.manifest import FILE, Manifest, parsed, read_manifest
+from raysim.data.manifest import FILE, Manifest, parse, read_manifest
 from raysim.errors import DataError
 from raysim.storage import atomic, disk, lock
 from raysim.storage.cache import datasets, hasher
@@ -69,18 +69,18 @@ def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
     return entry
 
 
-def described(source: CopySource) -> tuple[bytes, Manifest]:
+def describe(source: CopySource) -> tuple[bytes, Manifest]:
     """Return the description of a source's dataset, as bytes and parsed."""
     text = b""
     for piece in source.read(FILE):
         text += piece
         if len(text) > MOST_BYTES:
             raise DataError(f"{source.uri}/{FILE} is damaged: expected at most {MOST_BYTES:,} bytes, found more")
-    return text, parsed(text, f"{source.uri}/{FILE}")
+    return text, parse(text, f"{source.uri}/{FILE}")
 
 
 def _fetch(folder: Path, fingerprint: str | None, source: CopySource) -> None:
-    text, manifest = described(source)
+    text, manifest = describe(source)
     if fingerprint not in (None, manifest.fingerprint):
         raise DataError(
             f"{source.uri} must hold the dataset with fingerprint {fingerprint}, but holds {manifest.fingerprint}"

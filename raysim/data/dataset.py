@@ -16,7 +16,7 @@ from raysim.data import targets
 from raysim.data.array_split import ArraySplit
 from raysim.data.arrow_split import ArrowSplit
 from raysim.data.client_arrays import is_number
-from raysim.data.copies import described, fetch_copy
+from raysim.data.copies import describe, fetch_copy
 from raysim.data.dealt_source import dealt
 from raysim.data.field import OF_TABLES, TABLES, Field
 from raysim.data.fingerprint import SPLITS, SplitDigest, address_digest, fingerprint
@@ -215,7 +215,7 @@ class FederatedDataset:
 
 def _copy_of(remote: Remote) -> Path:
     # The description is read each time: the folder may hold another dataset by now.
-    _, manifest = described(remote)
+    _, manifest = describe(remote)
     return fetch_copy(manifest.fingerprint, manifest.fingerprint, remote)
 
 

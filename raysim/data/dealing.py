@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from raysim.arrays import Int64s
 from raysim.data.partitions.cut import apportion
-from raysim.seeds import Int64s, key, permutation
+from raysim.seeds import key, permutation
 
 
 def deal_test(parts: list[Int64s], train_labels: Int64s, test_labels: Int64s, seed: int) -> list[Int64s]:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.arrays import Int64s
 from raysim.data.client_arrays import pair_of, rows_of
 from raysim.data.gather import Clients
 from raysim.data.partitioned import Partitioned, assign
 from raysim.data.partitions.partition import classes
 from raysim.errors import DataError
-from raysim.seeds import Int64s
 
 Pair = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 

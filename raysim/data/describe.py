@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from raysim.arrays import Int64s
 from raysim.data.dataset import FederatedDataset
 from raysim.data.field import Field, label_counts
 from raysim.data.split import Split
-from raysim.seeds import Int64s
 
 _SIZED_CLIENTS = 100_000
 _READ_CLIENTS = 1_000
@@ -17,7 +17,7 @@ def describe(dataset: FederatedDataset) -> str:
     """Describe fields and fingerprint, and for every split its clients, examples, sizes and labels.
 
     The cost is bounded: sizes are those of at most 100,000 clients at even distances, labels those of at most 1,000.
-    The text states such a sample. Padding is no label.
+    The text states such a sample. Padding is not a label.
     """
     lines = [*_heading(dataset), f"fingerprint  {dataset.fingerprint}"]
     for name, split in dataset.splits.items():

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.arrays import Int64s
 from raysim.errors import DataError
-from raysim.seeds import Int64s
 
 DTYPES = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"}
@@ -58,7 +58,7 @@ class Field:
         padding: targets only: the label of places that fill a row up; neither loss nor accuracy counts them. None:
             every place counts.
         uncounted: targets only: further labels that accuracy does not count, though the loss does.
-        by_place: targets with padding only: a mean of losses is over all places that are no padding, whichever
+        by_place: targets with padding only: a mean of losses is over all places that are not padding, whichever
             examples they are of. Otherwise examples weigh alike.
 
     Raises:
@@ -85,7 +85,9 @@ class Field:
         if (self.padding is not None or self.uncounted) and not self.shape:
             raise DataError("padding and uncounted mark places of a row, but the shape is (): one label an example")
         if self.by_place and self.padding is None:
-            raise DataError("by_place weighs the places that are no padding alike, so padding must say which those are")
+            raise DataError(
+                "by_place weighs the places that are not padding alike, so padding must say which those are"
+            )
 
     @classmethod
     def of(cls, array: npt.NDArray[Any]) -> Field:
@@ -112,7 +114,7 @@ class Field:
 
 
 def label_counts(y: npt.NDArray[Any], num_classes: int, padding: int | None) -> Int64s:
-    """Return counts (num_classes,) over all places of whole-number labels `y`, of any shape; `padding` is no label.
+    """Return counts (num_classes,) over all places of whole-number labels `y`, of any shape; `padding` is not a label.
 
     >>> label_counts(np.array([2, 0, 2]), num_classes=3, padding=0).tolist()
     [0, 0, 2]

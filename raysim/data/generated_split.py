@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from raysim.arrays import Int64s
 from raysim.data.split import Arrays, check_position, text_of, unknown_client
 from raysim.errors import DataError
-from raysim.seeds import Int64s
 
 
 class ClientSource(Protocol):

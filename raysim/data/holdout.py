@@ -8,8 +8,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.arrays import Int64s
 from raysim.errors import ExperimentError
-from raysim.seeds import Int64s, key, permutation
+from raysim.seeds import key, permutation
 
 MOST_LISTED = 100_000_000
 """Clients that a process lists at most: eight bytes for each are 0.8 GB."""

@@ -93,13 +93,13 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / FILE
     if not os.path.lexists(path):
         raise DataError(f"{path} is missing: {folder} is not a prepared dataset, or not reachable from this machine")
-    manifest = parsed(content(path, DataError), path)
+    manifest = parse(content(path, DataError), path)
     for name, (expected_bytes, _) in manifest.files.items():
         _check_size(folder / name, expected_bytes)
     return manifest
 
 
-def parsed(text: bytes, path: object) -> Manifest:
+def parse(text: bytes, path: object) -> Manifest:
     """Parse a description; `path` names it in the DataError if it is not one, or is damaged."""
     if (why := sealed.flaw(text)) is not None:
         raise DataError(f"{path} {why}. Restore the dataset from a copy, or write it again.")

@@ -1,7 +1,7 @@
 """Loads clients' examples onto the device that trains and evaluates; every caller uses this module.
 
-`Resident` is a split's rows as stored, in one x and one y on a device; clients' rows are gathered by index. `joined`
-copies rows into memory that torch allocated, which fixes their alignment and so the bits.
+`Resident` is a split's rows as stored, in one x and one y on a device; clients' rows are gathered by index.
+`concatenate` copies rows into memory that torch allocated, which fixes their alignment and so the bits.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from raysim.arrays import Int64s
 from raysim.data.dataset import FederatedDataset, Split
 from raysim.data.field import DTYPES, Field
 from raysim.data.split import Arrays
-from raysim.seeds import Int64s
 
 STORED: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
 """torch's dtype of each stored dtype."""
 
 
-def joined(pieces: Sequence[npt.NDArray[Any]], pinned: bool = False) -> Tensor:
+def concatenate(pieces: Sequence[npt.NDArray[Any]], pinned: bool = False) -> Tensor:
     """Copy the rows of all pieces, as stored, into one tensor on the host.
 
     Args:
@@ -37,7 +37,7 @@ def joined(pieces: Sequence[npt.NDArray[Any]], pinned: bool = False) -> Tensor:
     return rows
 
 
-def converted(stored: Tensor, field: Field, dtype: torch.dtype) -> Tensor:
+def convert(stored: Tensor, field: Field, dtype: torch.dtype) -> Tensor:
     """Convert stored rows to a model's input, on their device: integers to int64, floats to `dtype`.
 
     If the field has a scale or an offset, the result is `stored * scale + offset` as `dtype`. It may be `stored`
@@ -97,7 +97,7 @@ def uploaded(dataset: FederatedDataset, split: Split, device: torch.device) -> R
     for block in _blocks(split, most):
         stop = start + sum(len(client_y) for _, client_y in block)
         for whole, pieces in zip((x, y), zip(*block, strict=True), strict=True):
-            whole[start:stop].copy_(joined(pieces, pinned=device.type == "cuda"))
+            whole[start:stop].copy_(concatenate(pieces, pinned=device.type == "cuda"))
         start = stop
     return Resident(x, y, np.r_[0, ends[:-1]])
 
@@ -176,7 +176,7 @@ class Examples:
         return had
 
     def load(self, name: str, segments: Segments, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the segments' (x, y), `converted` to the device and dtype of `like`, in order.
+        """Return the segments' (x, y), converted (see `convert`) to the device and dtype of `like`, in order.
 
         Args:
             name: of the split.
@@ -185,8 +185,8 @@ class Examples:
         """
         x, y = self._stored(name, np.asarray(segments, np.int64))
         return (
-            converted(x.to(like.device), self.dataset.x, like.dtype),
-            converted(y.to(like.device), self.dataset.y, like.dtype),
+            convert(x.to(like.device), self.dataset.x, like.dtype),
+            convert(y.to(like.device), self.dataset.y, like.dtype),
         )
 
     def _stored(self, name: str, segments: Int64s) -> tuple[Tensor, Tensor]:
@@ -197,7 +197,7 @@ class Examples:
         # Once each: a generated client is computed, and a sample of its examples is many segments.
         pieces = segments.tolist()
         clients = {position: split.client(position) for position in dict.fromkeys(p for p, _, _ in pieces)}
-        x, y = (joined([clients[p][side][start:stop] for p, start, stop in pieces]) for side in (0, 1))
+        x, y = (concatenate([clients[p][side][start:stop] for p, start, stop in pieces]) for side in (0, 1))
         return x, y
 
     def _whole(self, name: str) -> Resident | None:

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field as Key
 from pydantic import model_validator
 
+from raysim.arrays import Int64s
 from raysim.config.section import Section
 from raysim.config.values import Count, Seed
 from raysim.data.dealing import deal_test
@@ -17,7 +18,7 @@ from raysim.data.partitions.natural import Natural
 from raysim.data.partitions.partition import Partition, divide
 from raysim.data.partitions.shuffled import Shuffled, mix
 from raysim.errors import ExperimentError
-from raysim.seeds import Int64s, key
+from raysim.seeds import key
 
 Assignment = dict[str, list[tuple[str, Int64s]]]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.arrays import Int64s
 from raysim.data.dataset import FederatedDataset
 from raysim.data.fingerprint import address_digest
 from raysim.data.split import Arrays, Split, check_position, position_in, text_of
-from raysim.seeds import Int64s
 
 CLIENT = "pooled"
 
@@ -57,7 +57,7 @@ class PooledSplit:
         return position_in({CLIENT: 0}, client_id)
 
 
-def pooled(dataset: FederatedDataset) -> FederatedDataset:
+def pool_clients(dataset: FederatedDataset) -> FederatedDataset:
     """Return the dataset with its training clients as one; the other splits stay. Nothing is read yet.
 
     Training on it holds all training examples in memory.

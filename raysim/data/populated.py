@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field as Key
 from pydantic import model_validator
 
+from raysim.arrays import Int64s
 from raysim.config.section import Section
 from raysim.config.values import Count, Seed
 from raysim.data.dealing import deal_test
@@ -19,7 +20,7 @@ from raysim.data.partitions.partition import Partition, classes, divide
 from raysim.data.partitions.shuffled import Shuffled, mix
 from raysim.data.source import ClientRows, Population
 from raysim.errors import DataError, ExperimentError
-from raysim.seeds import Int64s, key, permutation
+from raysim.seeds import key, permutation
 
 
 class Populated(Section):

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from raysim.arrays import Int64s
 from raysim.data import downloads
-from raysim.data.cache import prepared
+from raysim.data.cache import open_or_build
 from raysim.data.dataset import FederatedDataset
 from raysim.data.fingerprint import address_digest
 from raysim.data.generated_split import GeneratedSplit
@@ -40,7 +41,6 @@ from raysim.data.sources import (
 from raysim.data.sources.synthetic import CLASSES, FEATURES, Part, Synthetic, SyntheticClients, synthetic_address
 from raysim.data.writer import DatasetWriter
 from raysim.errors import DataError, MissingFileError
-from raysim.seeds import Int64s
 from raysim.storage.reading import parsing
 
 # Changes whenever the same source, section and seed give another division, so that no cache returns the old one.
@@ -123,7 +123,7 @@ def _divided(section: Partitioned, seed: int, source: Source) -> FederatedDatase
             examples = source.load()
         _write(path, examples, section, seed, source.address)
 
-    return prepared(_address(section, seed, source.address), build)
+    return open_or_build(_address(section, seed, source.address), build)
 
 
 def _populated(section: Populated, seed: int, population: Population) -> FederatedDataset:
@@ -159,7 +159,7 @@ def _populated(section: Populated, seed: int, population: Population) -> Federat
                     # The writer knows clients and rows, but not whose they are.
                     raise DataError(f"{folder}: {error}") from None
 
-    return prepared(_address(section, seed, population.address), build)
+    return open_or_build(_address(section, seed, population.address), build)
 
 
 def _reading(section: Partitioned | Populated) -> AbstractContextManager[None]:

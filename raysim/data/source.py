@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
+from raysim.arrays import Int64s
 from raysim.data.field import Field
-from raysim.seeds import Int64s
 
 LABEL = Field((), "int64")
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
+from raysim.arrays import Int64s
 from raysim.errors import DataError
-from raysim.seeds import Int64s
 
 # Comparing an id with a million others takes minutes; the first few thousand show what ids look like.
 _COMPARED = 5_000

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from raysim.arrays import Int64s
 from raysim.data.columns import INDEX_SCHEMA, from_column, rows_schema
 from raysim.data.field import Field
 from raysim.data.manifest import Manifest, SplitFiles
 from raysim.errors import DataError
-from raysim.seeds import Int64s
 from raysim.storage.reading import parsing, regular
 
 _NUMBER = Field((), "int64")

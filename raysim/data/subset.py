@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.arrays import Int64s
 from raysim.data.split import Arrays, Split, check_position, text_of, unknown_client
 from raysim.errors import DataError
-from raysim.seeds import Int64s
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from raysim.engine.numerics import choose_device
 from raysim.engine.outlook import Outlook
 from raysim.engine.plan.plan import Plan
 from raysim.engine.worker.example_memory import ExampleMemory
-from raysim.engine.worker.pool import Pool, sharded
+from raysim.engine.worker.pool import Pool, cut_into_shards
 from raysim.run_folder.timeline import Span
 
 log = logging.getLogger("raysim")
@@ -86,7 +86,7 @@ def run_job(job: Job, pool: Pool, worker: str, outlook: Outlook | None = None) -
             yield value
 
     value = on_host(fold(results(), COMBINE[job.kind], len(job.units)))
-    shards = tuple(Shard(*b, (part,)) for b, part in zip(job.keep, sharded(rows, job.keep), strict=True))
+    shards = tuple(Shard(*b, (part,)) for b, part in zip(job.keep, cut_into_shards(rows, job.keep), strict=True))
     return Outcome(value, tuple(spans), workers=1, retries=retries, kept=shards)
 
 

@@ -147,7 +147,7 @@ class Outcome:
 
 
 class Stopped(Exception):
-    """Raised by `result` after a request to stop: the job is dropped. It is no error of the run."""
+    """Raised by `result` after a request to stop: the job is dropped. It is not an error of the run."""
 
 
 class UpdatesLost(Exception):

@@ -23,7 +23,7 @@ def take_share(gpus: float) -> float:
     """Limit this process to its share of a card's memory; returns the share, in (0, 1].
 
     Args:
-        gpus: the share that Ray assigned; 0 is no card.
+        gpus: the share that Ray assigned; 0 is not a card.
     """
     share = gpus if 0 < gpus < 1 else 1.0
     if share < 1 and card.is_there():

@@ -43,7 +43,7 @@ class Outlook:
 
         Args:
             seconds: that it took.
-            share: of its round's training that is done with it, in (0, 1]; 0 where it is no training.
+            share: of its round's training that is done with it, in (0, 1]; 0 where there is no training.
         """
         self._round_s += seconds
         self._share = max(self._share, share)

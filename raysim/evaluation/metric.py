@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysim.config.part import Choice, passed
+from raysim.config.part import Choice, passed_part
 from raysim.config.plain import shown
 
 
@@ -36,7 +36,7 @@ PerExample = Callable[[Tensor, Tensor], Tensor]
 Metrics = Mapping[str, Metric | PerExample]
 """By name: a record, or a function (outputs, targets) -> (batch,), whose mean over examples is the figure."""
 
-METRICS: Choice[Metric | PerExample] = Choice("metric", {}, passed, (Metric, Callable))
+METRICS: Choice[Metric | PerExample] = Choice("metric", {}, passed_part, (Metric, Callable))
 
 Cuts = Sequence[tuple[int, int]]
 """A client's rows in a batch: the first, and one past the last."""

@@ -47,13 +47,13 @@ def refusals(
     yield from _client_states(correction, client, cohort)
     if client.correcting is None:
         return
-    who = named(client)
+    who = correction_name(client)
     if client.personalisation is not None:
         yield (
             f"client.personalisation.name = {client.personalisation.name!r} is defined without corrections, but got "
             f"{who}: remove one of them"
         )
-    if correction.sent.full_gradients and server.diagnostics.probe is not None:
+    if correction.exchange.full_gradients and server.diagnostics.probe is not None:
         yield (f"server.diagnostics.probe measures one pass over all clients, and {who} takes two: remove the probe")
     yield from _server(correction, who, server)
     yield from _clients(correction.client, who, client)
@@ -80,7 +80,7 @@ def correction_of(client: ClientSection) -> Correction:
     return Correction() if isinstance(section, OwnPart) and not section.is_bound else corrections.make(section)
 
 
-def named(client: ClientSection) -> str:
+def correction_name(client: ClientSection) -> str:
     """Return how messages name what corrects local training."""
     if client.posterior is not None:
         return "client.posterior"
@@ -146,7 +146,7 @@ def _weights(correction: Correction, server: ServerSection, cohort: CohortSectio
         yield f"the {sampler.name} sampler is defined with uniform weights, but got server.weighting = {name!r}"
     if rule is not None and rule.ignores_weights:
         yield f"server.aggregator: {rule.name} ignores weights, but got server.weighting = {name!r}: leave it out"
-    if correction.sent.full_gradients:
+    if correction.exchange.full_gradients:
         yield (
             f"server.weighting = {name!r} weighs by facts of a client's training, and the pass over full "
             f"gradients comes before that: take 'examples' or 'uniform'"
@@ -252,7 +252,7 @@ def _fednova(correction: Correction, client: ClientSection, server: ServerSectio
     elif correction.client.upload is not None:
         yield (
             f"server.aggregator.name = 'fednova' divides y - x by a_i, the sum of a client's local steps, but "
-            f"{named(client)} sends another vector: take another aggregator"
+            f"{correction_name(client)} sends another vector: take another aggregator"
         )
     elif client.correction is not None and correction.client.bend is not None:
         yield (
@@ -276,7 +276,7 @@ def _local_adaptivity(correction: Correction, client: ClientSection, server: Ser
         "gradients with"
     )
     if correction.client.upload is not None:
-        yield f"{fact}, but {named(client)} sends another vector than y - x: take another aggregator"
+        yield f"{fact}, but {correction_name(client)} sends another vector than y - x: take another aggregator"
     elif correction.client.optimizer is not None and client.correction is not None:
         yield (
             f"{fact}, and client.correction.name = {client.correction.name!r} replaces the client's optimizer: take "

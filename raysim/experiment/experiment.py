@@ -269,9 +269,8 @@ class Experiment(Section):
     @model_validator(mode="after")
     def _choices_that_fit(self) -> Experiment:
         if self.composite is not None and self.client.correcting is not None:
-            raise ValueError(
-                f"composite has local steps of its own, and {compatibility.named(self.client)} changes them: remove one"
-            )
+            other = compatibility.correction_name(self.client)
+            raise ValueError(f"composite has local steps of its own, and {other} changes them: remove one")
         if refused := list(self.refusals()):
             raise ValueError("; ".join(refused))
         return self
@@ -402,7 +401,7 @@ def text_of(path: str | Path) -> str:
     """Return the text of an experiment's file, without a mark of its encoding.
 
     Raises:
-        ExperimentError: the file cannot be read, or is no text in UTF-8.
+        ExperimentError: the file cannot be read, or is not text in UTF-8.
     """
     if not isinstance(path, str | os.PathLike):
         raise ExperimentError(

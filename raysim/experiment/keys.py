@@ -164,7 +164,7 @@ def places(path: str, elsewhere: Elsewhere) -> list[str]:
 
 
 def name_of(section: type[Section]) -> str | None:
-    """Return the name that chooses the section; None if it is no choice."""
+    """Return the name that chooses the section; None if it is not a choice."""
     field = section.model_fields.get("name")
     if field is None or get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1:
         return None

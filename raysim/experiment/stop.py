@@ -7,14 +7,12 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from raysim.config.section import Section
-from raysim.config.values import Count, NonNegative, Positive, Real
+from raysim.config.values import Count, NonNegative, Positive, Real, TotalAmount
 from raysim.experiment import direction
 
 Column = Annotated[str, Field(min_length=1, max_length=300)]
 """The name of a recorded figure."""
 
-Amount = Annotated[int, Field(ge=1, le=10**18)]
-"""Of work or traffic, over a whole run."""
 
 EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/", "eval_personal/")
 """Prefixes of columns that only evaluated rounds have."""
@@ -84,11 +82,11 @@ class StopBudget(Section):
     """The run ends with the round in which any of these is used up."""
 
     rounds: Count | None = Field(None, description="Rounds.")
-    client_updates: Amount | None = Field(
+    client_updates: TotalAmount | None = Field(
         None, description="Updates that clients sent, summed over the rounds, rejected ones included."
     )
     simulated_s: Positive | None = Field(None, description="Simulated seconds; needs `[systems]`.")
-    bytes: Amount | None = Field(None, description="Bytes that clients transfer, down and up.")
+    bytes: TotalAmount | None = Field(None, description="Bytes that clients transfer, down and up.")
     wall_s: Positive | None = Field(
         None,
         description=(
@@ -113,7 +111,9 @@ class Divergence(Section):
     """The run ends when a figure is not finite, or too large, or when every update of a round was rejected."""
 
     metric: Column = Field("loss", description="A recorded metric.")
-    above: Real | None = Field(None, description="The metric has diverged above this. Absent: only if it is no number.")
+    above: Real | None = Field(
+        None, description="The metric has diverged above this. Absent: only if it is not a number."
+    )
 
 
 class StopSection(Section):

@@ -10,12 +10,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.row import Row
 from raysim.experiment.stop import Divergence, Patience, StopBudget, StopSection, StopTarget
-
-Row = Mapping[str, Any]
 
 _COSTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -75,7 +75,7 @@ def plain(sweep: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
     {'client.epochs': [1, 2, 3]}
 
     Raises:
-        ExperimentError: no mapping, or a key's values are no list.
+        ExperimentError: no mapping, or a key's values are not a list.
     """
     given: Any = sweep
     if not isinstance(given, Mapping):
@@ -97,7 +97,7 @@ def points(experiment: Experiment, sweep: Sweep) -> tuple[ExperimentPoint, ...]:
     ['seed=0,cohort.size=5', 'seed=0,cohort.size=10', 'seed=1,cohort.size=5', 'seed=1,cohort.size=10']
 
     Raises:
-        ExperimentError: no key, a key without values or with a value twice, or a combination that is no valid
+        ExperimentError: no key, a key without values or with a value twice, or a combination that is not a valid
             experiment.
     """
     sweep = plain_values(sweep)

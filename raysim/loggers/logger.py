@@ -8,18 +8,18 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raysim.config.overrides import leaves
 from raysim.errors import RunFolderError
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.row import Row
 from raysim.storage import atomic
 from raysim.storage.reading import json_object
 
-Row = Mapping[str, Any]
 Log = Callable[[Row], None]
 
 

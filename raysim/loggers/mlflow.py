@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raysim.loggers.logger import Log, Logged, Row, scalars, settings, store_id, stored_id
+from raysim.experiment.row import Row
+from raysim.loggers.logger import Log, Logged, scalars, settings, store_id, stored_id
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple, Self, get_args
 from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.experiment.experiment import Experiment
-from raysim.loggers.logger import Log, Logged, Logger, Row
+from raysim.experiment.row import Row
+from raysim.loggers.logger import Log, Logged, Logger
 from raysim.loggers.mlflow import mlflow
 from raysim.loggers.tensorboard import tensorboard
 from raysim.loggers.wandb import wandb

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from raysim.loggers.logger import Log, Logged, Row, scalars
+from raysim.experiment.row import Row
+from raysim.loggers.logger import Log, Logged, scalars
 
 FOLDER = "tensorboard"
 

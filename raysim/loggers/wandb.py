@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from raysim.loggers.logger import Log, Logged, Row, scalars, store_id, stored_id
+from raysim.experiment.row import Row
+from raysim.loggers.logger import Log, Logged, scalars, store_id, stored_id
 
 SERVICE, PROJECT = "wandb", "raysim"
 

@@ -274,7 +274,7 @@ def bind(model: Model, weights: Weights, device: torch.device) -> nn.Module:
 
 def bound(module: nn.Module, model: Model, weights: Weights, device: torch.device) -> nn.Module:
     """Bind a module that the model's factory made; see `bind`."""
-    placed(module, model, weights.params.dtype, device)
+    place_module(module, model, weights.params.dtype, device)
     params = model.params.views(weights.params)
     for name, parameter in module.named_parameters():
         if name in params:
@@ -289,7 +289,7 @@ def bound(module: nn.Module, model: Model, weights: Weights, device: torch.devic
     return module
 
 
-def placed(module: nn.Module, model: Model, dtype: torch.dtype, device: torch.device) -> nn.Module:
+def place_module(module: nn.Module, model: Model, dtype: torch.dtype, device: torch.device) -> nn.Module:
     """Move a module that the model's factory made to a device; its frozen parameters are those of `model.constants`."""
     values = model.constants.on(device)
     frozen = [(parameter, values[name]) for name, parameter in module.named_parameters() if name in values]

@@ -70,7 +70,7 @@ def tried(title: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def check_vector(title: str, name: str, returned: Any, like: Tensor, layout: Layout) -> None:
-    """Refuse what is no vector like `like`, or has numbers in the gaps between the layout's tensors.
+    """Refuse what is not a vector like `like`, or has numbers in the gaps between the layout's tensors.
 
     Raises:
         ExperimentError: says what was returned, and what has to be.

@@ -81,7 +81,7 @@ def factory(
     return of_shape if vectors is None else partial(of_shape, vectors=vectors)
 
 
-def adapted(factory: ModuleFactory, section: ModelChoice) -> ModuleFactory:
+def with_adapters(factory: ModuleFactory, section: ModelChoice) -> ModuleFactory:
     """Return the factory of modules in which what the section says is frozen, or has adapters."""
     if section.freeze:
         return FreezesByName(factory, section.freeze)

@@ -14,7 +14,7 @@ import numpy as np
 
 from raysim.config.messages import nearest
 from raysim.errors import RunFolderError
-from raysim.report.groups import Group, grouped
+from raysim.report.groups import Group, group_runs
 from raysim.report.runs import read_all
 from raysim.report.series import Series
 
@@ -63,7 +63,7 @@ def methods(folder: Path) -> tuple[Methods, list[str]]:
         RunFolderError: the folder is missing, or contains no readable run.
     """
     runs, unread = read_all([folder / _TRIALS if (folder / _STUDY).is_file() else folder])
-    groups, careful = grouped(runs)
+    groups, careful = group_runs(runs)
     return Methods(folder.resolve().name, tuple(groups)), [*unread, *careful]
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from raysim.errors import RunFolderError
 from raysim.experiment.pictures import EVERY_FORMAT
 from raysim.report.gallery.gallery import kinds
-from raysim.report.groups import Group, grouped, renamed
+from raysim.report.groups import Group, group_runs, with_labels
 from raysim.report.page import GENERATOR, Picture, page
 from raysim.report.picture_files import DATA, save
 from raysim.report.runs import read_all
@@ -44,7 +44,7 @@ def build(
         targets: the accuracies, from 0 to 1, of rounds to target; none for a share of the best.
         monotone: learning curves show the best value so far.
         changes: of keys of the first run's `[report]`, such as "report.width_cm=8".
-        names: see `renamed`.
+        names: see `with_labels`.
 
     Raises:
         RunFolderError: a folder is missing, or contains no readable run; or a name is of no method.
@@ -52,8 +52,8 @@ def build(
     """
     runs, unread = read_all(folders)
     report = runs[0].experiment.report.changed(changes)
-    groups, careful = grouped(runs)
-    groups = renamed(groups, names)
+    groups, careful = group_runs(runs)
+    groups = with_labels(groups, names)
     by_kind = [(kind, list(kind.make(groups))) for kind in kinds(targets, monotone)]
     pictures = inside(out, PICTURES, out, RunFolderError)
     with disk.writing(pictures):

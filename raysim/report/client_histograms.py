@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from raysim.arrays import Int64s
 from raysim.data.dataset import FederatedDataset
 from raysim.data.field import label_counts
 from raysim.data.split import Split
 from raysim.report.looks import SERIES, plain
-from raysim.seeds import Int64s
 from raysim.storage import disk
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class _Read(NamedTuple):
 def counted(dataset: FederatedDataset, split: str) -> list[Counted]:
     """Return the examples and labels of the split's clients, and the examples of its labels; then those of a test.
 
-    Padding is no label. Where targets are real numbers there are only examples. Clients and labels without any are
+    Padding is not a label. Where targets are real numbers there are only examples. Clients and labels without any are
     left out.
     """
     part = dataset.split(split)

@@ -42,7 +42,7 @@ def table(lines: Sequence[Line]) -> Table:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in lines:
-        # Text, not str: a path may contain brackets, which are no markup.
+        # Text, not str: a path may contain brackets, which are not markup.
         grid.add_row(label, Text(text))
     return grid
 
@@ -276,7 +276,7 @@ def lines_of_trials(
         ("trials", f"{count:,}, seeds {first} to {first + count - 1}, varying {', '.join(experiment.trials.vary)}"),
         ("rounds", f"{summary.num_rows:,}"),
         *[("stopped", ended) for ended in [_ended(stopped)] if ended],
-        *headlined(summary, _own(experiment)),
+        *headline_figures(summary, _own(experiment)),
         ("folder", f"{named(path)} (trial-0 to trial-{count - 1}, each a run's folder; summary.parquet)"),
         *pictures(path),
         (
@@ -286,7 +286,7 @@ def lines_of_trials(
     ]
 
 
-def headlined(summary: pa.Table, own: Sequence[str] = ()) -> Iterator[Line]:
+def headline_figures(summary: pa.Table, own: Sequence[str] = ()) -> Iterator[Line]:
     """Yield the newest figures of training and of each evaluated split: mean, and deviation of several trials.
 
     Args:
@@ -361,6 +361,6 @@ def _of_several(path: Path, option: str, call: str) -> str:
 
 
 def _of_point(rounds: pa.Table, stopped: Sequence[StopReason | None], own: Sequence[str]) -> str:
-    found = [f"{label} {text}" for label, text in headlined(summarise(by_trial(rounds)), own)]
+    found = [f"{label} {text}" for label, text in headline_figures(summarise(by_trial(rounds)), own)]
     ended = _ended(stopped)
     return "; ".join([*found, *([f"stopped {ended}"] if ended else [])])

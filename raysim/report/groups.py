@@ -28,7 +28,7 @@ class Group:
 
     label: its name in legends. keys: the keys in which groups differ, with this group's values. runs: one for each
     choice of seeds, in order of appearance. look: its colour, dashes and marker, the same in every picture. names:
-    those that were given to texts of labels; see `renamed`.
+    those that were given to texts of labels; see `with_labels`.
     """
 
     label: str
@@ -52,7 +52,7 @@ class Group:
         return [value for value in values if value is not None]
 
 
-def grouped(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
+def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
     """Return the groups in order of their first run, and notes of caution."""
     methods: dict[str, dict[tuple[int, ...], Run]] = {}
     notes = []
@@ -71,7 +71,7 @@ def grouped(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
     return groups, [*notes, *_different_data(groups)]
 
 
-def renamed(groups: Sequence[Group], names: Iterable[str]) -> list[Group]:
+def with_labels(groups: Sequence[Group], names: Iterable[str]) -> list[Group]:
     """Return the groups with other labels.
 
     Args:
@@ -119,7 +119,7 @@ def _label_and_name(groups: Sequence[Group], pair: str) -> tuple[str, str]:
         old, new = ("=".join(part).strip() for part in (parts[:place], parts[place:]))
         labels = [text for text in texts if text.replace(" = ", "=") == old.replace(" = ", "=")]
         labels = labels or [group.label for group in groups if any(_lies_in(run.path, Path(old)) for run in group.runs)]
-        # A key is no setting that is not there: "cohort.size = 7=small" names nothing.
+        # A key is not a setting that is not there: "cohort.size = 7=small" names nothing.
         if new and len(labels) == 1 and (labels[0] not in keys or "=" not in new):
             return labels[0], new
     raise RunFolderError(
@@ -146,7 +146,7 @@ def _lies_in(path: Path, folder: Path) -> bool:
     return folder.resolve() in (path.resolve(), *path.resolve().parents)
 
 
-def listed(groups: Sequence[Group]) -> list[Group]:
+def groups_to_list(groups: Sequence[Group]) -> list[Group]:
     """Return the groups to list in rows: all, or only the named ones if they are too many."""
     return [group for group in groups if len(groups) <= LISTED or group.look.is_named]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from raysim.arrays import Int64s
 from raysim.data.dataset import FederatedDataset
 from raysim.data.field import label_counts
 from raysim.errors import DataError
 from raysim.report.looks import SERIES
-from raysim.seeds import Int64s
 from raysim.storage import disk
 
 SHOWN_CLIENTS = 200
@@ -21,7 +21,7 @@ SHOWN_LABELS = 100
 def shown_counts(dataset: FederatedDataset, split: str) -> tuple[Int64s, list[str], Int64s]:
     """Return counts (labels, clients), the clients' ids, and the rows' labels, of the shown clients and labels.
 
-    Padding is no label.
+    Padding is not a label.
 
     Raises:
         DataError: real-valued targets.

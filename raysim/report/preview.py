@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 SIZED_CLIENTS = 100_000
 """For larger splits the preview reads the sizes of this number of clients, at even distances."""
 
-Line = tuple[str, str]
-
 
 def text(plan: Plan, path: Path) -> str:
     """Return the preview of a resolved run that would write to `path`."""
@@ -36,13 +34,13 @@ def text(plan: Plan, path: Path) -> str:
     return aligned(lines)
 
 
-def aligned(lines: Sequence[Line]) -> str:
+def aligned(lines: Sequence[tuple[str, str]]) -> str:
     """Return labels in a column, with their texts beside them."""
     width = max(len(label) for label, _ in lines)
     return "\n".join(f"{label:<{width}}  {text}".rstrip() for label, text in lines)
 
 
-def _data(plan: Plan) -> Iterator[Line]:
+def _data(plan: Plan) -> Iterator[tuple[str, str]]:
     dataset = plan.dataset
     section = plan.experiment.data
     task = "regression" if dataset.num_classes is None else f"{dataset.num_classes} classes"
@@ -60,14 +58,14 @@ def _clients(split: Split) -> str:
     return f"{counted(len(split), 'client')}, {about}{counted(examples, 'example')}, {about}{each}"
 
 
-def _model(plan: Plan) -> Iterator[Line]:
+def _model(plan: Plan) -> Iterator[tuple[str, str]]:
     section = plan.experiment.model
     params = plan.model.params
     weights = f"{counted(params.num_values, 'parameter')} in {counted(len(params.names), 'tensor')}"
     yield "model", f"{section.name if section else 'from the script'}: {weights}, {plan.experiment.engine.dtype}"
 
 
-def _round(plan: Plan) -> Iterator[Line]:
+def _round(plan: Plan) -> Iterator[tuple[str, str]]:
     experiment, train = plan.experiment, plan.dataset.train
     cohorts, algorithm = plan.cohorts(), plan.algorithm()
     # The first round represents all: later cohorts have the same size, and clients of the same population.
@@ -127,7 +125,7 @@ def _round(plan: Plan) -> Iterator[Line]:
     yield "transfer", f"{figures.size(down)} down and {figures.size(up)} up a round; {total} in all, were clients real"
 
 
-def _operations(plan: Plan, algorithm: Algorithm) -> Iterator[Line]:
+def _operations(plan: Plan, algorithm: Algorithm) -> Iterator[tuple[str, str]]:
     """Yield a round's costs in the letters of Varno et al. (2022), tables 3 to 5; docs/algorithms.md explains them."""
     client, params = plan.experiment.training, plan.initial.params
     correction = corrections.make(client.correcting)
@@ -177,7 +175,7 @@ def _written(keys: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {value}" for key, value in shown.items() if key != "name" and value is not None)
 
 
-def _schedule(plan: Plan) -> Iterator[Line]:
+def _schedule(plan: Plan) -> Iterator[tuple[str, str]]:
     experiment = plan.experiment
     if experiment.trials.count > 1:
         first, last = experiment.seed, experiment.seed + experiment.trials.count - 1
@@ -197,7 +195,7 @@ def _schedule(plan: Plan) -> Iterator[Line]:
         yield "optimum", "known for a linear model without bias and the built-in loss, so not for this run"
 
 
-def _engine(plan: Plan) -> Iterator[Line]:
+def _engine(plan: Plan) -> Iterator[tuple[str, str]]:
     engine = plan.experiment.engine
     threads = f"{counted(engine.threads, 'thread')} each"
     if (slow := slow_precision(plan)) is not None:
@@ -213,8 +211,8 @@ def _workers(engine: EngineSection) -> str:
     return f"{number} on Ray, {cpus} and {gpus} each"
 
 
-def _folder(plan: Plan, path: Path) -> Iterator[Line]:
-    there = " (exists already: --resume goes on with it, --overwrite starts afresh)" if path.exists() else ""
+def _folder(plan: Plan, path: Path) -> Iterator[tuple[str, str]]:
+    there = " (exists already: --resume continues it, --overwrite starts afresh)" if path.exists() else ""
     yield "folder", f"{path}{there}"
     yield "fingerprint", plan.fingerprint
 

@@ -27,7 +27,7 @@ def text(runs: Sequence[UnderWay], now_s: float) -> str:
     )
 
 
-def ended(run: UnderWay) -> str:
+def outcome_of_stop(run: UnderWay) -> str:
     """Return the outcome of a request to stop a run."""
     behind = "" if run.behind is None else f"\non {run.host}: {run.behind}"
     if run.stage == "done":

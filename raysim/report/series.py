@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from raysim.arrays import Float64s, Int64s
 
 
 class Series(NamedTuple):
@@ -21,12 +19,12 @@ class Series(NamedTuple):
     two trials have the figure. trials: the number of trials that have it, at least 1.
     """
 
-    rounds: Ints
-    mean: Floats
-    deviation: Floats
-    trials: Ints
+    rounds: Int64s
+    mean: Float64s
+    deviation: Float64s
+    trials: Int64s
 
-    def at(self, rows: Ints) -> Series:
+    def at(self, rows: Int64s) -> Series:
         """Return these rows only."""
         return Series(self.rounds[rows], self.mean[rows], self.deviation[rows], self.trials[rows])
 
@@ -69,7 +67,7 @@ def last_of(rounds: pa.Table, column: str) -> float | None:
     return float(values[-1]) if len(values) else None
 
 
-def crossing(spent: Floats, accuracies: Floats, target: float) -> float | None:
+def crossing(spent: Float64s, accuracies: Float64s, target: float) -> float | None:
     """Return the cost at which the accuracies' running maximum reaches the target, interpolated; None if never.
 
     Source: McMahan et al. (2017), section 3. A curve that begins above the target reaches it in its first evaluation.
@@ -84,12 +82,12 @@ def crossing(spent: Floats, accuracies: Floats, target: float) -> float | None:
     return float(spent[after - 1] + part * (spent[after] - spent[after - 1]))
 
 
-def thinned(count: int, most: int) -> Ints:
+def thin_out(count: int, most: int) -> Int64s:
     """Return the indices of at most `most` of `count` points at even distances, the first and last included."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
-def _finite(rounds: pa.Table, column: str, cumulated: bool) -> tuple[Ints, Floats]:
+def _finite(rounds: pa.Table, column: str, cumulated: bool) -> tuple[Int64s, Float64s]:
     """Return (finished rounds, values) of the rows with a finite value; a row's index counts from 0."""
     values = pc.cast(rounds[column], pa.float64()).to_numpy().astype(np.float64)
     after = rounds["round"].to_numpy().astype(np.int64) + 1

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
+from raysim.experiment.row import Row
 from raysim.experiment.stop import BestMetric
 from raysim.run_folder import checkpoint, files
 from raysim.server.state import ServerState
-
-Row = Mapping[str, Any]
 
 
 class BestModels:

@@ -47,7 +47,7 @@ def branch(
     rows = round_table.read_rounds(origin).slice(0, state.round)
     run_table.write_table(rows, path / files.ROUNDS, fingerprint)
     checkpoint.write(state, files.checkpoint_file(path, state.round), fingerprint)
-    # The record comes last: a folder without it is no run's, wherever the process is killed.
+    # The record comes last: a folder without it is not a run's, wherever the process is killed.
     experiment_record.write_experiment(
         path, experiment, fingerprint, experiment_record.PlannedFacts(trained_by=trained_by)
     )

@@ -13,9 +13,7 @@ from raysim.errors import CheckpointError
 from raysim.models.model import Weights
 from raysim.run_folder.files import checkpoint_file
 from raysim.server import manifest
-from raysim.server.state import ServerState
-
-Tensors = Mapping[str, Tensor]
+from raysim.server.state import ServerState, Tensors
 
 PARTS = tuple(f.name for f in fields(ServerState) if f.name not in ("round", "weights"))
 """The parts of the state that hold tensors by name."""
@@ -44,7 +42,7 @@ def state_of(metadata: Mapping[str, str], tensors: Tensors, done: int | None) ->
         raise ValueError(f"it has the unknown tensor {odd[0]!r}")
     params, buffers, counters = (under["weights"][name] for name in _WEIGHTS)
     if any(each.ndim != 1 for each in (params, buffers, counters)) or not params.dtype.is_floating_point:
-        raise ValueError("its weights are no vectors of numbers")
+        raise ValueError("its weights are not vectors of numbers")
     if not bool(torch.isfinite(params).all()):
         raise ValueError("its parameters are not finite")
     check_manifest(under["clients"])

@@ -18,7 +18,7 @@ RUNS = Path("runs")
 
 
 def why(path: Path) -> str:
-    """Return why a path without `experiment.json` is no run's folder, and what goes on with it: the end of a sentence.
+    """Return why a path without `experiment.json` is not a run's folder, and what continues it: the end of a sentence.
 
     Args:
         path: of this machine; nothing needs to lie there.
@@ -38,9 +38,9 @@ def why(path: Path) -> str:
 
 
 def in_place_of_a_file(path: Path) -> str:
-    """Return what a folder is that was given as an experiment's file, and what goes on with it, to end a sentence."""
+    """Return what a folder is that was given as an experiment's file, and what continues it, to end a sentence."""
     if (path / RECORD).exists():
-        return f"it is the folder of a run, trials or a sweep, with which {resume_command(str(path))} goes on."
+        return f"it is the folder of a run, trials or a sweep, which {resume_command(str(path))} continues."
     if os.path.lexists(path / STUDY):
         return _of_study(path)
     files = sorted(each.name for each in entries(path) if each.suffix == ".toml")

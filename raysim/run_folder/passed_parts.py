@@ -37,7 +37,7 @@ class Passed(NamedTuple):
         """Return what is known of parts by keyword; None as a part was not passed.
 
         Raises:
-            ModelError: `params=` has a value that is no array of numbers.
+            ModelError: `params=` has a value that is not an array of numbers.
         """
         names = tuple(name for name, part in parts.items() if part is not None)
         return cls(names, _digest(parts.get("params")))

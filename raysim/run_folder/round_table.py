@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from raysim.experiment.row import Row
 from raysim.run_folder.checked_tables import check_reaches, checked_rounds
 from raysim.run_folder.files import ROUNDS
-from raysim.run_folder.rows import Row, table
+from raysim.run_folder.rows import table
 from raysim.run_folder.run_table import read_table
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Iterable, Sequence
+from typing import overload
 
 import pyarrow as pa
 
-Row = Mapping[str, Any]
+from raysim.experiment.row import Row
 
 
 class Rows(Sequence[Row]):

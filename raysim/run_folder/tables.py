@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def tagged(tables: Sequence[tuple[Mapping[str, Any], pa.Table]]) -> pa.Table:
+def with_tags(tables: Sequence[tuple[Mapping[str, Any], pa.Table]]) -> pa.Table:
     """Join all rows, with a column for each tag first; all tables have the same tags, and there is at least one table.
 
     A tag's column is as `column` makes it.

@@ -13,6 +13,7 @@ import pyarrow as pa
 from raysim.errors import CheckpointError, DiskError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.row import Row
 from raysim.experiment.stop import EVALUATIONS
 from raysim.experiment.stopping import StopReason
 from raysim.models.model import Weights
@@ -30,7 +31,7 @@ from raysim.run_folder import (
 )
 from raysim.run_folder.best_models import BestModels
 from raysim.run_folder.checked_tables import warn_of_lost_clients
-from raysim.run_folder.rows import Row, Rows
+from raysim.run_folder.rows import Rows
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.server.state import ServerState
 from raysim.storage import atomic, disk, lock

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.arrays import Bools, Float64s, Int64s
 from raysim.models import vectors
 from raysim.models.model import Model
-from raysim.seeds import Int64s
-from raysim.server.clipping import Bools, Float64s
-from raysim.server.sums import Fact, Sums
+from raysim.server.sums import Sums, UpdateFacts
 from raysim.server.weighted_rows import add_rows, sum_of_rows
 
 FLOATS = ("weight", "normaliser", "norm", "squared_norm", "fourth_power", "loss", "correct", "weighted_steps")
@@ -187,7 +186,7 @@ class Accumulator:
             self._scored = self._scored.view(sizes.configs, 2)
         self._floats, self._counts = np.zeros(len(FLOATS)), np.zeros(len(COUNTS), np.int64)
         self._rejected: list[int] = []
-        self._facts: list[Fact] = []
+        self._facts: list[UpdateFacts] = []
 
     def reject(self, positions: Iterable[int]) -> None:
         """List clients whose update is not finite."""
@@ -307,7 +306,7 @@ class Accumulator:
             losses, norms = clients.loss / clients.seen, np.sqrt(clients.squared_norm)
         columns = positions, clients.weight, losses, norms, clients.steps
         of_clients = zip(*(column.tolist() for column in columns), map(tuple, of_groups), strict=True)
-        facts = [Fact(*of_client) for of_client in of_clients]
+        facts = [UpdateFacts(*of_client) for of_client in of_clients]
         for row in clients.rows.tolist():
             self._facts += [facts[row]] * int(clients.count[row])
 

@@ -19,16 +19,13 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import Discriminator, Field, Tag
 from torch import Tensor
 
+from raysim.arrays import Bools, Float64s
 from raysim.config.section import Section
 from raysim.config.values import Positive
-
-Float64s = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 class AdaptiveClip(Section):

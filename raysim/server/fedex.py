@@ -30,9 +30,9 @@ from pydantic import Field
 from torch import Tensor
 
 from raysim import seeds
+from raysim.arrays import Int64s
 from raysim.config.section import Section
 from raysim.config.values import Name
-from raysim.seeds import Int64s
 from raysim.server.state import Tensors
 
 LOG_THETA, BASELINE = "log_theta", "baseline"
@@ -61,7 +61,7 @@ def init(count: int) -> Tensors:
     return {LOG_THETA: equal, BASELINE: torch.zeros((), dtype=torch.float64)}
 
 
-def drawn(state: Tensors, seed: int, round_index: int, positions: Sequence[int] | Int64s) -> Int64s:
+def draw_configs(state: Tensors, seed: int, round_index: int, positions: Sequence[int] | Int64s) -> Int64s:
     """Return j_i of the clients at these positions in a round.
 
     >>> drawn({"log_theta": torch.tensor([-math.inf, 0.0, -math.inf])}, 0, 0, [3, 4]).tolist()

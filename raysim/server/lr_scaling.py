@@ -42,7 +42,7 @@ class LrScaling(Section):
         return self
 
 
-def scaled(section: LrScaling, lr: float, cohort_size: float, t: int) -> float:
+def lr_after(section: LrScaling, lr: float, cohort_size: float, t: int) -> float:
     """The learning rate of the round after t finished ones, before any decay.
 
     >>> [scaled(LrScaling(rule="sqrt", reference=50, warmup=2), 0.5, 200, t) for t in range(3)]

@@ -6,14 +6,14 @@ round is committed by entering all its places at once; a chunk's rows that are n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-Tensors = Mapping[str, Tensor]
+from raysim.server.state import Tensors
+
 COLUMNS = ("position", "round", "chunk", "row")
 
 
@@ -30,7 +30,9 @@ def empty() -> Tensors:
     return {name: torch.zeros(0, dtype=torch.int64) for name in COLUMNS}
 
 
-def committed(manifest: Tensors, round_index: int, chunks: Sequence[Sequence[int]], left_out: Iterable[int]) -> Tensors:
+def with_round(
+    manifest: Tensors, round_index: int, chunks: Sequence[Sequence[int]], left_out: Iterable[int]
+) -> Tensors:
     """The manifest with a round in it: row j of chunk c is its j-th client's, but for the clients left out."""
     without = set(left_out)
     entries = [

@@ -18,7 +18,7 @@ from raysim.server.compression import ServerCompression
 from raysim.server.diagnostics import Diagnostics
 from raysim.server.fairness.choice import FairnessSection
 from raysim.server.glad import Glad
-from raysim.server.lr_scaling import LrScaling, scaled
+from raysim.server.lr_scaling import LrScaling, lr_after
 from raysim.server.lr_schedule import Schedule, factor
 from raysim.server.optimizers.choice import OptimizerSection
 from raysim.server.optimizers.sgd import Sgd
@@ -108,4 +108,4 @@ class ServerSection(Section):
 
     def lr_at(self, cohort_size: float, t: int) -> float:
         """The learning rate that the step after t finished rounds applies."""
-        return scaled(self.lr_scaling, self.optimizer.lr, cohort_size, t) * factor(self.lr_schedule, t)
+        return lr_after(self.lr_scaling, self.optimizer.lr, cohort_size, t) * factor(self.lr_schedule, t)

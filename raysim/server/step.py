@@ -2,7 +2,7 @@
 
 Order (docs/algorithms.md section 0): the workers clipped and added up; here noise of privacy -> mean -> GSI and
 FedGLAD's factor -> learning rate -> optimizer. The levels of clipping and zeroing follow the updates before clipping. A
-rule that needs every update hands in its `aggregate`, or sums with weights of its own (`reweighed`).
+rule that needs every update hands in its `aggregate`, or sums with weights of its own (`reweigh`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Server(NamedTuple):
     step: Callable[[ServerState, Sums, Tensor | None, Settle | None, int], tuple[ServerState, Metrics]]
 
 
-def reweighed(sums: Sums, coefficients: Tensor, weighted_sum: Tensor) -> Sums:
+def reweigh(sums: Sums, coefficients: Tensor, weighted_sum: Tensor) -> Sums:
     """The sums as they would be with w_i = c_i: the mean, its agreement and FedGLAD are then those of the survivors.
 
     Args:

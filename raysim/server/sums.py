@@ -17,7 +17,7 @@ from torch import Tensor
 from raysim.models.vectors import fresh
 
 
-class Fact(NamedTuple):
+class UpdateFacts(NamedTuple):
     """What is known of one update: the client's position and w_i; its mean loss over all local batches, |delta_i|, its
     local steps; and, of an update that is kept, |h_i|^2 per parameter group."""
 
@@ -86,7 +86,7 @@ class Sums:
     steps: int
     changes: Tensor
     rejected: tuple[int, ...]
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[UpdateFacts, ...] = ()
     weighted_steps: float = 0.0
     compression: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
     encoded: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.arrays import Float64s
 from raysim.models import vectors
-from raysim.server.clipping import Float64s
 from raysim.storage import compiled_c
 from raysim.storage.compiled_c import CSource
 

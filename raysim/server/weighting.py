@@ -17,7 +17,7 @@ from raysim.config.values import Constant
 from raysim.errors import ExperimentError, within
 
 LEAST, MOST = 1e-100, 1e100
-"""Of a sum of weights that is not 0: its products with updates, and their squares, are no numbers beyond."""
+"""Of a sum of weights that is not 0: its products with updates, and their squares, are not numbers beyond."""
 
 
 class ClientFacts(NamedTuple):

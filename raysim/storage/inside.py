@@ -39,7 +39,7 @@ def flaw(name: str) -> str | None:
     try:
         too_long = max(len(part.encode()) for part in parts) > MOST_BYTES or len(parts) > MOST_PARTS
     except UnicodeEncodeError:
-        return "is no text in UTF-8"
+        return "is not text in UTF-8"
     return f"is longer than {MOST_PARTS} parts of {MOST_BYTES} bytes" if too_long else None
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from raysim import seeds
+from raysim.arrays import Float64s, Int64s
 from raysim.config.section import Section
 from raysim.config.values import NonNegative, Positive, Spread
-from raysim.seeds import Int64s
 
-Floats = npt.NDArray[np.float64]
 Per = Annotated[
     Literal["run", "round"],
     Field(description='A device keeps its draw for the "run", or draws anew in every "round".'),
@@ -59,7 +57,7 @@ class ExponentialQuantity(Section):
 Distribution = Annotated[LogNormal | UniformQuantity | ExponentialQuantity, Field(discriminator="name")]
 
 
-def drawn(quantity: float | Distribution, seed: int, key: str, round_index: int, positions: Int64s) -> Floats:
+def draw_quantity(quantity: float | Distribution, seed: int, key: str, round_index: int, positions: Int64s) -> Float64s:
     """Return the quantity of each client, float64 (clients,); positive if it is drawn.
 
     Args:

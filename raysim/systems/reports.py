@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from raysim.systems.quantity import Floats
+from raysim.arrays import Float64s
 
 
 class Closed(NamedTuple):
@@ -32,7 +32,7 @@ class Closed(NamedTuple):
     abandoned: bool
 
 
-def close(times_s: Floats, size: int, deadline_s: float | None = None, min_reports: int = 1) -> Closed:
+def close(times_s: Float64s, size: int, deadline_s: float | None = None, min_reports: int = 1) -> Closed:
     """Close the round.
 
     Args:

@@ -8,10 +8,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from raysim.arrays import Float64s, Int64s
 from raysim.config.section import Section
 from raysim.config.values import Count, Positive
-from raysim.seeds import Int64s
-from raysim.systems.quantity import Distribution, Floats, drawn
+from raysim.systems.quantity import Distribution, draw_quantity
 from raysim.systems.times import Load, RoundTime, Straggler, round_times, straggler_times
 
 
@@ -46,7 +46,7 @@ class SystemsSection(Section):
         # Rounded first: 1.1 times 10 is a little more than 11, but means 11.
         return min(math.ceil(round(self.over_selection * size, 6)), population)
 
-    def times(self, seed: int, round_index: int, positions: Int64s, load: Load) -> Floats:
+    def times(self, seed: int, round_index: int, positions: Int64s, load: Load) -> Float64s:
         """Return the seconds until each of these clients reports, (clients,); infinite for one that leaves before."""
         match self.time:
             case Straggler():
@@ -55,7 +55,7 @@ class SystemsSection(Section):
                 times_s = round_times(self.time, seed, round_index, positions, load)
         if self.session_s is None:
             return times_s
-        stays_s = drawn(self.session_s, seed, "systems.session_s", round_index, positions)
+        stays_s = draw_quantity(self.session_s, seed, "systems.session_s", round_index, positions)
         return np.where(times_s <= stays_s, times_s, np.inf)
 
     @property

@@ -26,10 +26,10 @@ import numpy as np
 from pydantic import Field
 
 from raysim import seeds
+from raysim.arrays import Float64s, Int64s
 from raysim.config.section import Section
 from raysim.config.values import NonNegative, Positive
-from raysim.seeds import Int64s
-from raysim.systems.quantity import Distribution, Floats, drawn
+from raysim.systems.quantity import Distribution, draw_quantity
 
 
 class Load(NamedTuple):
@@ -68,17 +68,17 @@ class RoundTime(Section):
     server_s: NonNegative = Field(0.0, description="T_server, in seconds.")
 
 
-def straggler_times(section: Straggler, seed: int, round_index: int, positions: Int64s, load: Load) -> Floats:
+def straggler_times(section: Straggler, seed: int, round_index: int, positions: Int64s, load: Load) -> Float64s:
     """Return X_k of the clients at these positions, in seconds, (clients,)."""
     waits = -np.log(seeds.uniforms(seeds.keys(seed, "systems.time.lambda", round_index, positions)))
     return load.examples * (section.alpha + section.delay * waits)
 
 
-def round_times(section: RoundTime, seed: int, round_index: int, positions: Int64s, load: Load) -> Floats:
+def round_times(section: RoundTime, seed: int, round_index: int, positions: Int64s, load: Load) -> Float64s:
     """Return t_j of the clients at these positions, in seconds, (clients,)."""
 
-    def of(name: str) -> Floats:
-        return drawn(getattr(section, name), seed, f"systems.time.{name}", round_index, positions)
+    def of(name: str) -> Float64s:
+        return draw_quantity(getattr(section, name), seed, f"systems.time.{name}", round_index, positions)
 
     transfer = load.bytes_down / of("download_bytes_per_s") + load.bytes_up / of("upload_bytes_per_s")
     return transfer + of("slowdown") * of("seconds_per_example") * load.examples + of("overhead_s")

@@ -22,7 +22,7 @@ from raysim.engine.plan.bind import PLACES
 from raysim.errors import RaysimError
 from raysim.run_folder import cost_columns
 from raysim.testing import federation
-from raysim.testing.purity_check import ContractError, followed
+from raysim.testing.purity_check import ContractError, follow
 
 AS_IT_IS = ("objective", "weighting", "metric")
 """Kinds of which a script passes the function itself, and not what makes it."""
@@ -80,7 +80,7 @@ def check_part(
     section = part.section.checked({"name": part.name, **(keys or {})}, at)
     keys_of_part, passed = _keys_of(part, section), _passed(part, section)
     checked = _Checked(passed, {**keys_of_part, **(experiment or {})}, federation.dataset())
-    looked_at = checked._replace(passed=_passed(part, section, lambda made: followed(made, part.name)))
+    looked_at = checked._replace(passed=_passed(part, section, lambda made: follow(made, part.name)))
     with _contract_first():
         expected = looked_at.rounds(trainer="one_by_one")
     _check_values(expected, part)

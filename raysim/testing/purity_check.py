@@ -57,7 +57,7 @@ class Followed:
         return returned
 
 
-def followed(part: Any, name: str) -> Any:
+def follow(part: Any, name: str) -> Any:
     """Return the part with every function in it followed; `name` is its own, for messages.
 
     Written to may be what belongs to the function: the vectors of a client optimizer's step, the state that a sampler's
@@ -73,7 +73,7 @@ def followed(part: Any, name: str) -> Any:
     if isinstance(part, Followed):
         return part
     if isinstance(part, tuple) and hasattr(part, "_fields"):
-        return type(part)(*(followed(value, f"{name}.{key}") for key, value in zip(part._fields, part, strict=True)))
+        return type(part)(*(follow(value, f"{name}.{key}") for key, value in zip(part._fields, part, strict=True)))
     return Followed(part, name) if callable(part) and not isinstance(part, type) else part
 
 

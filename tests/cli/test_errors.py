@@ -117,7 +117,7 @@ def test_a_folder_in_place_of_a_file_is_answered_by_the_command_that_takes_it(ra
     (raysim.folder / "searched" / "study.json").write_text('{"name": "rates"}')
     for command in ("run", "check"):
         assert raysim(command, "done") == 2
-        assert "it is the folder of a run, trials or a sweep, with which raysim resume done goes on." in raysim.err
+        assert "it is the folder of a run, trials or a sweep, which raysim resume done continues." in raysim.err
         assert raysim(command, "searched") == 2
         assert (
             "'rates': tuning.read('searched') reads its result, raysim tune FILE --path searched continues it."

@@ -12,14 +12,14 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from raysim.arrays import Int64s
 from raysim.data import DatasetWriter, FederatedDataset, Field, Split
 from raysim.data import on_device as module
 from raysim.data.array_split import ArraySplit
 from raysim.data.generated_split import GeneratedSplit
-from raysim.data.on_device import Examples, joined
-from raysim.data.pooled import pooled
+from raysim.data.on_device import Examples, concatenate
+from raysim.data.pooled import pool_clients
 from raysim.data.subset import Subset
-from raysim.seeds import Int64s
 
 SIZES = (4, 1, 7, 2)
 LIKE = torch.zeros(1, dtype=torch.float64)
@@ -128,7 +128,7 @@ def test_all_clients_as_one_are_loaded_in_order(tmp_path: Path) -> None:
     x, y = FIELDS["float32, labels of a byte"]
     everybody = [np.concatenate(side) for side in zip(*clients(x, y).values(), strict=True)]
     for where in WHERE:
-        examples = Examples(pooled(kept_as(where, tmp_path / where, x, y)))
+        examples = Examples(pool_clients(kept_as(where, tmp_path / where, x, y)))
         for made, expected in zip(examples.load("train", [(0, 0, 14)], LIKE), everybody, strict=True):
             np.testing.assert_array_equal(made.numpy(), expected)
 
@@ -142,7 +142,7 @@ def test_an_upload_goes_in_blocks_of_a_bounded_size(most: int, tmp_path: Path, m
 
     def noted(pieces: Sequence[npt.NDArray[Any]], pinned: bool) -> torch.Tensor:
         sent.append(sum(map(len, pieces)))
-        return joined(pieces, pinned)
+        return concatenate(pieces, pinned)
 
     monkeypatch.setattr(module, "joined", noted)
     monkeypatch.setattr(module, "BLOCK_BYTES", most * (x.example_bytes + y.example_bytes))

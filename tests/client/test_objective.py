@@ -395,14 +395,14 @@ def test_a_package_s_objective_is_a_name_and_its_keys_are_its_constants(
 ) -> None:
     entry = EntryPoint("smoothed", f"{__name__}:SMOOTHED", reading.GROUP)
     monkeypatch.setattr(part, "entry_points", lambda group: [entry])
-    part.installed.cache_clear()
+    part.load_installed.cache_clear()
     try:
         exp = experiment(client={**CLIENT, "objective": {"name": "smoothed", "by": 0.1}})
         assert all_bits(exp, dataset=dataset) == all_bits(
             experiment(client=CLIENT), dataset=dataset, objective=smoothed
         )
     finally:
-        part.installed.cache_clear()
+        part.load_installed.cache_clear()
 
 
 def test_a_constant_that_is_not_there_is_answered_with_those_that_are(

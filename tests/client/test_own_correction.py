@@ -16,7 +16,7 @@ import raysim
 from tests.support.executors import bits
 
 COUNT = itertools.count(1.0)
-"""What a function has kept that is no function of its arguments."""
+"""What a function has kept that is not a function of its arguments."""
 
 Make = Callable[..., raysim.Experiment]
 
@@ -32,7 +32,7 @@ def scaffold(section: Any) -> raysim.Correction:
     def after(ended: raysim.ClientEnd) -> Tensor:
         if ended.gradient is not None:
             return ended.gradient
-        return torch.sub(ended.state - ended.sent["c"], ended.delta, alpha=1 / (ended.tau * ended.lr))
+        return torch.sub(ended.state - ended.received["c"], ended.delta, alpha=1 / (ended.tau * ended.lr))
 
     def settle(stepped: raysim.ServerStepped) -> raysim.ServerResult:
         c = torch.add(stepped.state["c"], stepped.changes, alpha=1 / stepped.population)
@@ -40,10 +40,13 @@ def scaffold(section: Any) -> raysim.Correction:
 
     return raysim.Correction(
         raysim.ClientHalf(
-            offset=lambda begins: begins.sent["c"] - begins.state, after=after, sums_gradients=True, inverts_sgd=True
+            offset=lambda begins: begins.received["c"] - begins.state,
+            after=after,
+            sums_gradients=True,
+            inverts_sgd=True,
         ),
         raysim.ServerHalf(lambda params: {"c": torch.zeros_like(params)}, settle),
-        raysim.Sent(lambda state, gradient: {"c": state["c"]}, sums_changes=True),
+        raysim.Exchange(lambda state, gradient: {"c": state["c"]}, sums_changes=True),
         raysim.Requires(server_sgd=True, weightings=("uniform",), aggregators=("mean", "fednova")),
     )
 
@@ -103,13 +106,13 @@ def mime(section: Any) -> raysim.Correction:
 
     return raysim.Correction(
         raysim.ClientHalf(
-            offset=lambda begins: begins.sent["c"],
+            offset=lambda begins: begins.received["c"],
             anchored=True,
             optimizer=raysim.ClientOptimizer(lambda params: {}, step),
-            start=lambda sent: {"m": sent["m"], "v": sent["v"]},
+            start=lambda received: {"m": received["m"], "v": received["v"]},
         ),
         raysim.ServerHalf(lambda params: {"m": torch.zeros_like(params), "v": torch.zeros_like(params)}, settle),
-        raysim.Sent(down, full_gradients=True),
+        raysim.Exchange(down, full_gradients=True),
         raysim.Requires(server_sgd=True, weightings=("uniform", "examples"), aggregators=("mean",)),
     )
 
@@ -208,11 +211,11 @@ def test_a_bend_sees_what_was_sent_and_comes_after_offset_and_before_clipping(
 
         return raysim.Correction(
             raysim.ClientHalf(
-                offset=lambda begins: begins.sent["way"] * 1e6,
-                bend=lambda at: (at.sent["way"] + 0 * at.params) * (at.gradient.abs().amax(-1, keepdim=True) > 1e3),
+                offset=lambda begins: begins.received["way"] * 1e6,
+                bend=lambda at: (at.received["way"] + 0 * at.params) * (at.gradient.abs().amax(-1, keepdim=True) > 1e3),
             ),
             raysim.ServerHalf(init, lambda stepped: raysim.ServerResult(stepped.params, stepped.state)),
-            raysim.Sent(down),
+            raysim.Exchange(down),
         )
 
     engine = {"workers": 0, "trainer": trainer, "dtype": "float64"}
@@ -277,7 +280,7 @@ def server(settle: Any, init: Any = lambda params: {"h": torch.zeros_like(params
 
 
 def down(function: Any) -> Callable[[Any], raysim.Correction]:
-    return lambda section: raysim.Correction(sent=raysim.Sent(function))
+    return lambda section: raysim.Correction(exchange=raysim.Exchange(function))
 
 
 @pytest.mark.parametrize(
@@ -286,7 +289,7 @@ def down(function: Any) -> Callable[[Any], raysim.Correction]:
         (lambda section: 0.3, r"correction= must be .* that returns a raysim.Correction, .*, but returned 0.3"),
         (half(offset=lambda begins: begins.state), r"correction=: ClientHalf.offset must return a vector as .*\(0,\)"),
         (
-            half(offset=lambda begins: begins.sent["c"]),
+            half(offset=lambda begins: begins.received["c"]),
             r"ClientHalf.offset raised KeyError \(.*\): 'c'",
         ),
         (half(offset=lambda begins: 0.0), r"ClientHalf.offset must return a vector as .* but returned 0.0"),
@@ -301,9 +304,9 @@ def down(function: Any) -> Callable[[Any], raysim.Correction]:
         (half(pull=math.nan), r"ClientHalf.pull must be a finite number, but is nan"),
         (half(bend=lambda at: at.gradient[..., :3]), r"ClientHalf.bend must return a gradient as"),
         (half(bend=lambda at: at.gradient + 1), r"ClientHalf.bend must leave zeros between the parameters"),
-        (half(start=lambda sent: {"m": torch.zeros(3)}), r"ClientHalf.start must return state\['m'\] as"),
-        (down(lambda state, gradient: {"c": torch.zeros(3)}), r"Sent.down must return vectors\['c'\] as"),
-        (down(lambda state, gradient: None), r"Sent.down must return a mapping .* but returned None"),
+        (half(start=lambda received: {"m": torch.zeros(3)}), r"ClientHalf.start must return state\['m'\] as"),
+        (down(lambda state, gradient: {"c": torch.zeros(3)}), r"Exchange.down must return vectors\['c'\] as"),
+        (down(lambda state, gradient: None), r"Exchange.down must return a mapping .* but returned None"),
         (server(lambda s: s.params), r"ServerHalf.settle must return a raysim.ServerResult"),
         (server(lambda s: raysim.ServerResult(s.params, {})), r"state with the names \['h'\], but returned \[\]"),
         (
@@ -316,8 +319,8 @@ def down(function: Any) -> Callable[[Any], raysim.Correction]:
             r"ServerHalf.average must name a vector of the server's state, \[\], but is 'mean'",
         ),
         (
-            lambda section: raysim.Correction(sent=raysim.Sent(sums_changes=True)),
-            r"Sent.sums_changes sums what `after` changes, but ClientHalf.after is None",
+            lambda section: raysim.Correction(exchange=raysim.Exchange(sums_changes=True)),
+            r"Exchange.sums_changes sums what `after` changes, but ClientHalf.after is None",
         ),
     ],
 )
@@ -339,7 +342,7 @@ def test_what_fails_later_names_client_and_round(dataset: raysim.FederatedDatase
         list(raysim.rounds(experiment(client=CLIENT, cohort=cohorts), dataset=dataset, correction=half(after=after)))
 
 
-@pytest.mark.parametrize("place", ["ServerHalf.settle", "Sent.down"])
+@pytest.mark.parametrize("place", ["ServerHalf.settle", "Exchange.down"])
 def test_what_fails_later_on_the_server_names_the_keyword_and_the_round(
     place: str, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
@@ -349,13 +352,13 @@ def test_what_fails_later_on_the_server_names_the_keyword_and_the_round(
         return raysim.ServerResult(stepped.params, {"t": stepped.state["t"] + (stepped.params != 0)})
 
     def down(state: Mapping[str, Tensor], gradient: Any) -> dict[str, Tensor]:
-        if place == "Sent.down" and float(state["t"].max()) == 2:
+        if place == "Exchange.down" and float(state["t"].max()) == 2:
             raise KeyError("my own mistake")
         return {}
 
     def make(section: Any) -> raysim.Correction:
         half = raysim.ServerHalf(lambda params: {"t": torch.zeros_like(params)}, settle)
-        return raysim.Correction(server=half, sent=raysim.Sent(down))
+        return raysim.Correction(server=half, exchange=raysim.Exchange(down))
 
     finished = raysim.rounds(experiment(client=CLIENT), dataset=dataset, correction=make)
     said = rf"^correction=: {place}, in round 2, failed: KeyError\('my own mistake'\)\nTraceback(.|\n)*raise KeyError"

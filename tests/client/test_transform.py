@@ -23,7 +23,7 @@ from tests.support.interrupted import Stops, same_records
 from tests.support.states_of import states_of
 
 COUNT = itertools.count(1.0)
-"""What a function has kept that is no function of its arguments."""
+"""What a function has kept that is not a function of its arguments."""
 
 Make = Callable[..., raysim.Experiment]
 Apply = Callable[[raysim.TransformAt], Any]

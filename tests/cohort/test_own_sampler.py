@@ -225,7 +225,7 @@ def fails(at: raysim.CohortAt) -> Any:
 
 
 COUNT = itertools.count()
-"""What a function has kept that is no function of its arguments."""
+"""What a function has kept that is not a function of its arguments."""
 
 
 class Helper:

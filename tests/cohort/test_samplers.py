@@ -17,7 +17,7 @@ from raysim.cohort import adafl, availability, bernoulli, md
 from raysim.cohort.availability import Availability
 from raysim.cohort.bernoulli import Bernoulli
 from raysim.cohort.sampler import CohortAt, Participant
-from raysim.cohort.section import CohortGrowth, grown
+from raysim.cohort.section import CohortGrowth, grown_size
 from tests.support.small_data import of_sizes
 
 Make = Callable[..., raysim.Experiment]
@@ -159,9 +159,9 @@ def test_where_too_few_are_awake_all_of_them_come() -> None:
 
 def test_growth_doubles_up_to_the_largest() -> None:
     section = CohortGrowth(every=2, max=10)
-    assert [grown(section, 3, 100, t) for t in range(8)] == [3, 3, 6, 6, 10, 10, 10, 10]
-    assert grown(CohortGrowth(every=1), 3, 100, 10**6) == 100
-    assert grown(None, 3, 100, 9) == 3
+    assert [grown_size(section, 3, 100, t) for t in range(8)] == [3, 3, 6, 6, 10, 10, 10, 10]
+    assert grown_size(CohortGrowth(every=1), 3, 100, 10**6) == 100
+    assert grown_size(None, 3, 100, 9) == 3
 
 
 def test_replayed_rounds_lie_over_another_sampler(experiment: Make, dataset: raysim.FederatedDataset) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from raysim import DataError, FederatedDataset, RemoteError
 from raysim.data import DatasetWriter, Field
-from raysim.data.cache import prepared
+from raysim.data.cache import open_or_build
 from raysim.data.copies import fetch_copy
 from raysim.data.prepare import prepare
 from raysim.data.section import Mnist, Table
@@ -90,12 +90,12 @@ def test_what_one_machine_prepares_the_others_take_from_the_store(
 ) -> None:
     monkeypatch.setenv("RAYSIM_STORE", (tmp_path / "store").as_uri())
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "one"))
-    made = prepared({"source": "a"}, write)
+    made = open_or_build({"source": "a"}, write)
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "other"))
-    assert prepared({"source": "a"}, never).fingerprint == made.fingerprint
+    assert open_or_build({"source": "a"}, never).fingerprint == made.fingerprint
     assert len(copies()) == 1
     monkeypatch.delenv("RAYSIM_STORE")
-    prepared({"source": "a"}, never)
+    open_or_build({"source": "a"}, never)
 
 
 def test_a_table_at_a_uri_is_read_and_read_again_once_it_has_changed(machine: None, tmp_path: Path) -> None:
@@ -126,5 +126,5 @@ def test_a_store_that_does_not_take_what_was_prepared_costs_a_warning(
         raise RemoteError("no room")
 
     monkeypatch.setattr(Remote, "put", full)
-    assert len(prepared({"source": "a"}, write).train) == 3
+    assert len(open_or_build({"source": "a"}, write).train) == 3
     assert "could not be put into the store: no room" in caplog.text

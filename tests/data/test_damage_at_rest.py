@@ -16,7 +16,7 @@ import pytest
 
 import raysim
 from raysim.data import DatasetWriter, Field, checksums
-from raysim.data.cache import prepared
+from raysim.data.cache import open_or_build
 from raysim.data.copies import fetch_copy
 from raysim.data.prepare import prepare
 from raysim.data.section import Table
@@ -99,15 +99,15 @@ def test_a_run_on_damaged_examples_ends_with_that_error(tmp_path: Path, experime
 
 @pytest.mark.parametrize("name", ["dataset.json", "test.arrow", "train.arrow", "train.index.arrow"])
 def test_a_small_set_in_the_cache_is_made_again(cache: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    whole = content(prepared({"source": "a"}, lambda path: write(path, IN_ONE_BATCH)))
+    whole = content(open_or_build({"source": "a"}, lambda path: write(path, IN_ONE_BATCH)))
     (entry,) = (cache / "datasets").iterdir()
     flip(entry / name, (entry / name).stat().st_size // 2)
-    assert content(prepared({"source": "a"}, lambda path: write(path, IN_ONE_BATCH))) == whole
+    assert content(open_or_build({"source": "a"}, lambda path: write(path, IN_ONE_BATCH))) == whole
     assert re.search(f"is damaged and is prepared again: .*{re.escape(name)}", caplog.text)
 
 
 def test_of_a_large_set_in_the_cache_the_folder_to_delete_is_named(cache: Path) -> None:
-    prepared({"source": "a"}, write)
+    open_or_build({"source": "a"}, write)
     (entry,) = (cache / "datasets").iterdir()
     assert checksums.advice(entry) == f"Delete the folder {entry}: raysim prepares or fetches it again."
     assert "Delete" not in checksums.advice(cache)

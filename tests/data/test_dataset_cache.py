@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from raysim.data import DatasetWriter, Field
-from raysim.data.cache import prepared
+from raysim.data.cache import open_or_build
 from raysim.errors import DataError
 from raysim.storage.cache import cache_root
 
@@ -28,35 +28,35 @@ def entries(cache: Path) -> list[Path]:
 
 
 def test_the_second_time_is_opened_without_building(cache: Path) -> None:
-    first = prepared({"source": "a"}, build)
-    assert prepared({"source": "a"}, never).fingerprint == first.fingerprint
+    first = open_or_build({"source": "a"}, build)
+    assert open_or_build({"source": "a"}, never).fingerprint == first.fingerprint
     assert len(entries(cache)) == 1
 
 
 def test_another_address_is_another_entry(cache: Path) -> None:
-    prepared({"source": "a", "seed": 0}, build)
-    prepared({"source": "a", "seed": 1}, build)
-    prepared({"seed": 0, "source": "a"}, never)  # the order of keys means nothing
+    open_or_build({"source": "a", "seed": 0}, build)
+    open_or_build({"source": "a", "seed": 1}, build)
+    open_or_build({"seed": 0, "source": "a"}, never)  # the order of keys means nothing
     assert len(entries(cache)) == 2
 
 
 @pytest.mark.parametrize("name", ["dataset.json", "train.arrow", "train.index.arrow"])
 def test_a_damaged_entry_is_made_again_with_a_warning(cache: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    prepared({"source": "a"}, build)
+    open_or_build({"source": "a"}, build)
     [entry] = entries(cache)
     (entry / name).write_bytes(b"x")
-    assert prepared({"source": "a"}, build).train.sizes().tolist() == [3]
+    assert open_or_build({"source": "a"}, build).train.sizes().tolist() == [3]
     assert re.search(f"is damaged and is prepared again: .*{name}", caplog.text)
     assert entries(cache) == [entry]
-    prepared({"source": "a"}, never)
+    open_or_build({"source": "a"}, never)
 
 
 def test_of_two_that_build_at_once_one_stays_and_both_are_served(cache: Path) -> None:
     def build_while_another_finishes(path: Path) -> None:
-        prepared({"source": "a"}, build)
+        open_or_build({"source": "a"}, build)
         build(path)
 
-    assert prepared({"source": "a"}, build_while_another_finishes).train.sizes().tolist() == [3]
+    assert open_or_build({"source": "a"}, build_while_another_finishes).train.sizes().tolist() == [3]
     assert len(entries(cache)) == 1
 
 
@@ -66,7 +66,7 @@ def test_a_failed_build_leaves_nothing(cache: Path) -> None:
         raise DataError("no such file")
 
     with pytest.raises(DataError, match="no such file"):
-        prepared({"source": "a"}, fail)
+        open_or_build({"source": "a"}, fail)
     assert entries(cache) == []
 
 

@@ -242,7 +242,7 @@ ASKED: dict[str, tuple[Callable[[], Any], str]] = {
     "no training clients": (lambda: replace(DATA, train=None), "train is None"),  # type: ignore[arg-type]
     "half a dimension": (lambda: Field((2.5,), "float32"), "tuple of whole numbers"),  # type: ignore[arg-type]
     "a list of dimensions": (lambda: Field([2], "float32"), "tuple of whole numbers"),  # type: ignore[arg-type]
-    "a scale that is no number": (lambda: Field((2,), "float32", scale=float("nan")), "must be finite"),
+    "a scale that is not a number": (lambda: Field((2,), "float32", scale=float("nan")), "must be finite"),
 }
 
 

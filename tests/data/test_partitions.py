@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from raysim.arrays import Int64s
 from raysim.data.dealing import deal_test
 from raysim.data.holdout import Holdout, hold_out_examples
 from raysim.data.partitioned import Partitioned, assign
@@ -26,7 +27,6 @@ from raysim.data.partitions.quantity import Quantity
 from raysim.data.partitions.shards import Shards
 from raysim.data.partitions.shuffled import Shuffled, Unshuffled, mix
 from raysim.errors import ExperimentError
-from raysim.seeds import Int64s
 
 ALL: list[Unshuffled | Shuffled] = [
     Iid(),

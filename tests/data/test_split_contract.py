@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from raysim.arrays import Int64s
 from raysim.data import DatasetWriter, FederatedDataset, Field, Split
 from raysim.data.generated_split import GeneratedSplit
 from raysim.data.subset import Subset
 from raysim.errors import DataError
-from raysim.seeds import Int64s
 
 NUM_CLIENTS = 7
 

@@ -17,7 +17,7 @@ from raysim import card
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import auto_trainer
-from raysim.engine.rounds.auto_trainer import settled
+from raysim.engine.rounds.auto_trainer import with_kept_trainer
 from raysim.engine.rounds.calibrate import Timing
 from raysim.errors import RunFolderError
 from raysim.run_folder import experiment_record
@@ -48,9 +48,9 @@ def trained_by(plan: Plan) -> tuple[str, Any]:
 
 def test_the_fastest_is_measured_once_and_kept(plan: Plan, measured: list[Timing]) -> None:
     assert trained_by(plan) == ("stacked", "auto")
-    assert trained_by(settled(plan)) == ("fused", 4)
+    assert trained_by(with_kept_trainer(plan)) == ("fused", 4)
     measured[1] = Timing("one_by_one", 4, (0.5,))
-    assert trained_by(settled(plan)) == ("fused", 4)
+    assert trained_by(with_kept_trainer(plan)) == ("fused", 4)
 
 
 def test_another_model_step_card_or_version_is_measured_for_itself(
@@ -60,7 +60,7 @@ def test_another_model_step_card_or_version_is_measured_for_itself(
     dataset: raysim.FederatedDataset,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settled(plan)
+    with_kept_trainer(plan)
     measured[1] = Timing("one_by_one", 4, (0.5,))
     others = (
         {"model": {"name": "mlp", "hidden": [9]}},
@@ -68,14 +68,14 @@ def test_another_model_step_card_or_version_is_measured_for_itself(
         {"client": {"batch_size": 4, "max_grad_norm": 1.0}},
     )
     for changed in others:
-        assert trained_by(settled(resolve(experiment(**changed), dataset=dataset))) == ("one_by_one", 4)
+        assert trained_by(with_kept_trainer(resolve(experiment(**changed), dataset=dataset))) == ("one_by_one", 4)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(card, "name", lambda: "NVIDIA A100")
-        assert trained_by(settled(plan)) == ("one_by_one", 4)
+        assert trained_by(with_kept_trainer(plan)) == ("one_by_one", 4)
     with monkeypatch.context() as later:
         later.setattr(experiment_record, "version", lambda: "99")
-        assert trained_by(settled(plan)) == ("one_by_one", 4)
-    assert trained_by(settled(plan)) == ("fused", 4)
+        assert trained_by(with_kept_trainer(plan)) == ("one_by_one", 4)
+    assert trained_by(with_kept_trainer(plan)) == ("fused", 4)
 
 
 def test_the_number_of_workers_changes_nothing(
@@ -88,7 +88,7 @@ def test_the_number_of_workers_changes_nothing(
         return measured
 
     monkeypatch.setattr(auto_trainer, "calibrate", noted)
-    plans = [settled(resolve(experiment(engine={"workers": n}), dataset=dataset)) for n in (0, 1, 8)]
+    plans = [with_kept_trainer(resolve(experiment(engine={"workers": n}), dataset=dataset)) for n in (0, 1, 8)]
     assert given == [1]
     assert len({plan.fingerprint for plan in plans}) == 1
 
@@ -98,16 +98,16 @@ def test_nothing_is_measured_where_the_trainer_is_given_or_no_card_is_used(
     measured: list[Timing], experiment: Make, dataset: raysim.FederatedDataset, engine: dict[str, Any]
 ) -> None:
     plan = resolve(experiment(engine={"workers": 0, **engine}), dataset=dataset)
-    assert settled(plan) is plan
+    assert with_kept_trainer(plan) is plan
 
 
 def test_a_given_chunk_size_stays(measured: list[Timing], experiment: Make, dataset: raysim.FederatedDataset) -> None:
     plan = resolve(experiment(engine={"workers": 0, "chunk_size": 3}), dataset=dataset)
-    assert trained_by(settled(plan)) == ("fused", 3)
+    assert trained_by(with_kept_trainer(plan)) == ("fused", 3)
 
 
 def test_the_first_file_that_is_written_counts(plan: Plan, measured: list[Timing], tmp_path: Path) -> None:
-    settled(plan)
+    with_kept_trainer(plan)
     (file,) = (tmp_path / "cache" / "trainers").iterdir()
     auto_trainer.keep({"trainer": "vmap", "chunk_size": 2}, file)
     assert json.loads(file.read_text())["trainer"] == "fused"
@@ -119,11 +119,11 @@ def test_the_first_file_that_is_written_counts(plan: Plan, measured: list[Timing
 def test_a_damaged_file_is_measured_again(
     plan: Plan, measured: list[Timing], content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
-    settled(plan)
+    with_kept_trainer(plan)
     (file,) = (tmp_path / "cache" / "trainers").iterdir()
     file.write_text(content)
     measured[1] = Timing("one_by_one", 4, (0.5,))
-    assert trained_by(settled(plan)) == ("one_by_one", 4)
+    assert trained_by(with_kept_trainer(plan)) == ("one_by_one", 4)
     assert "measured again" in caplog.text
 
 
@@ -132,12 +132,12 @@ def test_without_a_cache_to_write_to_the_table_decides(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "file"))
-    assert settled(plan) is plan
+    assert with_kept_trainer(plan) is plan
     assert "RAYSIM_CACHE" in caplog.text
 
 
 def test_a_run_that_goes_on_takes_the_trainer_of_its_folder(plan: Plan, measured: list[Timing], tmp_path: Path) -> None:
-    folder, begun = tmp_path / "run", settled(plan)
+    folder, begun = tmp_path / "run", with_kept_trainer(plan)
     folder.mkdir()
     experiment_record.write_experiment(
         folder, plan.experiment, begun.fingerprint, experiment_record.PlannedFacts(trained_by=begun.choice.record)
@@ -146,10 +146,10 @@ def test_a_run_that_goes_on_takes_the_trainer_of_its_folder(plan: Plan, measured
     for file in (tmp_path / "cache" / "trainers").iterdir():
         file.unlink()
     measured[1] = Timing("one_by_one", 4, (0.5,))
-    again = settled(plan, folder)
+    again = with_kept_trainer(plan, folder)
     assert again.choice == begun.choice
     assert again.fingerprint == begun.fingerprint
-    assert trained_by(settled(plan)) == ("one_by_one", 4)
+    assert trained_by(with_kept_trainer(plan)) == ("one_by_one", 4)
 
 
 def test_a_folder_with_a_strange_trainer_is_refused(plan: Plan, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_folder_with_a_strange_trainer_is_refused(plan: Plan, tmp_path: Path) 
         tmp_path, plan.experiment, "", experiment_record.PlannedFacts(trained_by={"trainer": "fastest"})
     )
     with pytest.raises(RunFolderError, match="the trainer of a run"):
-        settled(plan, tmp_path)
+        with_kept_trainer(plan, tmp_path)
 
 
 def test_a_measurement_on_this_machine_ends(

@@ -334,8 +334,8 @@ def test_a_run_does_not_go_on_with_another_runs_states(
 
 
 def test_the_manifest_names_the_newest_row_of_each_client() -> None:
-    first = manifest.committed(manifest.empty(), 0, [(7, 3), (5,)], [])
-    second = manifest.committed(first, 1, [(3, 9, 5)], [9, 5])
+    first = manifest.with_round(manifest.empty(), 0, [(7, 3), (5,)], [])
+    second = manifest.with_round(first, 1, [(3, 9, 5)], [9, 5])
     assert manifest.places(second, [3, 9, 5, 7]) == {
         3: StatePlace(1, 0, 0),
         5: StatePlace(0, 1, 0),

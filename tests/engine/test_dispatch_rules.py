@@ -19,7 +19,7 @@ from raysim.engine.job import COMBINE, UNITS, Kind, UpdatesLost
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.assigning import most_calls
 from raysim.engine.on_ray.executor.rules import change
-from raysim.engine.on_ray.executor.table import Call, DispatchTable, Facts, Gather, Key, Start, Work
+from raysim.engine.on_ray.executor.table import Call, DispatchTable, Gather, JobFacts, Key, Start, Work
 from raysim.errors import ResourceError, WorkerLostError
 from tests.support.dispatch_table import check
 
@@ -216,7 +216,7 @@ class Dispatch(RuleBasedStateMachine):
     def submit(self, costs: list[float], results: Any, kind: Kind) -> None:
         ticket = next(self.tickets)
         self.taken[ticket], self.runs[ticket] = [], ()
-        self.happen(events.Submitted(ticket, Facts(1, (kind, 0), costs, 10**6, results)))
+        self.happen(events.Submitted(ticket, JobFacts(1, (kind, 0), costs, 10**6, results)))
         self.happen(events.RepliesRead())
 
     @precondition(lambda self: not self.ended and len(self.taken) < 3)
@@ -224,7 +224,7 @@ class Dispatch(RuleBasedStateMachine):
     def submit_segment(self, runs: tuple[int, ...]) -> None:
         ticket = next(self.tickets)
         self.taken[ticket], self.runs[ticket] = [], runs
-        self.happen(events.Submitted(ticket, Facts(1, ("segment", runs[0]), [1.0], 10**6, "summed", runs)))
+        self.happen(events.Submitted(ticket, JobFacts(1, ("segment", runs[0]), [1.0], 10**6, "summed", runs)))
         self.happen(events.RepliesRead())
 
     @precondition(lambda self: not self.ended and self.has_to_do())
@@ -349,12 +349,12 @@ def measured_table(unit_s: float | None) -> DispatchTable:
     ("kind", "named"), [("train", "chunk"), ("evaluate", "slice"), ("personal", "slice"), ("gram", "shard")]
 )
 def test_a_message_calls_a_unit_what_it_is(kind: Kind, named: str) -> None:
-    facts = Facts(4, (kind, 0), [1.0] * 3, 10**6, "summed")
+    facts = JobFacts(4, (kind, 0), [1.0] * 3, 10**6, "summed")
     assert (facts.one(2), facts.several(3)) == (f"{named} 2 of round 4", f"3 {named}s of round 4")
 
 
 def test_a_message_calls_a_segment_by_its_runs() -> None:
-    facts = Facts(4, ("segment", 7), [1.0], 10**6, "summed", (7, 9))
+    facts = JobFacts(4, ("segment", 7), [1.0], 10**6, "summed", (7, 9))
     assert facts.one(0) == facts.several(1) == "a segment of 2 runs from round 4"
 
 
@@ -365,6 +365,6 @@ def test_every_kind_of_unit_has_a_name() -> None:
 @pytest.mark.parametrize(("unit_s", "waiting"), [(0.05, 1), (0.2, 0), (None, 0)])
 def test_a_call_waits_for_a_worker_only_if_it_is_short(unit_s: float | None, waiting: int) -> None:
     table = measured_table(unit_s)
-    change(table, events.Submitted(0, Facts(1, ("train", 0), [1.0] * 8, 10**6, "summed")), 0.0)
+    change(table, events.Submitted(0, JobFacts(1, ("train", 0), [1.0] * 8, 10**6, "summed")), 0.0)
     change(table, events.RepliesRead(), 0.0)
     assert table.available() == dict.fromkeys((0, 1), 1 + waiting)

@@ -13,13 +13,13 @@ from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.assigning import DRIVER_S, next_for
 from raysim.engine.on_ray.executor.rules import change
 from raysim.engine.on_ray.executor.schedule import Schedule
-from raysim.engine.on_ray.executor.table import DispatchTable, Facts, JobState, Start, Work, Worker, WorkKind
+from raysim.engine.on_ray.executor.table import DispatchTable, JobFacts, JobState, Start, Work, Worker, WorkKind
 
 WORK: WorkKind = ("train", 0)
 
 
-def facts(units: int) -> Facts:
-    return Facts(0, WORK, [1.0] * units, 1_000_000, "gathered")
+def facts(units: int) -> JobFacts:
+    return JobFacts(0, WORK, [1.0] * units, 1_000_000, "gathered")
 
 
 @pytest.mark.parametrize(("workers", "units"), [(2, 1), (200, 1), (1_000, 5)])

@@ -57,7 +57,7 @@ STRANGE: dict[str, tuple[dict[str, Any], type[RaysimError], str]] = {
     "a path as a dataset": ({"dataset": "data"}, ExperimentError, r"dataset must be a raysim\.FederatedDataset"),
     "a number as a path": ({"path": 3}, ExperimentError, "path must be a folder's path or URI, but got int"),
     "a path with a zero": ({"path": "a\0b"}, RunFolderError, "cannot be a run's folder: it has a zero character"),
-    "a path that is no text": ({"path": "\udce4"}, RunFolderError, "UTF-8 cannot hold its name"),
+    "a path that is not a text": ({"path": "\udce4"}, RunFolderError, "UTF-8 cannot hold its name"),
     "a path that is too long": ({"path": "x" * 300}, RunFolderError, "cannot be a run's folder: File name too long"),
     "a path that nobody can make": ({"path": "/proc/x/y"}, RunFolderError, "/proc/x/y cannot be made"),
     "another executor": ({"executor": "dask"}, ExperimentError, "executor must be 'local' or 'ray', but got 'dask'"),

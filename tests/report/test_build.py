@@ -16,7 +16,7 @@ from raysim.report.build import Built, build, default_folder
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.gallery.gallery import kinds
 from raysim.report.gallery.render import render, themed
-from raysim.report.groups import grouped
+from raysim.report.groups import group_runs
 from raysim.report.looks import DARK
 from raysim.report.runs import read_all
 from tests.support.run_folders import accuracies, write
@@ -42,7 +42,7 @@ def test_every_picture_is_there_as_png_svg_and_csv(built: Built) -> None:
 
 
 def test_the_data_beside_a_picture_are_what_is_drawn(built: Built, sweep: Path) -> None:
-    groups, _ = grouped(read_all([sweep])[0])
+    groups, _ = group_runs(read_all([sweep])[0])
     made = [figure for kind in kinds() for figure in kind.make(groups)]
     for figure in made[:3]:
         table = csv.read_csv(built.page.parent / "figures" / f"{figure.name}.csv")
@@ -102,7 +102,7 @@ def test_a_report_replaces_the_one_before_and_nothing_else(tmp_path: Path) -> No
     foreign = out / "figures" / "mine.png"
     foreign.write_bytes(b"mine")
     build([tmp_path / "run"], out)
-    assert foreign.read_bytes() == b"mine", "a folder that is no report is not cleared"
+    assert foreign.read_bytes() == b"mine", "a folder that is not a report is not cleared"
     (out / "figures" / "old.csv").write_text("old")
     build([tmp_path / "run"], out)
     assert not (out / "figures" / "old.csv").exists()
@@ -129,7 +129,7 @@ def test_panels_share_an_axis_of_values_and_a_legend() -> None:
 
 
 def test_pictures_have_letters_and_colours_that_a_page_can_change(sweep: Path) -> None:
-    groups, _ = grouped(read_all([sweep])[0])
+    groups, _ = group_runs(read_all([sweep])[0])
     settings = dict(pyplot.rcParams)
     figure = next(kinds()[0].make(groups))
     drawn = render(figure, ReportSection())

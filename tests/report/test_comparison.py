@@ -10,7 +10,7 @@ from scipy import stats
 import raysim
 from raysim.report import comparison_table
 from raysim.report.comparison import Comparison, compare, default_metrics, holm, p_value
-from raysim.report.groups import grouped, renamed
+from raysim.report.groups import group_runs, with_labels
 from raysim.report.runs import read_all
 from tests.support.run_folders import accuracies, write
 
@@ -24,7 +24,7 @@ def made(folder: Path, finals: dict[float, list[float]], first_seeds: dict[float
             seed = trial + (first_seeds or {}).get(rate, 0)
             client = {"optimizer": {"name": "sgd", "lr": rate}}
             write(folder / f"{rate}-{trial}", accuracies(0.1, value), seed=seed, client=client)
-    return compare(grouped(read_all([folder])[0])[0], METRIC)
+    return compare(group_runs(read_all([folder])[0])[0], METRIC)
 
 
 def test_the_difference_is_taken_trial_by_trial(tmp_path: Path) -> None:
@@ -45,14 +45,14 @@ def test_a_table_has_no_settings_that_all_of_its_methods_share(tmp_path: Path) -
             client, data = {"optimizer": {"name": "sgd", "lr": rate}}, {"name": "digits", "clients": 10}
             rows = [{metric: 0.1}, {metric: rate}]
             write(tmp_path / f"{holdout}-{rate}", rows, client=client, data={**data, "holdout": holdout})
-    groups, _ = grouped(read_all([tmp_path])[0])
+    groups, _ = group_runs(read_all([tmp_path])[0])
     assert [group.label for group in groups] == [
         f"data.holdout = {holdout}, client.optimizer.lr = {rate}" for holdout in ("0", "0.2") for rate in (0.1, 0.2)
     ]
     for metric in (METRIC, "eval/validation/accuracy"):
         labels = [method.label for method in compare(groups, metric).methods]
         assert labels == ["client.optimizer.lr = 0.1", "client.optimizer.lr = 0.2"]
-    named = renamed(groups, ["data.holdout=0.2=held out"])
+    named = with_labels(groups, ["data.holdout=0.2=held out"])
     assert compare(named, "eval/validation/accuracy").methods[0].label == "held out, client.optimizer.lr = 0.1"
 
 
@@ -78,7 +78,7 @@ def test_few_pairs_are_said(tmp_path: Path) -> None:
 def test_values_are_those_of_the_last_round_that_all_have(tmp_path: Path) -> None:
     write(tmp_path / "a", accuracies(0.1, 0.2))
     write(tmp_path / "b", accuracies(0.3, 0.4, 0.9), rounds=3, cohort={"size": 9})
-    found = compare(grouped(read_all([tmp_path])[0])[0], METRIC)
+    found = compare(group_runs(read_all([tmp_path])[0])[0], METRIC)
     assert (found.after, [method.mean for method in found.methods]) == (2, [0.2, 0.4])
     assert "1 of 2 runs went on after round 2" in found.notes[0]
 
@@ -107,7 +107,7 @@ def test_holms_correction() -> None:
 def test_one_method_or_an_unknown_figure_is_an_error(tmp_path: Path) -> None:
     for seed in range(2):
         write(tmp_path / f"{seed}", accuracies(0.5, 0.6), seed=seed)
-    groups, _ = grouped(read_all([tmp_path])[0])
+    groups, _ = group_runs(read_all([tmp_path])[0])
     with pytest.raises(raysim.RunFolderError, match=r"got 1 with it. Runs that differ in seeds only are one method"):
         compare(groups, METRIC)
     with pytest.raises(raysim.RunFolderError, match=r"got 0 with it .did you mean 'eval/test/accuracy'"):
@@ -132,5 +132,5 @@ def test_the_table_in_three_formats(tmp_path: Path) -> None:
 def test_latex_escapes_what_it_must(tmp_path: Path) -> None:
     for name in ("a_b", "c"):
         write(tmp_path / name, accuracies(0.5, 0.6), name=name, model=None)
-    table = comparison_table.written(compare(grouped(read_all([tmp_path])[0])[0], METRIC), "latex")
+    table = comparison_table.written(compare(group_runs(read_all([tmp_path])[0])[0], METRIC), "latex")
     assert r"run = a\_b" in table

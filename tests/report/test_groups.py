@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raysim.report.groups import Group, grouped, headline
+from raysim.report.groups import Group, group_runs, headline
 from raysim.report.looks import GREY, NAMED, SERIES, looks
 from raysim.report.runs import read_all
 from tests.support.run_folders import accuracies, write
 
 
 def of(folder: Path) -> tuple[list[Group], list[str]]:
-    return grouped(read_all([folder])[0])
+    return group_runs(read_all([folder])[0])
 
 
 def test_other_seeds_are_trials_and_other_settings_are_methods(tmp_path: Path) -> None:

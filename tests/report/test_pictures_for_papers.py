@@ -19,7 +19,7 @@ from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import client_gain, heat_maps, lanes, train_test
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.render import laid_out, render
-from raysim.report.groups import grouped, renamed
+from raysim.report.groups import group_runs, with_labels
 from raysim.report.looks import FEW_POINTS, NAMED, looks
 from raysim.report.runs import read_all
 from raysim.run_folder.rows import table
@@ -134,24 +134,24 @@ def test_methods_differ_without_their_colours() -> None:
 
 
 def test_a_method_is_called_by_its_folder_its_label_a_setting_or_a_key(tmp_path: Path) -> None:
-    groups, _ = grouped(read_all([two_sizes(tmp_path)])[0])
-    assert [g.label for g in renamed(groups, [f"{tmp_path / '5'}=FedAvg"])] == ["FedAvg", "cohort.size = 10"]
+    groups, _ = group_runs(read_all([two_sizes(tmp_path)])[0])
+    assert [g.label for g in with_labels(groups, [f"{tmp_path / '5'}=FedAvg"])] == ["FedAvg", "cohort.size = 10"]
     # The name may have an equals sign, and the text may be written without spaces.
-    assert [g.label for g in renamed(groups, ["cohort.size=5=M = 5"])] == ["M = 5", "cohort.size = 10"]
-    assert renamed(groups, ["cohort.size=clients"])[0].names == {"cohort.size": "clients"}
+    assert [g.label for g in with_labels(groups, ["cohort.size=5=M = 5"])] == ["M = 5", "cohort.size = 10"]
+    assert with_labels(groups, ["cohort.size=clients"])[0].names == {"cohort.size": "clients"}
 
 
 @pytest.mark.parametrize("name", ["cohort.size = 7=small", "{both}=both", "cohort.size", "cohort.size = 5="])
 def test_a_name_of_nothing_or_of_several_methods_is_refused(name: str, tmp_path: Path) -> None:
-    groups, _ = grouped(read_all([two_sizes(tmp_path)])[0])
+    groups, _ = group_runs(read_all([two_sizes(tmp_path)])[0])
     with pytest.raises(RunFolderError, match=r"a text of labels: cohort\.size = 5, "):
-        renamed(groups, [name.format(both=tmp_path)])
+        with_labels(groups, [name.format(both=tmp_path)])
 
 
 def test_two_methods_have_two_names(tmp_path: Path) -> None:
-    groups, _ = grouped(read_all([two_sizes(tmp_path)])[0])
+    groups, _ = group_runs(read_all([two_sizes(tmp_path)])[0])
     with pytest.raises(RunFolderError, match="two methods 'same'"):
-        renamed(groups, ["cohort.size = 5=same", "cohort.size = 10=same"])
+        with_labels(groups, ["cohort.size = 5=same", "cohort.size = 10=same"])
 
 
 def test_names_are_in_lanes_and_on_axes(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_names_are_in_lanes_and_on_axes(tmp_path: Path) -> None:
             client = {"optimizer": {"name": "sgd", "lr": rate}}
             write(tmp_path / f"{size}-{rate}", accuracies(0.5, 0.6), cohort={"size": size}, client=client)
     names = ["client.optimizer.lr = 0.1=slow", "cohort.size=clients M", "client.optimizer.lr=rate"]
-    groups = renamed(grouped(read_all([tmp_path])[0])[0], names)
+    groups = with_labels(group_runs(read_all([tmp_path])[0])[0], names)
     assert "slow, cohort.size = 5" in [group.label for group in groups]
     along = lanes.lanes(groups)
     assert along is not None
@@ -207,7 +207,7 @@ def test_a_short_line_has_a_marker_at_each_point() -> None:
 
 def test_panels_of_rounds_span_the_same_rounds(tmp_path: Path) -> None:
     rows = [{"accuracy": 0.5, **({"eval/test/accuracy": 0.4} if place > 2 else {})} for place in range(6)]
-    groups, _ = grouped(read_all([write(tmp_path / "run", rows)])[0])
+    groups, _ = group_runs(read_all([write(tmp_path / "run", rows)])[0])
     (figure, *_) = train_test.make(groups)
     with drawing(ReportSection()):
         left, right = laid_out(figure, ReportSection()).axes
@@ -218,6 +218,6 @@ def test_panels_of_rounds_span_the_same_rounds(tmp_path: Path) -> None:
 def test_a_picture_of_gain_says_which_method_over_which(tmp_path: Path) -> None:
     for size in (5, 10):
         write(tmp_path / f"{size}", accuracies(0.5), cohort={"size": size}, clients={"a": 0.5, "b": 0.1 * size})
-    groups, _ = grouped(read_all([tmp_path])[0])
+    groups, _ = group_runs(read_all([tmp_path])[0])
     (axes,) = drawn(next(client_gain.make(groups)))
     assert axes.get_title() == "cohort.size = 10 over cohort.size = 5"

@@ -17,7 +17,7 @@ def test_runs_are_found_below_trials_and_sweeps_in_the_order_of_their_numbers(tm
     for size in (5, 10, 20):
         for trial in range(2):
             write(tmp_path / f"cohort.size={size}" / f"trial-{trial}", accuracies(0.5, 0.6))
-        # Trials lie in a folder that has a record of its own, and is no run.
+        # Trials lie in a folder that has a record of its own, and is not a run.
         experiment_record.write_experiment(tmp_path / f"cohort.size={size}", experiment(trials=2), "")
     found = [str(path.relative_to(tmp_path)) for path in find(tmp_path)]
     assert found == [f"cohort.size={size}/trial-{trial}" for size in (5, 10, 20) for trial in range(2)]

@@ -31,13 +31,15 @@ def test_a_line_a_run(night: UnderWay) -> None:
 
 
 def test_what_became_of_a_run_that_was_stopped(night: UnderWay) -> None:
-    assert runs_under_way.ended(replace(night, stage="stopped")) == (
+    assert runs_under_way.outcome_of_stop(replace(night, stage="stopped")) == (
         "stopped night after round 1,200; go on, on atlas, with: raysim resume /home/me/runs/night"
     )
-    assert "before its first round" in runs_under_way.ended(replace(night, stage="stopped", rounds=0))
-    told = runs_under_way.ended(replace(night, stage="stopped", behind="s3://bucket/night is behind by 2 files"))
+    assert "before its first round" in runs_under_way.outcome_of_stop(replace(night, stage="stopped", rounds=0))
+    told = runs_under_way.outcome_of_stop(
+        replace(night, stage="stopped", behind="s3://bucket/night is behind by 2 files")
+    )
     assert told.splitlines()[1] == "on atlas: s3://bucket/night is behind by 2 files"
-    assert "all of its 1,500 rounds" in runs_under_way.ended(replace(night, stage="done", rounds=1500))
+    assert "all of its 1,500 rounds" in runs_under_way.outcome_of_stop(replace(night, stage="done", rounds=1500))
 
 
 def test_a_run_is_named_after_its_experiment_and_its_folder_where_that_is_another(night: UnderWay) -> None:

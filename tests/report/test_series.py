@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.report.series import last_of, over_trials, thinned
+from raysim.report.series import last_of, over_trials, thin_out
 from raysim.run_folder.rows import table
 
 
@@ -41,7 +41,7 @@ def test_times_are_summed_up() -> None:
 
 @given(st.integers(1, 5_000), st.integers(2, 400))
 def test_thinning_keeps_both_ends_and_at_most_so_many(count: int, most: int) -> None:
-    kept = thinned(count, most)
+    kept = thin_out(count, most)
     assert kept[0] == 0
     assert kept[-1] == count - 1
     assert len(kept) == min(count, most)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import raysim
-from raysim.server.lr_scaling import LrScaling, scaled
+from raysim.server.lr_scaling import LrScaling, lr_after
 from raysim.server.lr_schedule import Cosine, ExponentialDecay, Step, factor
 
 Make = Callable[..., raysim.Experiment]
@@ -16,18 +16,18 @@ Make = Callable[..., raysim.Experiment]
 
 @pytest.mark.parametrize(("rule", "lr"), [("sqrt", 2.0), ("linear", 4.0)])
 def test_the_target_grows_with_the_cohort(rule: str, lr: float) -> None:
-    assert scaled(LrScaling.model_validate({"rule": rule, "reference": 50}), 1.0, 200, 0) == lr
+    assert lr_after(LrScaling.model_validate({"rule": rule, "reference": 50}), 1.0, 200, 0) == lr
 
 
 def test_without_a_rule_the_cohort_does_not_matter() -> None:
-    assert scaled(LrScaling(), 0.3, 800, 5) == 0.3
+    assert lr_after(LrScaling(), 0.3, 800, 5) == 0.3
 
 
 def test_warm_up_from_zero_and_from_base() -> None:
     section: dict[str, Any] = {"rule": "linear", "reference": 50, "warmup": 4}
     zero, base = (LrScaling.model_validate({**section, "from": start}) for start in ("zero", "base"))
-    assert [scaled(zero, 1.0, 250, t) for t in range(6)] == pytest.approx([1.25, 2.5, 3.75, 5, 5, 5])
-    assert [scaled(base, 1.0, 250, t) for t in range(6)] == pytest.approx([2, 3, 4, 5, 5, 5])
+    assert [lr_after(zero, 1.0, 250, t) for t in range(6)] == pytest.approx([1.25, 2.5, 3.75, 5, 5, 5])
+    assert [lr_after(base, 1.0, 250, t) for t in range(6)] == pytest.approx([2, 3, 4, 5, 5, 5])
 
 
 def test_schedules_in_the_head() -> None:

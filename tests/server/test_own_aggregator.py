@@ -19,7 +19,7 @@ from tests.support.chosen_updates import SIZES, UPDATES, Array, Make, moved, run
 from tests.support.executors import bits
 
 COUNT = itertools.count(1.0)
-"""What a function has kept that is no function of its arguments."""
+"""What a function has kept that is not a function of its arguments."""
 
 NORMS = np.linalg.norm(UPDATES, axis=1)
 
@@ -76,7 +76,7 @@ def test_a_median_has_the_built_in_one_s_bits(
 
 
 def test_what_a_rule_makes_of_the_gaps_between_tensors_is_nothing(experiment: Make) -> None:
-    # Between tensors all updates are 0, and 0 / 0 is no number.
+    # Between tensors all updates are 0, and 0 / 0 is not a number.
     snr = raysim.Coordinatewise(lambda updates, weights: updates.mean(0) / updates.std(0))
     expected = UPDATES.mean(0) / UPDATES.std(0, ddof=1)
     np.testing.assert_allclose(got(experiment, snr), expected, rtol=1e-12)

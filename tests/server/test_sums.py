@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from raysim.server import sums as sums_module
 from raysim.server.accumulator import Accumulator, Contributions, Sizes, empty
-from raysim.server.sums import Fact, Sums, add, on_cpu
+from raysim.server.sums import Sums, UpdateFacts, add, on_cpu
 from raysim.server.weighted_rows import PIECE
 
 # Integers small enough that float64 adds them without rounding: the laws then hold to the last bit.
@@ -53,7 +53,9 @@ def sums(draw: st.DrawFn) -> Sums:
         rejected=tuple(draw(st.lists(st.integers(0, 9), max_size=2))),
         facts=tuple(
             draw(
-                st.lists(st.builds(Fact, st.integers(0, 9), small.map(float), st.tuples(small.map(float))), max_size=2)
+                st.lists(
+                    st.builds(UpdateFacts, st.integers(0, 9), small.map(float), st.tuples(small.map(float))), max_size=2
+                )
             )
         ),
         weighted_steps=float(draw(small)),

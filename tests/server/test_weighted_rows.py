@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from raysim.arrays import Float64s
 from raysim.server import weighted_rows
-from raysim.server.clipping import Float64s
 from raysim.server.weighted_rows import PIECE, add_rows, sum_of_rows
 from raysim.storage import compiled_c
 from tests.support.kernel import needs_kernel

@@ -19,7 +19,7 @@ from tests.support.chosen_updates import SIZES, UPDATES, Make
 from tests.support.executors import bits
 
 COUNT = itertools.count(1.0)
-"""What a function has kept that is no function of its arguments."""
+"""What a function has kept that is not a function of its arguments."""
 
 LOSSES = np.array([1.0, 4.0, 0.25, 9.0, 16.0, 2.0, 1.0, 3.0, 0.5])
 
@@ -256,7 +256,7 @@ def test_a_correction_that_allows_any_weights_takes_a_script_s(
 
 def test_a_pass_over_gradients_has_no_loss_to_weigh_by(dataset: raysim.FederatedDataset, experiment: Make) -> None:
     def two_passes(section: Any) -> raysim.Correction:
-        return raysim.Correction(sent=raysim.Sent(full_gradients=True))
+        return raysim.Correction(exchange=raysim.Exchange(full_gradients=True))
 
     with pytest.raises(raysim.ExperimentError, match="the pass over full gradients comes before that"):
         raysim.rounds(experiment(), dataset=dataset, correction=two_passes, weighting=q_fair)

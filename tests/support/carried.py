@@ -59,7 +59,7 @@ def carry(table: Mapping[str, Any], station: Station) -> Outcome:
 
     Raises:
         Exception: any but raysim's: a fault.
-        AssertionError: an error whose text is no sentence, or an experiment that its own record does not give back.
+        AssertionError: an error whose text is not a sentence, or an experiment that its own record does not give back.
     """
     try:
         experiment = raysim.Experiment.model_validate(table)

@@ -23,7 +23,7 @@ class Raysim:
         """Call the command and return its exit code."""
         result = CliRunner().invoke(app, arguments)
         self.out, self.err = result.stdout, result.stderr
-        # What is no error of raysim's must not hide behind exit code 1.
+        # What is not an error of raysim's must not hide behind exit code 1.
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result.exit_code

@@ -100,7 +100,7 @@ def odd_table(content: bytes, chance: random.Random) -> bytes:
     try:
         return _odd_table(pq.read_table(pa.BufferReader(content)), chance)
     except (pa.ArrowException, OSError, ValueError):
-        # It is no table, or was changed before.
+        # It is not a table, or was changed before.
         return flip(content, chance)
 
 

@@ -42,7 +42,7 @@ def installed_here(*sites: Path) -> Iterator[None]:
     before, modules = list(sys.path), set(sys.modules)
     sys.path[:0] = map(str, sites)
     importlib.invalidate_caches()
-    part.installed.cache_clear()
+    part.load_installed.cache_clear()
     try:
         yield
     finally:
@@ -51,7 +51,7 @@ def installed_here(*sites: Path) -> Iterator[None]:
             file = getattr(sys.modules[name], "__file__", None)
             if file and any(Path(file).is_relative_to(site) for site in sites):
                 del sys.modules[name]
-        part.installed.cache_clear()
+        part.load_installed.cache_clear()
 
 
 def with_packages(*arguments: str, site: Path, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -75,7 +75,7 @@ class Reader(NamedTuple):
 
 def state(done: int) -> ServerState:
     """A server state after this many rounds, with something in every part."""
-    clients = manifest.committed(manifest.empty(), done, [[1, 2], [5]], [])
+    clients = manifest.with_round(manifest.empty(), done, [[1, 2], [5]], [])
     parts = {part: {"v": torch.arange(4.0)} for part in checkpoint_check.PARTS if part != "clients"}
     weights = Weights(torch.arange(4.0), torch.ones(2), torch.zeros(1, dtype=torch.int64))
     return ServerState(done, weights, **parts, clients=clients)
@@ -228,7 +228,7 @@ def _read_pickle(path: Path) -> object:
 
 
 def raysim_bytes(path: Path) -> bytes:
-    """The bytes as an archive's member would give them; [] of what is no file."""
+    """The bytes as an archive's member would give them; [] of what is not a file."""
     return path.read_bytes() if path.is_file() and path.stat().st_size < 1 << 20 else b""
 
 

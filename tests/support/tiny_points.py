@@ -7,7 +7,7 @@ from pathlib import Path
 
 import raysim
 from raysim.experiment.differences import distinguishing
-from raysim.report.groups import Group, grouped, written
+from raysim.report.groups import Group, group_runs, written
 from raysim.report.runs import read_all
 from tests.support import tiny
 from tests.support.paper_commands import Command
@@ -50,7 +50,7 @@ def run(command: Command, folder: Path) -> list[Group]:
     """Run a few points of a command below a folder; returns them as a report sees them."""
     for number, point in enumerate(few(command.points)):
         raysim.run(point, path=folder / "runs" / f"{number}")
-    return grouped(read_all([folder / "runs"])[0])[0]
+    return group_runs(read_all([folder / "runs"])[0])[0]
 
 
 def files(folder: Path, command: Command) -> None:

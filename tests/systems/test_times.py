@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from raysim.systems.quantity import Distribution, drawn
+from raysim.systems.quantity import Distribution, draw_quantity
 from raysim.systems.section import SystemsSection
 from raysim.systems.times import Load, RoundTime, Straggler, round_times, straggler_times
 
@@ -33,7 +33,7 @@ def make_straggler(alpha: float, delay: float) -> Straggler:
 
 @pytest.mark.parametrize(("keys", "mean", "deviation"), DISTRIBUTIONS, ids=lambda value: str(value))
 def test_distributions_have_their_mean_and_deviation(keys: dict[str, Any], mean: float, deviation: float) -> None:
-    values = drawn(quantity(keys), 3, "key", 0, EVERYONE)
+    values = draw_quantity(quantity(keys), 3, "key", 0, EVERYONE)
     assert abs(values.mean() - mean) < 4 * deviation / np.sqrt(len(values))
     assert values.std() == pytest.approx(deviation, rel=0.1)
     assert (values > 0).all()
@@ -42,15 +42,15 @@ def test_distributions_have_their_mean_and_deviation(keys: dict[str, Any], mean:
 @pytest.mark.parametrize("keys", [keys for keys, _, _ in DISTRIBUTIONS], ids=lambda keys: keys["name"])
 def test_a_device_keeps_what_it_drew_unless_it_is_drawn_every_round(keys: dict[str, Any]) -> None:
     for_the_run, anew = quantity(keys), quantity({**keys, "per": "round"})
-    first = drawn(for_the_run, 0, "key", 0, EVERYONE)
-    assert np.array_equal(first, drawn(for_the_run, 0, "key", 9, EVERYONE))
+    first = draw_quantity(for_the_run, 0, "key", 0, EVERYONE)
+    assert np.array_equal(first, draw_quantity(for_the_run, 0, "key", 9, EVERYONE))
     # Whoever else is asked, in whatever order.
-    np.testing.assert_allclose(drawn(for_the_run, 0, "key", 0, EVERYONE[70:20:-3]), first[70:20:-3], rtol=1e-15)
+    np.testing.assert_allclose(draw_quantity(for_the_run, 0, "key", 0, EVERYONE[70:20:-3]), first[70:20:-3], rtol=1e-15)
     for other in (
-        drawn(for_the_run, 1, "key", 0, EVERYONE),
-        drawn(for_the_run, 0, "other", 0, EVERYONE),
-        drawn(anew, 0, "key", 0, EVERYONE),
-        drawn(anew, 0, "key", 1, EVERYONE),
+        draw_quantity(for_the_run, 1, "key", 0, EVERYONE),
+        draw_quantity(for_the_run, 0, "other", 0, EVERYONE),
+        draw_quantity(anew, 0, "key", 0, EVERYONE),
+        draw_quantity(anew, 0, "key", 1, EVERYONE),
     ):
         assert abs(np.corrcoef(first, other)[0, 1]) < 0.1
 

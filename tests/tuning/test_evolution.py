@@ -118,14 +118,14 @@ def test_one_that_diverges_goes_on_from_another() -> None:
     space = Space({"a": Range("uniform", 1.0, 9.0), "b": Listed((0.1, 1.0), ordered=True)})
     members = [Descendant({"a": 2.0, "b": 0.1}), Descendant({"a": 4.0, "b": 1.0}), Descendant({"a": 8.0, "b": 0.1})]
     section = EvolutionSection(members=3)
-    found = generations.following(section, space, members, [None, 0.5, None], seed=0, generation=1)
+    found = generations.next_generation(section, space, members, [None, 0.5, None], seed=0, generation=1)
     assert [member.parent for member in found] == [1, 1, 1]
     assert found[1].values == members[1].values
     for member in (found[0], found[2]):
         assert member.values["a"] in (5.0, 3.2)
         assert member.values["b"] in (0.1, 1.0)
     with pytest.raises(tuning.StudyError, match="All members have diverged"):
-        generations.following(section, space, members, [None] * 3, seed=0, generation=1)
+        generations.next_generation(section, space, members, [None] * 3, seed=0, generation=1)
 
 
 def test_members_that_diverge_have_no_value(

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from tuning import processes
 from tuning.errors import StudyError
 from tuning.processes import Log, Processes
-from tuning.storage import opened
+from tuning.storage import open_storage
 
 
 def log(*said: dict[str, Any]) -> Log:
@@ -57,14 +57,14 @@ def test_the_storages_agree_on_who_has_which_slot(url: str) -> None:
     kept: list[tuple[int, Log]] = []
 
     def work() -> None:
-        with opened(url) as storage, Processes(storage, "study") as processes:
+        with open_storage(url) as storage, Processes(storage, "study") as processes:
             for count in (1, 3, 1):
                 processes.take_slots(count)
             processes.take("final")
             kept.append((processes.number, processes.read()))
 
     threads = [threading.Thread(target=work) for _ in range(3)]
-    with opened(url) as storage, Processes(storage, "study") as first:
+    with open_storage(url) as storage, Processes(storage, "study") as first:
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -85,7 +85,7 @@ def test_several_processes_can_be_the_first_on_a_storage(url: str) -> None:
 
     def work() -> None:
         ready.wait()
-        with opened(url) as storage, Processes(storage, "study") as processes:
+        with open_storage(url) as storage, Processes(storage, "study") as processes:
             met.append(processes.number)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -102,7 +102,7 @@ def ours(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_only_what_has_ended_is_inherited_from(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    with opened(url) as storage, Processes(storage, "study") as alive, Processes(storage, "study") as heir:
+    with open_storage(url) as storage, Processes(storage, "study") as alive, Processes(storage, "study") as heir:
         with Processes(storage, "study") as gone:
             gone.take_slots(1)
         assert not heir.inherit(heir.read(), [alive.number, heir.number])
@@ -115,7 +115,7 @@ def test_only_what_has_ended_is_inherited_from(url: str, caplog: pytest.LogCaptu
 def test_on_another_machine_silence_is_all_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     elsewhere = {"machine": "elsewhere", "pid": 1, "started": "0"}
     url = f"sqlite:///{tmp_path / 'study.db'}"
-    with opened(url) as storage, Processes(storage, "study", silent_s=0.0) as heir:
+    with open_storage(url) as storage, Processes(storage, "study", silent_s=0.0) as heir:
         with monkeypatch.context() as there:
             there.setattr(processes, "this_process", lambda: elsewhere)
             other = Processes(storage, "study")
@@ -135,7 +135,7 @@ def test_on_another_machine_silence_is_all_there_is(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_process_that_ends_says_so(tmp_path: Any) -> None:
-    with opened(f"sqlite:///{tmp_path / 'study.db'}") as storage:
+    with open_storage(f"sqlite:///{tmp_path / 'study.db'}") as storage:
         with Processes(storage, "study") as one:
             pass
         row = storage.get_all_trials(storage.get_study_id_from_name("study/processes"))[0]

@@ -44,7 +44,7 @@ def test_of_losses_the_smallest_is_the_best() -> None:
 
 
 def test_it_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    # Under a test standard error is no terminal.
+    # Under a test standard error is not a terminal.
     for wanted, lines in ((False, 0), (None, 0), (True, 1)):
         with StudyProgress.where_wanted(wanted, Objective()) as progress:
             progress.expects(5)

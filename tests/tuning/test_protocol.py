@@ -1,4 +1,4 @@
-"""What a study's trials are measured on, and that the test split is no part of it."""
+"""What a study's trials are measured on, and that the test split is not part of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEYS = {"space": {"client.optimizer.lr": {"grid": [0.1, 1]}}}
 
 
 def of(experiment: raysim.Experiment) -> raysim.Experiment:
-    return protocol.measured(experiment, section_of(experiment), None)
+    return protocol.evaluated_on_validation(experiment, section_of(experiment), None)
 
 
 def test_a_fifth_of_the_training_clients_validate(experiment: Make) -> None:
@@ -36,7 +36,7 @@ def test_the_test_split_is_recorded_if_that_is_asked_for(experiment: Make) -> No
     assert of(asked).evaluation.split == ("validation", "test")
     without = raysim.FederatedDataset.from_clients(train=make_clients([9] * 10))
     with pytest.raises(raysim.ExperimentError, match=r"tuning\.record_test .* the test split, .* have none"):
-        protocol.measured(asked, section_of(asked), without)
+        protocol.evaluated_on_validation(asked, section_of(asked), without)
 
 
 @pytest.mark.parametrize("held", [{"holdout": 0.5}, {"holdout_examples": 0.25}])
@@ -48,11 +48,11 @@ def test_what_the_file_holds_out_stays(held: dict[str, float], experiment: Make)
 
 
 def test_a_script_s_dataset_is_divided_by_clients(small: raysim.FederatedDataset, tuned: Make) -> None:
-    held = protocol.divided(tuned(), section_of(tuned()), small)
+    held = protocol.with_validation_clients(tuned(), section_of(tuned()), small)
     assert held is not None
     assert held.validation is not None
     assert (len(held.train), len(held.validation)) == (8, 2)
-    assert protocol.divided(tuned(), section_of(tuned()), held) is held
+    assert protocol.with_validation_clients(tuned(), section_of(tuned()), held) is held
 
 
 def test_the_objective_s_percentile_is_computed(experiment: Make) -> None:
@@ -75,30 +75,30 @@ def test_a_choice_keeps_what_was_sampled_for_it(keys: tuple[str, ...], experimen
     sampled = {"name": "adam", "lr": 0.25, "beta2": 0.75}
     values = {f"server.optimizer.{key}": sampled[key] for key in keys}
     exp = experiment(data=DIGITS, tuning=KEYS)
-    for made in (*protocol.runs_of(of(exp), section_of(exp), values), protocol.concluding(exp, values)):
+    for made in (*protocol.runs_of(of(exp), section_of(exp), values), protocol.final_experiment(exp, values)):
         optimizer = made.server.optimizer.model_dump()
         assert {key: optimizer[key] for key in sampled} == sampled
 
 
 def test_the_end_is_on_all_training_clients(experiment: Make) -> None:
     exp = experiment(data={**DIGITS, "holdout": 0.3}, evaluation={"split": "validation"}, tuning=KEYS)
-    final = protocol.concluding(exp, {"client.optimizer.lr": 1.0})
+    final = protocol.final_experiment(exp, {"client.optimizer.lr": 1.0})
     assert final.data is not None
     assert (final.data.holdout, final.evaluation.split, final.tuning) == (0.0, "test", None)
     several = experiment(data=DIGITS, evaluation={"split": ["validation", "train", "test"]}, tuning=KEYS)
-    assert protocol.concluding(several, {}).evaluation.split == ("train", "test")
+    assert protocol.final_experiment(several, {}).evaluation.split == ("train", "test")
 
 
 def test_only_what_watches_clients_that_are_there_stays(experiment: Make) -> None:
     target, patience = {"metric": "eval/validation/loss", "value": 0.5}, {"metric": "loss", "evaluations": 3}
     watches = {"checkpoint": {"best": "eval/validation/loss"}, "stop": {"target": target, "patience": patience}}
     exp = experiment(data={**DIGITS, "holdout": 0.3}, tuning=KEYS, **watches)
-    trial, final = of(exp), protocol.concluding(exp, {})
+    trial, final = of(exp), protocol.final_experiment(exp, {})
     assert (trial.stop, trial.checkpoint) == (exp.stop, exp.checkpoint)
     assert final.stop is not None
     assert set(final.stop.metrics) == {"stop.patience.metric"}
     assert final.checkpoint.best is None
-    assert protocol.concluding(experiment(data=DIGITS, tuning=KEYS, stop={"target": target}), {}).stop is None
+    assert protocol.final_experiment(experiment(data=DIGITS, tuning=KEYS, stop={"target": target}), {}).stop is None
     on_test = of(experiment(data=DIGITS, tuning=KEYS, checkpoint={"best": "eval/test/loss"}))
     assert on_test.checkpoint.best is None
 
@@ -113,7 +113,7 @@ def test_clients_are_left_on_both_sides(clients: int, share: float, left: str, e
 def test_regression_has_no_accuracy(tuned: Make) -> None:
     data = raysim.FederatedDataset.from_clients(train={k: ([[1.0]] * 3, [0.5] * 3) for k in "abcde"})
     with pytest.raises(raysim.ExperimentError, match="accuracy needs classes"):
-        protocol.measured(tuned(), section_of(tuned()), data)
+        protocol.evaluated_on_validation(tuned(), section_of(tuned()), data)
 
 
 class Untouchable:

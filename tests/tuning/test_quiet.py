@@ -18,7 +18,7 @@ LOG = logging.getLogger("raysim")
 
 
 def nowhere(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """A loss whose gradient is no number, once the model has moved."""
+    """A loss whose gradient is not a number, once the model has moved."""
     loss = torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
     return loss * torch.nan if outputs.abs().max() > 1e3 else loss
 

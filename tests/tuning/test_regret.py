@@ -12,7 +12,7 @@ from tuning import result
 from tuning.noise import laplace
 from tuning.objective import Objective
 from tuning.regret import DRAWS, ClientSums, bootstrap
-from tuning.section import TuningSection, checked
+from tuning.section import TuningSection, checked_section
 from tuning.space import parse
 
 
@@ -95,6 +95,6 @@ def test_rounds_to_a_target_have_no_noise() -> None:
         {"name": "test", "rounds": 4, "model": {"name": "linear"}, "cohort": {"size": 4}, "evaluation": {"every": 1}}
     )
     keys = {"space": {"client.optimizer.lr": {"grid": [0.1, 1.0]}}, "laplace": 0.1}
-    assert isinstance(checked(keys, exp), TuningSection)
+    assert isinstance(checked_section(keys, exp), TuningSection)
     with pytest.raises(raysim.ExperimentError, match=r"tuning\.laplace is noise of scores"):
-        checked({**keys, "objective": {"name": "rounds_to_target", "target": 0.5}}, exp)
+        checked_section({**keys, "objective": {"name": "rounds_to_target", "target": 0.5}}, exp)

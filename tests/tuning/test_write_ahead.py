@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tuning import write_ahead
-from tuning.storage import opened
+from tuning.storage import open_storage
 from tuning.write_ahead import is_here
 
 MOUNTS = """\
@@ -62,7 +62,7 @@ def test_the_log_is_there_while_the_storage_is_open(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("tuning.storage.is_here", lambda file: True)
     file = tmp_path / "study.db"
     for _ in range(2):
-        with opened(f"sqlite:///{file}") as storage:
+        with open_storage(f"sqlite:///{file}") as storage:
             storage.get_all_studies()
             assert mode(file) == "wal"
         assert mode(file) == "delete"
@@ -71,7 +71,7 @@ def test_the_log_is_there_while_the_storage_is_open(tmp_path: Path, monkeypatch:
 
 def test_there_is_no_log_on_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuning.storage.is_here", lambda file: False)
-    with opened(f"sqlite:///{tmp_path / 'study.db'}") as storage:
+    with open_storage(f"sqlite:///{tmp_path / 'study.db'}") as storage:
         storage.get_all_studies()
         assert mode(tmp_path / "study.db") == "delete"
 
@@ -79,9 +79,9 @@ def test_there_is_no_log_on_another_disk(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_file_that_another_process_uses_keeps_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuning.storage.is_here", lambda file: True)
     file = tmp_path / "study.db"
-    with opened(f"sqlite:///{file}") as one:
+    with open_storage(f"sqlite:///{file}") as one:
         one.get_all_studies()
-        with opened(f"sqlite:///{file}") as other:
+        with open_storage(f"sqlite:///{file}") as other:
             other.get_all_studies()
         assert mode(file) == "wal"
         one.get_all_studies()
@@ -107,6 +107,6 @@ def test_a_kill_loses_nothing(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, url], cwd=root, timeout=240)
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "study.db-wal").stat().st_size
-    with opened(url) as storage:
+    with open_storage(url) as storage:
         assert storage.get_study_user_attrs(storage.get_study_id_from_name("kept")) == {"number": 7}
     assert os.listdir(tmp_path) == ["study.db"]

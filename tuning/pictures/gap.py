@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from raysim.arrays import Float64s, Int64s
 from raysim.report.figures import is_share, loss, share, spoken
 from raysim.report.gallery.figure import Figure
 from raysim.report.looks import GREY, nth
-from raysim.report.series import Floats, Ints, Series
+from raysim.report.series import Series
 from tuning.conclude import folder_of
 from tuning.pictures.curves import mean_curve
 from tuning.pictures.values import over_rounds, write_values
@@ -68,7 +69,10 @@ def _drawn(study: Study, best: Series, second: Series, column: str) -> Figure:
 
 
 def _draw(
-    curves: Mapping[str, tuple[Series, Configuration]], between: tuple[Ints, Floats, Floats], column: str, axes: Axes
+    curves: Mapping[str, tuple[Series, Configuration]],
+    between: tuple[Int64s, Float64s, Float64s],
+    column: str,
+    axes: Axes,
 ) -> None:
     write = share if is_share(column) else loss
     axes.fill_between(*between, color=GREY, alpha=0.5, linewidth=0)

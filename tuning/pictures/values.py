@@ -36,7 +36,7 @@ def write_values(axes: Axes, is_share: bool, label: str, which: Literal["x", "y"
 
 
 BEST = SERIES[1]
-"""Colour of the mark at the best value; it is no colour of the map."""
+"""Colour of the mark at the best value; it is not a colour of the map."""
 
 
 class Shades(NamedTuple):

@@ -11,8 +11,8 @@ import numpy as np
 
 from raysim import Experiment
 from raysim.config.counted import counted
+from raysim.report.closing import Line
 from tuning import trials_file
-from tuning.closing import Line
 from tuning.errors import StudyError
 from tuning.objective import Objective
 from tuning.result import Study

@@ -38,7 +38,7 @@ def card_of(path: Path) -> Path:
 
 
 def check_free(path: Path) -> None:
-    """Refuse a table's file whose card would replace it, or a file that is no card.
+    """Refuse a table's file whose card would replace it, or a file that is not a card.
 
     Raises:
         StudyError: says which.

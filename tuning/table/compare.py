@@ -16,6 +16,7 @@ import pyarrow as pa
 from optuna.trial import FrozenTrial
 
 from raysim import Experiment, ExperimentError
+from raysim.arrays import Float64s
 from tuning import pruners, section
 from tuning.budget import StudyBudget
 from tuning.log_filter import quiet_rounds
@@ -24,7 +25,7 @@ from tuning.result import incumbents
 from tuning.section import TuningSection
 from tuning.table.course import Course, courses
 from tuning.table.play import PLACE, play
-from tuning.table.record import Floats, PublishedTable
+from tuning.table.record import PublishedTable
 from tuning.table.study import best_of, check, sample_of, told_by
 
 POINTS = 40
@@ -77,7 +78,7 @@ def compare(experiment: Experiment, table: PublishedTable, tuners: Sequence[str]
     whole = courses(table, own.objective, by_seed=False)
     best = best_of(table, whole, own).value
     spent = np.linspace(0, own.budget.amount, POINTS + 1)[1:]
-    regrets: list[list[Floats]] = [[] for _ in named]
+    regrets: list[list[Float64s]] = [[] for _ in named]
     told: dict[bool, list[Course]] = {}
     with quiet_rounds():
         for study in range(studies):
@@ -100,7 +101,7 @@ def section_of_tuner(experiment: Experiment, name: str) -> TuningSection:
     sampler, _, pruner = name.partition("+")
     keys = {"sampler": {"name": sampler}, "pruner": {"name": pruner or "none"}}
     try:
-        return section.checked({**(experiment.tuning or {}), **keys}, experiment)
+        return section.checked_section({**(experiment.tuning or {}), **keys}, experiment)
     except ExperimentError as error:
         raise ExperimentError(f"The tuner {name!r}: {error}") from None
 
@@ -110,9 +111,9 @@ def _regrets(
     courses: Sequence[Course],
     objective: Objective,
     unit: str,
-    spent: Floats,
+    spent: Float64s,
     best: float,
-) -> Floats:
+) -> Float64s:
     """Return the incumbent's regret at each amount; before the first one that of the table's worst configuration."""
     values = [course.value for course in courses if course.value is not None]
     regrets = np.full(len(spent), max(abs(best - value) for value in values))
@@ -123,7 +124,7 @@ def _regrets(
     return regrets
 
 
-def _table(tuners: Sequence[str], spent: Floats, regrets: Floats) -> pa.Table:
+def _table(tuners: Sequence[str], spent: Float64s, regrets: Float64s) -> pa.Table:
     """Return the comparison's rows; `regrets` by tuner, study and amount."""
     from scipy.stats import rankdata  # slow to import
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from raysim.experiment.row import Row
 from tuning import standard_error
 from tuning.kept_trial import DIVERGED, FAILED, FINISHED, MISSED
-from tuning.objective import Objective, Row, divergence
+from tuning.objective import Objective, divergence
 from tuning.table.record import ACCURACIES, LOSSES, PublishedTable
 from tuning.trial_rows import COHORT, TrialRows
 

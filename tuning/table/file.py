@@ -66,7 +66,7 @@ def read(path: Path) -> PublishedTable:
     """Read a table.
 
     Raises:
-        StudyError: the file cannot be read, or is no such table; names it.
+        StudyError: the file cannot be read, or is not such a table; names it.
     """
     try:
         return _read(path)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from raysim import Experiment, ExperimentError, dataset_of
+from raysim.experiment.row import Row
 from raysim.run_folder.tables import column
 from raysim.storage import parquet
 from tuning import protocol, search, section, study
 from tuning.errors import StudyError
 from tuning.kept_trial import FAILED
-from tuning.objective import Row
 from tuning.pruners import NoPruner
 from tuning.samplers import Grid
 from tuning.space import Space
@@ -27,7 +27,7 @@ def whole_grid(experiment: Experiment) -> Experiment:
     """Return the experiment of the study behind a table: the whole grid, every client evaluated after every round.
 
     Raises:
-        ExperimentError: the space is no grid, or what it needs differs from the section's keys.
+        ExperimentError: the space is not a grid, or what it needs differs from the section's keys.
     """
     tuning = section.section_of(experiment)
     if tuning.parsed_space().grid is None:
@@ -70,9 +70,9 @@ def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **se
         failed = next(row for row in found.trials.to_pylist() if row["outcome"] == FAILED)
         raise StudyError(f"Trial {failed['trial']} failed, so the grid has a hole: {failed['why']}")
     tuning, dataset = section.section_of(whole), settings.get("dataset")
-    measured = protocol.measured(whole, tuning, dataset)
-    held = protocol.divided(whole, tuning, dataset) or dataset_of(measured)
-    seeds = [each.seed for each in protocol.seeded(measured, tuning)]
+    measured = protocol.evaluated_on_validation(whole, tuning, dataset)
+    held = protocol.with_validation_clients(whole, tuning, dataset) or dataset_of(measured)
+    seeds = [each.seed for each in protocol.with_each_seed(measured, tuning)]
     space = tuning.parsed_space()
     runs = _by_place(found.trials.to_pylist(), space, where)
     clients, rows = _collected([[trial / f"seed-{place}" for place in range(len(seeds))] for trial in runs])

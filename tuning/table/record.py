@@ -10,14 +10,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raysim import Experiment, seeds
+from raysim.arrays import Float64s
+from raysim.experiment.row import Row
 from tuning.dimension import Listed
-from tuning.objective import VALIDATION, Row
+from tuning.objective import VALIDATION
 from tuning.space import Space
-
-Floats = npt.NDArray[np.float64]
 
 LOSSES, ACCURACIES = "clients/loss", "clients/accuracy"
 """Columns with a list: the figure of each validation client."""
@@ -101,7 +100,7 @@ def view_of(table: PublishedTable, most: int, *draw: int) -> PublishedTable:
     return replace(table, rows=rows)
 
 
-def _row_of(row: Row, weights: Floats) -> Row:
+def _row_of(row: Row, weights: Float64s) -> Row:
     """Return a row without the evaluations of all clients; `weights` is 0 for clients that are not seen."""
     kept = {name: value for name, value in row.items() if not name.startswith("eval/")}
     for lists, name in ((LOSSES, "loss"), (ACCURACIES, "accuracy")):

@@ -37,7 +37,7 @@ def tune_on(
         ExperimentError: the table is of another experiment or space; names the difference.
         StudyError: the folder is of another study, or no trial finished.
     """
-    tuning = section.checked({**(experiment.tuning or {}), **keys}, experiment)
+    tuning = section.checked_section({**(experiment.tuning or {}), **keys}, experiment)
     check(experiment, tuning, table)
     tuning_keys = told_by(table, experiment, tuning)
     where = path or default_folder(experiment)
@@ -45,7 +45,7 @@ def tune_on(
     with quiet_rounds():
         trials = play(table, tuning_keys, tuning, experiment.seed, experiment.name)
     space = tuning.parsed_space()
-    best = result.ranked(trials, space, tuning.objective)
+    best = result.rank_trials(trials, space, tuning.objective)
     if not best:
         raise StudyError(result.no_result(trials, space))
     where.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def check(experiment: Experiment, tuning: TuningSection, table: PublishedTable) 
         raise ExperimentError(f"The table is of another experiment: {error}") from None
     if found := differing(_compared(has), _compared(own_first)):
         raise ExperimentError(f"The table is of another experiment: {'; '.join(found)}.")
-    seeds = [each.seed for each in protocol.seeded(table.experiment, tuning)]
+    seeds = [each.seed for each in protocol.with_each_seed(table.experiment, tuning)]
     if list(table.seeds) != seeds:
         raise ExperimentError(
             f"The table has runs of the seeds {', '.join(map(str, table.seeds))}, but the study takes "

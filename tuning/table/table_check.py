@@ -35,16 +35,16 @@ def clients_of(about: Mapping[str, Any]) -> ScoredClients:
 def seeds_of(found: object) -> tuple[int, ...]:
     """Return the seeds of a table's metadata; ValueError if they are not different whole numbers."""
     if not (isinstance(found, list) and found and all(type(seed) is int for seed in found)):
-        raise ValueError("its seeds are no whole numbers")
+        raise ValueError("its seeds are not whole numbers")
     if len(set(found)) != len(found):
         raise ValueError(f"its seeds {found} are not different")
     return tuple(found)
 
 
 def size_of(space: Space) -> int:
-    """Return the number of configurations of a table's space; ValueError if it is no grid, or too large for one."""
+    """Return the number of configurations of a table's space; ValueError if it is not a grid, or too large for one."""
     if space.grid is None:
-        raise ValueError("its space is no grid")
+        raise ValueError("its space is not a grid")
     return len(configurations(space))
 
 
@@ -67,7 +67,7 @@ def check_columns(found: pa.Table, space: Space, size: int, seeds: Sequence[int]
     for name in (LOSSES, ACCURACIES):
         _check_scores(found[name], name, len(clients.names))
     if any(not 0 <= value <= 1 for value in _known(found, "eval/validation/accuracy")):
-        raise ValueError("column 'eval/validation/accuracy' has numbers that are no shares of examples")
+        raise ValueError("column 'eval/validation/accuracy' has numbers that are not shares of examples")
     _check_values(found, space)
 
 
@@ -92,7 +92,7 @@ def _check_scores(found: pa.ChunkedArray, name: str, count: int) -> None:
         if name == LOSSES and None in row:
             raise ValueError(f"{name} lacks the number of a client")
         if name == ACCURACIES and any(value is not None and not 0 <= value <= 1 for value in row):
-            raise ValueError(f"{name} has numbers that are no shares of examples")
+            raise ValueError(f"{name} has numbers that are not shares of examples")
 
 
 def _check_values(found: pa.Table, space: Space) -> None:

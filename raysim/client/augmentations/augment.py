@@ -36,7 +36,7 @@ def visits(section: FlipCrop | CropFlipContrast, x: Tensor, seed: int, round_ind
     return crop_flip_contrast.train(section, x, keys)
 
 
-def evaluated(section: FlipCrop | CropFlipContrast | None, x: Tensor) -> Tensor:
+def for_evaluation(section: FlipCrop | CropFlipContrast | None, x: Tensor) -> Tensor:
     """Return examples x as evaluation uses them."""
     return crop_flip_contrast.evaluate(section, x) if isinstance(section, CropFlipContrast) else x
 
@@ -45,7 +45,7 @@ def seen_shape(section: FlipCrop | CropFlipContrast | None, x_shape: tuple[int, 
     """Return the shape of an example after augmentation.
 
     Raises:
-        ExperimentError: the examples are no images, or smaller than `side`.
+        ExperimentError: the examples are not images, or smaller than `side`.
     """
     if section is None:
         return x_shape

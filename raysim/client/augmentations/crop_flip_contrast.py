@@ -9,10 +9,10 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
+from raysim.arrays import UInt64s
 from raysim.client.augmentations import images
 from raysim.config.section import Section
 from raysim.config.values import Width
-from raysim.seeds import UInt64s
 
 
 class CropFlipContrast(Section):

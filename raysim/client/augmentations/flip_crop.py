@@ -8,10 +8,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import pad
 
+from raysim.arrays import UInt64s
 from raysim.client.augmentations import images
 from raysim.config.section import Section
 from raysim.config.values import Width
-from raysim.seeds import UInt64s
 
 
 class FlipCrop(Section):

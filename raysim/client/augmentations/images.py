@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from raysim import seeds
-from raysim.seeds import UInt64s
+from raysim.arrays import UInt64s
 
 
 def uniform(keys: UInt64s, draw: int) -> Tensor:

@@ -10,7 +10,7 @@ methods differ only in the source of offset_i, and in the states of the two halv
 `bend`, which is called at every local step; a `begin`, where local training starts; or an `upload`, which is sent in
 place of y - x. A round calls, in this order:
 
-    server     sent.down(server's state, mean full gradient) -> vectors beside the model
+    server     exchange.down(server's state, mean full gradient) -> vectors beside the model
     client i   windows(LocalWork) -> the local steps whose models are averaged
                offset(ClientStart) -> offset_i;  begin(ClientStart) -> the first y;  local training
                upload(ClientEnd) -> the update to send;  after(ClientEnd) -> the client's next state
@@ -38,12 +38,12 @@ Vectors = Mapping[str, Tensor]
 class ClientStart(NamedTuple):
     """A client at the beginning of its round.
 
-    sent: the vectors beside the model. state: the client's vector, or (S, P) if it keeps several; before its first
+    received: the vectors beside the model. state: the client's vector, or (S, P) if it keeps several; before its first
     round, `ClientHalf.init`, or zeros; empty if clients keep no state. gradient: its full local gradient at x, if the
     correction needs it. layout: the place of each parameter in a vector. params: x, (P,).
     """
 
-    sent: Vectors
+    received: Vectors
     state: Tensor
     gradient: Tensor | None
     layout: Layout
@@ -64,28 +64,28 @@ class LocalWork(NamedTuple):
 class LocalGradient(NamedTuple):
     """A local step's gradient: of one client, (P,), or of a stack of clients, (K, P); not to be written to.
 
-    gradient: with offset and pull. params: y. start: x, (P,). sent: the vectors beside the model, (P,) each. layout:
-    the place of each parameter along the last axis.
+    gradient: with offset and pull. params: y. start: x, (P,). received: the vectors beside the model, (P,) each.
+    layout: the place of each parameter along the last axis.
     """
 
     gradient: Tensor
     params: Tensor
     start: Tensor
-    sent: Vectors
+    received: Vectors
     layout: Layout
 
 
 class LocalPoint(NamedTuple):
     """The local model before a local step: of one client, (P,), or of a stack of clients, (K, P); not to be written to.
 
-    iterate: what the optimizer steps. step: local steps taken. lr: of this round. sent: the vectors beside the model.
-    layout: the place of each parameter along the last axis.
+    iterate: what the optimizer steps. step: local steps taken. lr: of this round. received: the vectors beside the
+    model. layout: the place of each parameter along the last axis.
     """
 
     iterate: Tensor
     step: int
     lr: float
-    sent: Vectors
+    received: Vectors
     layout: Layout
 
 
@@ -93,7 +93,7 @@ class LocalPoint(NamedTuple):
 class ProximalPoint:
     """A `ClientHalf.point` that trainers know: prox(z, E + step lr), z what the optimizer steps.
 
-    penalty: see raysim/client/proximal.py. elapsed: the name of the sent vector (1,) that is E.
+    penalty: see raysim/client/proximal.py. elapsed: the name of the received vector (1,) that is E.
     """
 
     penalty: Penalty
@@ -101,7 +101,7 @@ class ProximalPoint:
 
     def __call__(self, at: LocalPoint) -> Tensor:
         """Return the model at which the gradient is taken."""
-        return prox(self.penalty, at.iterate, float(at.sent[self.elapsed]) + at.step * at.lr, at.layout)
+        return prox(self.penalty, at.iterate, float(at.received[self.elapsed]) + at.step * at.lr, at.layout)
 
 
 class ClientEnd(NamedTuple):
@@ -113,7 +113,7 @@ class ClientEnd(NamedTuple):
     y over the windows of local steps, if the correction has windows.
     """
 
-    sent: Vectors
+    received: Vectors
     state: Tensor
     delta: Tensor
     tau: int
@@ -167,7 +167,7 @@ class ClientHalf(NamedTuple):
     sums_gradients: `after` needs the mean of the raw loss gradients, `ClientEnd.gradient`.
     inverts_sgd: `after` computes that mean from the update, (x - y) / (tau lr), which holds for plain SGD. With
         `sums_gradients` it does so only if local steps are plain SGD; then `ClientEnd.gradient` is None.
-    optimizer, start: the optimizer that replaces the client's, and its state in every round, from the sent vectors.
+    optimizer, start: the optimizer that replaces the client's, and its state in every round, from the received vectors.
     bend: from the gradient of a local step to the one to step with; each row of a stack independently.
     vectors: S, the vectors (P,) of a client's state.
     init: a client's state before its first round, from the model that it then receives; None: zeros.
@@ -219,7 +219,7 @@ class ServerHalf(NamedTuple):
     figures: Callable[[Tensor, Layout], Mapping[str, float]] | None = None
 
 
-class Sent(NamedTuple):
+class Exchange(NamedTuple):
     """The vectors sent beside the model and the updates.
 
     down: the vectors beside the model, from the server's state and the cohort's mean full gradient.
@@ -262,13 +262,13 @@ class Correction(NamedTuple):
 
     client: a client's offset of its gradients, its state, and what it sends.
     server: the server's state, and what it does after its optimizer's step.
-    sent: the vectors that the server sends beside the model.
+    exchange: the vectors sent beside the model and the updates.
     requires: settings without which the method is not defined.
     """
 
     client: ClientHalf = ClientHalf()
     server: ServerHalf = ServerHalf()
-    sent: Sent = Sent()
+    exchange: Exchange = Exchange()
     requires: Requires = Requires()
 
     @property

@@ -45,26 +45,28 @@ def check(correction: Correction, title: str, params: Tensor, layout: Layout, ro
     Raises:
         ExperimentError: a function raises, writes to an argument, or returns an invalid value; the error names it.
     """
-    sent, half = correction.sent, correction.client
-    if sent.sums_changes and half.after is None:
-        raise ExperimentError(f"{title}: Sent.sums_changes sums what `after` changes, but ClientHalf.after is None.")
-    if half.vectors < 1 or (sent.sums_changes and half.vectors > 1):
+    exchange, half = correction.exchange, correction.client
+    if exchange.sums_changes and half.after is None:
         raise ExperimentError(
-            f"{title}: ClientHalf.vectors must be at least 1, and 1 with Sent.sums_changes, but is {half.vectors}."
+            f"{title}: Exchange.sums_changes sums what `after` changes, but ClientHalf.after is None."
+        )
+    if half.vectors < 1 or (exchange.sums_changes and half.vectors > 1):
+        raise ExperimentError(
+            f"{title}: ClientHalf.vectors must be at least 1, and 1 with Exchange.sums_changes, but is {half.vectors}."
         )
     like = probe(layout, params)
-    mean = like if sent.full_gradients else None
+    mean = like if exchange.full_gradients else None
     state = tried(f"{title}: ServerHalf.init", correction.server.init, like.clone())
     _check_names(f"{title}: ServerHalf.init", state)
-    down = tried(f"{title}: Sent.down", sent.down, state, mean)
-    _check_names(f"{title}: Sent.down", down)
-    check_vectors(f"{title}: Sent.down", "vectors", down, dict.fromkeys(down, like), layout)
+    down = tried(f"{title}: Exchange.down", exchange.down, state, mean)
+    _check_names(f"{title}: Exchange.down", down)
+    check_vectors(f"{title}: Exchange.down", "vectors", down, dict.fromkeys(down, like), layout)
     _check_client(half, title, down, like, layout, rows, plain_sgd)
     _check_server(correction, title, state, like, layout, mean)
 
 
 def check_pull(title: str, pull: object) -> None:
-    """Refuse a pull that is no finite number: the choice of a trainer depends on it already."""
+    """Refuse a pull that is not a finite number: the choice of a trainer depends on it already."""
     if not isinstance(pull, Real) or not math.isfinite(pull):
         raise ExperimentError(f"{title}: ClientHalf.pull must be a finite number, but is {shown(pull)}.")
 
@@ -132,7 +134,7 @@ def _check_server(
         )
     if server.settle is None:
         return
-    changes = like * 0.3 if correction.sent.sums_changes else like.new_zeros(0)
+    changes = like * 0.3 if correction.exchange.sums_changes else like.new_zeros(0)
     stepped = ServerStepped(state, like * 0.7, like * 0.5, 1, 2, LR, 1.0, changes, mean, layout, 1.0, LR)
     settled = tried(f"{title}: ServerHalf.settle", server.settle, stepped)
     if not isinstance(settled, ServerResult):

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from raysim.client.corrections.correction import ClientHalf, ClientStart, Correction, Requires, Sent, Vectors
+from raysim.client.corrections.correction import ClientHalf, ClientStart, Correction, Exchange, Requires, Vectors
 from raysim.config.section import Section
 from raysim.config.values import Factor
 
@@ -30,7 +30,7 @@ def make(section: FedDane) -> Correction:
 
     def offset(begins: ClientStart) -> Tensor:
         assert begins.gradient is not None
-        return begins.sent["gbar"] - begins.gradient
+        return begins.received["gbar"] - begins.gradient
 
     def down(state: Vectors, gradient: Tensor | None) -> Vectors:
         assert gradient is not None
@@ -38,6 +38,6 @@ def make(section: FedDane) -> Correction:
 
     return Correction(
         ClientHalf(pull=section.mu, offset=offset, own_gradient=True),
-        sent=Sent(down=down, full_gradients=True),
+        exchange=Exchange(down=down, full_gradients=True),
         requires=Requires(weightings=("examples", "uniform"), aggregators=("mean", "fednova")),
     )

@@ -23,9 +23,9 @@ from torch import Tensor
 from raysim.client.corrections.correction import (
     ClientHalf,
     Correction,
+    Exchange,
     ProximalPoint,
     Requires,
-    Sent,
     ServerHalf,
     ServerResult,
     ServerStepped,
@@ -59,7 +59,7 @@ class L2Ball(Section):
 Composite = L1 | L2Ball
 
 
-def unmatched(section: Composite, layout: Layout) -> list[str]:
+def unmatched_patterns(section: Composite, layout: Layout) -> list[str]:
     """Return the patterns that match no parameter."""
     return [pattern for pattern in section.groups if not spans(layout, (pattern,))]
 
@@ -91,6 +91,6 @@ def make(section: Composite) -> Correction:
     return Correction(
         ClientHalf(point=ProximalPoint(penalty, "E")),
         ServerHalf(init, settle, origin="z", figures=figures),
-        Sent(lambda state, gradient: {"E": state["E"]}),
+        Exchange(lambda state, gradient: {"E": state["E"]}),
         Requires(server_sgd=True, aggregators=("mean",)),
     )

@@ -27,8 +27,8 @@ from torch import Tensor
 from raysim.client.corrections.correction import (
     ClientHalf,
     Correction,
+    Exchange,
     Requires,
-    Sent,
     ServerHalf,
     ServerResult,
     ServerStepped,
@@ -119,13 +119,13 @@ def make(section: Mime | MimeLite) -> Correction:
 
     return Correction(
         ClientHalf(
-            offset=None if lite else lambda begins: begins.sent["c"],
+            offset=None if lite else lambda begins: begins.received["c"],
             anchored=not lite,
             optimizer=ClientOptimizer(lambda params: {}, step, affine=None if section.base == "adam" else affine),
-            start=lambda sent: {name: vector for name, vector in sent.items() if name != "c"},
+            start=lambda received: {name: vector for name, vector in received.items() if name != "c"},
         ),
         ServerHalf(init, settle if learns else None),
         # MimeLite over sgd has nothing that a full gradient would move: it is FedAvg, at FedAvg's cost.
-        Sent(down=down, full_gradients=learns),
+        Exchange(down=down, full_gradients=learns),
         Requires(server_sgd=True, weightings=("uniform", "examples"), aggregators=("mean",)),
     )

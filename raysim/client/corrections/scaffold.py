@@ -21,8 +21,8 @@ from raysim.client.corrections.correction import (
     ClientEnd,
     ClientHalf,
     Correction,
+    Exchange,
     Requires,
-    Sent,
     ServerHalf,
     ServerResult,
     ServerStepped,
@@ -42,7 +42,7 @@ def make(section: Scaffold) -> Correction:
     def after(ended: ClientEnd) -> Tensor:
         if ended.gradient is not None:
             return ended.gradient
-        return (ended.state - ended.sent["c"]).sub_(ended.delta, alpha=1 / (ended.tau * ended.lr))
+        return (ended.state - ended.received["c"]).sub_(ended.delta, alpha=1 / (ended.tau * ended.lr))
 
     def settle(stepped: ServerStepped) -> ServerResult:
         c = torch.add(stepped.state["c"], stepped.changes, alpha=1 / stepped.population)
@@ -50,12 +50,12 @@ def make(section: Scaffold) -> Correction:
 
     return Correction(
         ClientHalf(
-            offset=lambda begins: begins.sent["c"] - begins.state,
+            offset=lambda begins: begins.received["c"] - begins.state,
             after=after,
             sums_gradients=True,
             inverts_sgd=True,
         ),
         ServerHalf(lambda params: {"c": torch.zeros_like(params)}, settle),
-        Sent(lambda state, gradient: {"c": state["c"]}, sums_changes=True),
+        Exchange(lambda state, gradient: {"c": state["c"]}, sums_changes=True),
         Requires(server_sgd=True, weightings=("uniform",), aggregators=("mean", "fednova")),
     )

@@ -19,8 +19,8 @@ from pydantic import Field
 from raysim.client.corrections.correction import (
     ClientHalf,
     Correction,
+    Exchange,
     Requires,
-    Sent,
     ServerHalf,
     ServerResult,
     ServerStepped,
@@ -49,11 +49,11 @@ def make(section: ScaffoldM) -> Correction:
 
     return Correction(
         ClientHalf(
-            offset=lambda begins: begins.sent["h"] - begins.state,
-            after=lambda ended: (ended.state - ended.sent["h"]).sub_(ended.delta, alpha=1 / (ended.tau * ended.lr)),
+            offset=lambda begins: begins.received["h"] - begins.state,
+            after=lambda ended: (ended.state - ended.received["h"]).sub_(ended.delta, alpha=1 / (ended.tau * ended.lr)),
             inverts_sgd=True,
         ),
         ServerHalf(lambda params: {"h": torch.zeros_like(params)}, settle),
-        Sent(lambda state, gradient: {"h": state["h"]}),
+        Exchange(lambda state, gradient: {"h": state["h"]}),
         Requires(server_sgd=True, weightings=("uniform",), aggregators=("mean",), equal_steps=True),
     )

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.arrays import Int64s
 from raysim.client.batches import ClientBatches
-from raysim.client.chunk_clients import ChunkClients, Corrections
+from raysim.client.chunk_clients import ChunkClients, LocalInputs
 from raysim.client.corrections.correction import ProximalPoint
-from raysim.client.proximal import Bounded, penalised
+from raysim.client.proximal import Bounded, penalised_names
 from raysim.client.trainer import Client, LocalStart, Updates
 from raysim.client.trainers.kernel.kernel import BOUNDED, SHRUNK, Kernel, Penalised, StartingPoint, Windows
 from raysim.client.trainers.layers.elementwise import Dropout
@@ -29,7 +30,6 @@ from raysim.client.trainers.trainer_choice import STACK_NUMBERS
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.models.task import Task
-from raysim.seeds import Int64s
 
 HELD = STACK_NUMBERS["cpu"]
 """Numbers of the updates that a call makes: many, to share its cost; few enough for a cache to hold some of them. No
@@ -62,7 +62,7 @@ class Compiled:
     ) -> Iterator[Updates]:
         """Train as many at a time as `HELD` allows; see `Trainer.train`."""
         clients = ChunkClients.of(clients)
-        windows = max(map(len, clients.corrections.windows), default=0)
+        windows = max(map(len, clients.inputs.windows), default=0)
         size = max(1, min(HELD, MOST_AVERAGED // max(1, windows)) // len(broadcast.params))
         for first in range(0, len(clients), size):
             group = clients[first : first + size]
@@ -101,10 +101,10 @@ class Compiled:
         state: Mapping[str, Tensor] | None = None,
     ) -> Updates:
         """Train the clients from several starts only if they have owners: the losses of one client add up otherwise."""
-        corrections = clients.corrections
-        windows = self._windows(corrections, starts[0].weights.params) if self._rule.samples else None
+        inputs = clients.inputs
+        windows = self._windows(inputs, starts[0].weights.params) if self._rule.samples else None
         outputs, squares = self._kernel.train(
-            [self._start(start, corrections, state) for start in starts],
+            [self._start(start, inputs, state) for start in starts],
             laid_out.x,
             laid_out.y,
             laid_out.rows,
@@ -125,23 +125,23 @@ class Compiled:
             for name in ("buffers", "counters")
         )
         made = deltas.flatten(0, 1)
-        samples = None if windows is None else windows.means.split([len(own) for own in corrections.windows])
+        samples = None if windows is None else windows.means.split([len(own) for own in inputs.windows])
         facts = (*scores.totals(), np.tile(laid_out.batches.visits, len(starts)))
         return Updates(made, buffers, counters, *facts, squared_norms=squares, samples=samples)
 
-    def _start(self, start: LocalStart, corrections: Corrections, state: Mapping[str, Tensor] | None) -> StartingPoint:
+    def _start(self, start: LocalStart, inputs: LocalInputs, state: Mapping[str, Tensor] | None) -> StartingPoint:
         x, lr, rule = start.weights.params, start.lr, self._rule
-        scale, keep, constant = LinearSteps.of(rule, x, corrections, True, lr, state)
+        scale, keep, constant = LinearSteps.of(rule, x, inputs, True, lr, state)
         assert isinstance(scale, float)
         assert isinstance(keep, float)
-        first = torch.stack(corrections.begins) if corrections.begins else None
-        penalised = None if rule.proximal is None else _penalised(rule.proximal, self._layout, corrections.sent, lr)
+        first = torch.stack(inputs.begins) if inputs.begins else None
+        penalised = None if rule.proximal is None else _penalised(rule.proximal, self._layout, inputs.received, lr)
         return StartingPoint(x, scale, keep, constant, first, rule.anchored, penalised)
 
-    def _windows(self, corrections: Corrections, like: Tensor) -> Windows:
-        ranges = [window for own in corrections.windows for window in own]
+    def _windows(self, inputs: LocalInputs, like: Tensor) -> Windows:
+        ranges = [window for own in inputs.windows for window in own]
         self._means = _at_least(len(ranges), like, self._means)
-        counts = np.array([len(own) for own in corrections.windows], dtype=np.int64)
+        counts = np.array([len(own) for own in inputs.windows], dtype=np.int64)
         return Windows(np.array(ranges, dtype=np.int64).reshape(-1, 2), counts, self._means[: len(ranges)])
 
 
@@ -150,13 +150,13 @@ def _at_least(rows: int, like: Tensor, there: Tensor) -> Tensor:
     return there if there.dim() > 1 and len(there) >= rows else like.new_zeros((rows, len(like)))
 
 
-def _penalised(point: ProximalPoint, layout: Layout, sent: Mapping[str, Tensor], lr: float) -> Penalised:
+def _penalised(point: ProximalPoint, layout: Layout, received: Mapping[str, Tensor], lr: float) -> Penalised:
     """Return the point as the kernel takes it."""
     penalty = point.penalty
-    names = penalised(layout, penalty.groups)
+    names = penalised_names(layout, penalty.groups)
     if isinstance(penalty, Bounded):
         return Penalised(names, BOUNDED, penalty.radius)
-    return Penalised(names, SHRUNK, penalty.strength * float(sent[point.elapsed]), penalty.strength * lr)
+    return Penalised(names, SHRUNK, penalty.strength * float(received[point.elapsed]), penalty.strength * lr)
 
 
 @dataclass(frozen=True)

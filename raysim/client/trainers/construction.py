@@ -181,15 +181,15 @@ def rule_for(
 
 
 def _point_with_layout(point: Callable[[LocalPoint], Tensor], layout: Layout) -> Point:
-    def taken(iterate: Tensor, step: int, lr: float, sent: Mapping[str, Tensor]) -> Tensor:
-        return point(LocalPoint(iterate, step, lr, sent, layout))
+    def taken(iterate: Tensor, step: int, lr: float, received: Mapping[str, Tensor]) -> Tensor:
+        return point(LocalPoint(iterate, step, lr, received, layout))
 
     return taken
 
 
 def _with_layout(bend: Callable[[LocalGradient], Tensor], layout: Layout) -> Bend:
-    def bent(gradient: Tensor, params: Tensor, x: Tensor, sent: Mapping[str, Tensor]) -> Tensor:
-        shaped = bend(LocalGradient(gradient, params, x, sent, layout))
+    def bent(gradient: Tensor, params: Tensor, x: Tensor, received: Mapping[str, Tensor]) -> Tensor:
+        shaped = bend(LocalGradient(gradient, params, x, received, layout))
         if shaped.shape != gradient.shape:
             raise ValueError(f"bend must return {tuple(gradient.shape)}, but returned {tuple(shaped.shape)}.")
         return shaped

@@ -60,7 +60,7 @@ def on_card(work: Callable[[], Tensor], written: Sequence[Tensor]) -> Played:
     """A CUDA graph."""
     before = [tensor.clone() for tensor in written]
     try:
-        return Played(*card.recorded(work))
+        return Played(*card.record_graph(work))
     finally:
         for tensor, value in zip(written, before, strict=True):
             tensor.copy_(value)

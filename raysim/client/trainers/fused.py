@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.client import dropout
-from raysim.client.chunk_clients import Corrections
+from raysim.client.chunk_clients import LocalInputs
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers import loss_gradient
 from raysim.client.trainers.layers.build import for_one
@@ -108,7 +108,7 @@ class Fused:
             None if anchor is None else anchor.gradient,
             broadcast.params,
             [client.batches.num_steps],
-            Corrections.of([client]),
+            LocalInputs.of([client]),
             lr,
             start,
         )

@@ -27,12 +27,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.client.chunk_clients import Corrections
+from raysim.arrays import Int64s
+from raysim.client.chunk_clients import LocalInputs
 from raysim.client.corrections.correction import ProximalPoint
 from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State
 from raysim.client.trainers.window_averages import WindowAverages
 from raysim.models.layout import Layout
-from raysim.seeds import Int64s
 
 Point = Callable[[Tensor, int, float, Mapping[str, Tensor]], Tensor]
 Bend = Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor]], Tensor]
@@ -92,7 +92,7 @@ class LinearSteps(NamedTuple):
         cls,
         rule: StepRule,
         x: Tensor,
-        corrections: Corrections,
+        inputs: LocalInputs,
         stacked: bool,
         lr: Rate,
         start: Mapping[str, Tensor] | None,
@@ -102,7 +102,7 @@ class LinearSteps(NamedTuple):
         share, added = rule.optimizer.affine(rule.optimizer.init(x) if start is None else start)
         rate = lr * share
         keep = 1 - rate * rule.pull
-        constant = _constant(rule, x, corrections.offsets, stacked, _like(-rate, x))
+        constant = _constant(rule, x, inputs.offsets, stacked, _like(-rate, x))
         if added is not None:
             move = added * _like(-lr, x)
             constant = move if constant is None else constant + move
@@ -119,7 +119,7 @@ class LocalSteps:
         anchor_gradient: where it puts that at x, where the rule is anchored.
         x: (P,), the broadcast; or (K, P), where the rows of a stack start from different ones.
         taus: local steps of the clients in the order of the rows; one for (P,).
-        corrections: what a correction gives to them.
+        inputs: what they are given.
         lr: of this round; or float64 (K, 1), where the rows' rates differ.
         start: what the optimizer's state starts as, (P,) each; None: as its `init` makes it.
     """
@@ -132,20 +132,20 @@ class LocalSteps:
         anchor_gradient: Tensor | None,
         x: Tensor,
         taus: Sequence[int] | Int64s,
-        corrections: Corrections,
+        inputs: LocalInputs,
         lr: Rate,
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
         self._rule, self._params, self._gradient, self._anchor = rule, params, gradient, anchor_gradient
-        self._x, self._sent, self._taus = x, corrections.sent, taus
-        if corrections.begins:
-            params.copy_(torch.stack(corrections.begins) if params.dim() > 1 else corrections.begins[0])
+        self._x, self._received, self._taus = x, inputs.received, taus
+        if inputs.begins:
+            params.copy_(torch.stack(inputs.begins) if params.dim() > 1 else inputs.begins[0])
         self._lr = _like(lr, params)
         stacked = params.dim() > 1
-        linear = LinearSteps.of(rule, x, corrections, stacked, lr, start) if rule.plain else None
+        linear = LinearSteps.of(rule, x, inputs, stacked, lr, start) if rule.plain else None
         self._keep: Rate = 1.0 if linear is None else _like(linear.keep, params)
         # Of a plain rule it is added to y, else to the gradient.
-        self._constant = _constant(rule, x, corrections.offsets, stacked, 1.0) if linear is None else linear.constant
+        self._constant = _constant(rule, x, inputs.offsets, stacked, 1.0) if linear is None else linear.constant
         self._state: State = {}
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
         self._inverses = torch.zeros_like(params) if rule.sums_inverses else None
@@ -156,7 +156,7 @@ class LocalSteps:
             self._take_point(params, self._iterate)
         self._averages = None
         if rule.samples:
-            self._averages = WindowAverages(params, corrections.windows)
+            self._averages = WindowAverages(params, inputs.windows)
         self.scale: Rate = 1.0 if linear is None else linear.scale
         """What the trainer multiplies the loss gradient with; float64 (K, 1) where the rates differ."""
         self.acts = not rule.plain or self._constant is not None or rule.samples
@@ -187,7 +187,7 @@ class LocalSteps:
     def _take_point(self, params: Tensor, iterate: Tensor) -> None:
         assert self._rule.point is not None
         assert isinstance(self._lr, float)
-        params.copy_(self._rule.point(iterate, self._taken, self._lr, self._sent))
+        params.copy_(self._rule.point(iterate, self._taken, self._lr, self._received))
 
     def samples(self) -> tuple[Tensor, ...] | None:
         """The means of y over each client's windows, (l, P) each, where asked for."""
@@ -221,7 +221,7 @@ class LocalSteps:
         if self._rule.pull:
             gradient.add_(params, alpha=self._rule.pull)
         if self._rule.bend is not None:
-            gradient.copy_(self._rule.bend(gradient, params, self._x, self._sent))
+            gradient.copy_(self._rule.bend(gradient, params, self._x, self._received))
         held = self._rule.held
         if held is not None:
             for piece in held.pieces(gradient):

@@ -31,7 +31,7 @@ class Minimised:
     obstacle: str | None = None
 
 
-def recognised(task: Task, built_in: Task, outputs: Tensor | None, targets: Tensor) -> Task:
+def recognise(task: Task, built_in: Task, outputs: Tensor | None, targets: Tensor) -> Task:
     """The built-in task where the given one repeats it in words of its own.
 
     Args:
@@ -45,10 +45,10 @@ def recognised(task: Task, built_in: Task, outputs: Tensor | None, targets: Tens
     return built_in if _tried(task.losses, built_in.losses, outputs, targets) else task
 
 
-def minimised(
+def minimised_loss(
     task: Task, built_in: Task, objective: LocalObjective | None, outputs: Tensor | None, targets: Tensor
 ) -> Minimised:
-    """What clients minimise; see `recognised` for the arguments."""
+    """What clients minimise; see `recognise` for the arguments."""
     if objective is None:
         return Minimised(task)
     if outputs is None:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from raysim import card
-from raysim.client.chunk_clients import Corrections
+from raysim.client.chunk_clients import LocalInputs
 from raysim.client.objective import LocalObjective, Received
 from raysim.client.trainer import Updates
 from raysim.client.trainers.bound_module import BoundModule
@@ -82,7 +82,7 @@ class OneByOne(ClientByClient):
             anchored,
             broadcast.params,
             [client.batches.num_steps],
-            Corrections.of([client]),
+            LocalInputs.of([client]),
             given.lr,
             given.start,
         )

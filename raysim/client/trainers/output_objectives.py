@@ -64,7 +64,7 @@ class LossOfOutputs:
 
 
 def obstacle(objective: LocalObjective, outputs: Tensor, targets: Tensor) -> str | None:
-    """Why the objective is no function of outputs and targets alone; None where it is one."""
+    """Why the objective is not a function of outputs and targets alone; None where it is one."""
     try:
         _, refused = _called(objective, outputs, targets)
     except Exception as error:

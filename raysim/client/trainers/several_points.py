@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from raysim import card
-from raysim.client.chunk_clients import Corrections
+from raysim.client.chunk_clients import LocalInputs
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
 from raysim.client.trainer import Updates
@@ -70,8 +70,8 @@ class SeveralPoints(ClientByClient):
         rows = torch.stack([params] if own is None else [params, own])
         gradients = torch.zeros_like(rows)
         scores = Scores(self._task, given.targets)
-        taus, corrections = [client.batches.num_steps], Corrections.of([client])
-        steps = LocalSteps(self._rule, rows, gradients, None, rows.clone(), taus, corrections, given.lr, given.start)
+        taus, inputs = [client.batches.num_steps], LocalInputs.of([client])
+        steps = LocalSteps(self._rule, rows, gradients, None, rows.clone(), taus, inputs, given.lr, given.start)
         received = Received(self._model, given.broadcast)
         for number, (batch, targets, keys) in enumerate(zip(given.x, given.y, at_y.keys_of(client), strict=True)):
             at_y.weights.params.copy_(rows[0])

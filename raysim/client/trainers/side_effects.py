@@ -43,7 +43,7 @@ def held(module: nn.Module) -> Any:
     return _Look(by_versions=False, into_objects=True).state(vars(module))
 
 
-def remembered(modules: Iterable[nn.Module]) -> Callable[[], None]:
+def restorer(modules: Iterable[nn.Module]) -> Callable[[], None]:
     """Return a function that puts back what each module holds now, but for the content of tensors.
 
     Lists, tables, sets, generators, closures and objects of classes written in Python are put back inside too. An

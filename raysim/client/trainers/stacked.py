@@ -98,7 +98,7 @@ class Stacked:
         broadcast, lr = _rows(starts, len(clients))
         broadcast, device = self._turned.turn(broadcast), broadcast.device
         x, y, rows, members = together.x, together.y, together.rows, together.members
-        corrections = clients.corrections.rows(members.tolist()).each(self._turned.turn)
+        inputs = clients.inputs.rows(members.tolist()).each(self._turned.turn)
         if start is not None:
             start = {name: self._turned.turn(vector) for name, vector in start.items()}
         for stack in stacks:
@@ -109,9 +109,7 @@ class Stacked:
         scores = Scores(self._task, y, together.owners, num, together.real)
         anchor_gradient = anchors[0].gradient[:num] if anchors else None
         taus = clients.batches.steps[members]
-        steps = LocalSteps(
-            self._rule, params, own.gradient[:num], anchor_gradient, broadcast, taus, corrections, lr, start
-        )
+        steps = LocalSteps(self._rule, params, own.gradient[:num], anchor_gradient, broadcast, taus, inputs, lr, start)
         shares = together.shares.to(params.dtype)
         # The rate goes into the rows: so one product makes the steps of clients whose rates differ.
         scale = steps.scale
@@ -191,16 +189,16 @@ def _rows(starts: Sequence[LocalStart], clients: int) -> tuple[Tensor, Rate]:
 def _as_they_lie(bend: Bend, turned: Turned) -> Bend:
     """The same over vectors that hold some matrices turned."""
 
-    def bent(gradient: Tensor, params: Tensor, x: Tensor, sent: Mapping[str, Tensor]) -> Tensor:
+    def bent(gradient: Tensor, params: Tensor, x: Tensor, received: Mapping[str, Tensor]) -> Tensor:
         back = turned.turn_back
-        return turned.turn(bend(back(gradient), back(params), back(x), sent))
+        return turned.turn(bend(back(gradient), back(params), back(x), received))
 
     return bent
 
 
 def _point_as_it_lies(point: Point, turned: Turned) -> Point:
-    def taken(iterate: Tensor, step: int, lr: float, sent: Mapping[str, Tensor]) -> Tensor:
-        return turned.turn(point(turned.turn_back(iterate), step, lr, sent))
+    def taken(iterate: Tensor, step: int, lr: float, received: Mapping[str, Tensor]) -> Tensor:
+        return turned.turn(point(turned.turn_back(iterate), step, lr, received))
 
     return taken
 

@@ -49,7 +49,7 @@ def _mode() -> tuple[bool, ...]:
 
 @dataclass
 class Trace:
-    """What was called so far, and why that is no line."""
+    """What was called so far, and why that is not a line."""
 
     called: list[nn.Module] = field(default_factory=list)
     refusal: str | None = None
@@ -182,7 +182,7 @@ def _refusing(operator: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-# What Python would answer by itself, or leave to the other side, is no answer of a batch.
+# What Python would answer by itself, or leave to the other side, is not an answer of a batch.
 _BOTH_SIDES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
 _OPERATORS = (
     *("eq", "ne", "lt", "le", "gt", "ge", "bool", "len", "iter", "contains", "int", "float", "index", "neg", "abs"),
@@ -244,7 +244,7 @@ def straight_line(module: nn.Module) -> list[nn.Module]:
     except Exception as error:
         # Whatever a forward does that a Line cannot: its own error says it best.
         raise NotStraight(
-            trace.refusal or f"is no plain sequence of layers ({type(error).__name__}: {error})"
+            trace.refusal or f"is not a plain sequence of layers ({type(error).__name__}: {error})"
         ) from error
     if trace.refusal:
         # The forward went on, another way than it would have with a batch.

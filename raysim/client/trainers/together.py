@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.arrays import Int64s
 from raysim.client.batches import ClientBatches
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.trainers.layers.parameter import BLOCK_BYTES
-from raysim.seeds import Int64s
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,8 @@ class Vmap:
         # Not an expanded view: a batched product over one would go another way than over weights.
         anchor = broadcast.params.expand(num, -1).clone() if self._rule.anchored else None
         anchor_gradient = None if anchor is None else torch.zeros_like(gradient)
-        taus, corrections = clients.batches.steps[together.members], clients.corrections.rows(together.members.tolist())
-        steps = LocalSteps(
-            self._rule, params, gradient, anchor_gradient, broadcast.params, taus, corrections, lr, start
-        )
+        taus, inputs = clients.batches.steps[together.members], clients.inputs.rows(together.members.tolist())
+        steps = LocalSteps(self._rule, params, gradient, anchor_gradient, broadcast.params, taus, inputs, lr, start)
         scores = Scores(self._task, together.y, together.owners, num, together.real)
         row = 0
         for active, batch in together.steps:
@@ -80,11 +78,11 @@ class Vmap:
             x = together.x.index_select(0, together.rows[span])
             y, lead = together.y[span], (active, batch)
             shares = together.shares[span].to(params.dtype)
-            inputs = x.view(*lead, *x.shape[1:]), y.view(*lead, *y.shape[1:]), shares.view(lead)
+            examples = x.view(*lead, *x.shape[1:]), y.view(*lead, *y.shape[1:]), shares.view(lead)
             if anchor is not None and anchor_gradient is not None:
-                made, _ = self._gradients(views(anchor[:active]), *inputs)
+                made, _ = self._gradients(views(anchor[:active]), *examples)
                 _store(made, views(anchor_gradient[:active]))
-            made, outputs = self._gradients(views(params[:active]), *inputs)
+            made, outputs = self._gradients(views(params[:active]), *examples)
             scores.keep(outputs.flatten(0, 1))
             _store(made, views(gradient[:active]))
             steps.step(active)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from raysim.seeds import Int64s
+from raysim.arrays import Int64s
 
 
 def even_sizes(total: int, num_parts: int) -> Int64s:

@@ -7,11 +7,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.arrays import Int64s
 from raysim.config.section import Section
 from raysim.config.values import Positive
 from raysim.data.partitions.cut import even_sizes
 from raysim.data.partitions.prior import ClassPiles, Prior, concentration, renormalise
-from raysim.seeds import Int64s, generator, key
+from raysim.seeds import generator, key
 
 
 class Dirichlet(Section):

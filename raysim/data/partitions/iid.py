@@ -6,9 +6,10 @@ from typing import Literal
 
 import numpy as np
 
+from raysim.arrays import Int64s
 from raysim.config.section import Section
 from raysim.data.partitions.cut import cut, even_sizes
-from raysim.seeds import Int64s, key, permutation
+from raysim.seeds import key, permutation
 
 
 class Iid(Section):

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from raysim.arrays import Int64s
 from raysim.config.section import Section
-from raysim.seeds import Int64s
 
 
 class Natural(Section):

@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.arrays import Int64s
 from raysim.config.section import Section
 from raysim.config.values import Positive
 from raysim.data.partitions.cut import even_sizes
 from raysim.data.partitions.prior import ClassPiles
 from raysim.errors import ExperimentError
-from raysim.seeds import Int64s, generator, key
+from raysim.seeds import generator, key
 
 
 class Pachinko(Section):

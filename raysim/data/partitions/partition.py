@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.arrays import Int64s
 from raysim.data.partitions.dirichlet import Dirichlet, dirichlet
 from raysim.data.partitions.dirichlet_reassign import DirichletReassign, dirichlet_reassign
 from raysim.data.partitions.iid import Iid, iid
@@ -17,7 +18,6 @@ from raysim.data.partitions.quantity import Quantity, quantity
 from raysim.data.partitions.shards import Shards, shards
 from raysim.data.partitions.shuffled import Shuffled, Unshuffled, shuffled
 from raysim.errors import ExperimentError
-from raysim.seeds import Int64s
 
 Partition = Annotated[Unshuffled | Shuffled, Key(discriminator="name")]
 

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
-from raysim.seeds import Int64s, key, permutation
+from raysim.arrays import Int64s
+from raysim.seeds import key, permutation
 
 Prior = Annotated[
     Literal["uniform", "empirical"],

@@ -7,9 +7,10 @@ from typing import Literal
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.arrays import Int64s
 from raysim.config.section import Section
 from raysim.data.partitions.cut import apportion, cut
-from raysim.seeds import Int64s, generator, key, permutation
+from raysim.seeds import generator, key, permutation
 
 
 class Quantity(Section):

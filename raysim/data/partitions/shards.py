@@ -7,10 +7,11 @@ from typing import Literal
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.arrays import Int64s
 from raysim.config.section import Section
 from raysim.data.partitions.cut import cut, even_sizes
 from raysim.errors import ExperimentError
-from raysim.seeds import Int64s, key, permutation
+from raysim.seeds import key, permutation
 
 
 class Shards(Section):

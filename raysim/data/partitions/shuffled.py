@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.arrays import Int64s
 from raysim.config.section import Section
 from raysim.data.partitions.cut import cut
 from raysim.data.partitions.dirichlet import Dirichlet
@@ -16,7 +17,7 @@ from raysim.data.partitions.natural import Natural
 from raysim.data.partitions.pachinko import Pachinko
 from raysim.data.partitions.quantity import Quantity
 from raysim.data.partitions.shards import Shards
-from raysim.seeds import Int64s, key, permutation
+from raysim.seeds import key, permutation
 
 Unshuffled = Iid | Shards | Dirichlet | DirichletReassign | Pachinko | Quantity | Natural
 

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from raysim.arrays import Int64s
 from raysim.config.values import FilePath
 from raysim.data.partitioned import Partitioned
 from raysim.data.source import Source
@@ -19,7 +20,6 @@ from raysim.data.tokens import texts
 from raysim.data.tokens.texts import Texts, Tokens
 from raysim.data.tokens.words import Words
 from raysim.errors import DataError
-from raysim.seeds import Int64s
 
 _FROM = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv"
 _CLASSES = 4

@@ -46,7 +46,7 @@ def continuous(text: npt.NDArray[np.uint8], length: int) -> tuple[npt.NDArray[np
     padded = np.full(num_windows * length + 1, PADDING, np.uint8)
     padded[: len(stream)] = stream
     x, y = padded[:-1].reshape(-1, length).copy(), padded[1:].reshape(-1, length)
-    x[y == PADDING] = PADDING  # the end mark is no input
+    x[y == PADDING] = PADDING  # the end mark is not an input
     return x, y
 
 

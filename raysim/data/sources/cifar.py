@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.arrays import Int64s
 from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
@@ -15,7 +16,6 @@ from raysim.data.source import Source, SourceExamples
 from raysim.data.sources.cifar_files import CIFAR10, CIFAR100, SIDE, CifarFiles, CifarImages
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
-from raysim.seeds import Int64s
 
 
 class Cifar10(Partitioned):
@@ -142,21 +142,21 @@ def _examples(
     return SourceExamples(
         x=stored_field(section.crop, section.standardise),
         num_classes=num_classes,
-        train_x=stored(train.x, section.crop, section.standardise),
+        train_x=stored_members(train.x, section.crop, section.standardise),
         train_y=train.labels[:, column],
-        test_x=stored(test.x, section.crop, section.standardise),
+        test_x=stored_members(test.x, section.crop, section.standardise),
         test_y=test.labels[:, column],
         coarse_of=coarse_of,
     )
 
 
 def stored_field(crop: int | None, standardise: bool) -> Field:
-    """Return the field of images as `stored` returns them."""
+    """Return the field of images as `stored_members` returns them."""
     shape = (3, crop or SIDE, crop or SIDE)
     return Field(shape, "float32") if standardise else Field(shape, "uint8", scale=1 / 255)
 
 
-def stored(x: npt.NDArray[np.uint8], crop: int | None, standardise: bool) -> npt.NDArray[np.uint8 | np.float32]:
+def stored_members(x: npt.NDArray[np.uint8], crop: int | None, standardise: bool) -> npt.NDArray[np.uint8 | np.float32]:
     """Return images (n, 3, 32, 32) as they are stored: the middle of `crop` pixels, scaled if they are standardised."""
     cropped = central_crop(x, crop or SIDE)
     return standardised(cropped) if standardise else cropped

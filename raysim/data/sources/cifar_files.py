@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from raysim.arrays import Int64s
 from raysim.data.sources import array_pickle, packed
 from raysim.data.sources.editions import instead
 from raysim.data.sources.published import Published, SourceFile
 from raysim.errors import DataError, MissingFileError
-from raysim.seeds import Int64s
 
 SIDE = 32
 _PIXELS = 3 * SIDE * SIDE

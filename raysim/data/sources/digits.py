@@ -6,11 +6,12 @@ from typing import Literal
 
 import numpy as np
 
+from raysim.arrays import Int64s
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
 from raysim.data.source import Source, SourceExamples
 from raysim.errors import DataError
-from raysim.seeds import Int64s, key, permutation
+from raysim.seeds import key, permutation
 
 SHAPE = (1797, 8, 8)
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.arrays import Int64s
 from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.populated import Populated
@@ -18,7 +19,6 @@ from raysim.data.sources import hdf5, leaf_json, tff_sqlite
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
-from raysim.seeds import Int64s
 
 _TFF = "https://storage.googleapis.com/tff-datasets-public"
 _LEAF = "https://github.com/TalwalkarLab/leaf, data/femnist"

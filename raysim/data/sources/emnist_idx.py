@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.arrays import Int64s
 from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
@@ -15,7 +16,6 @@ from raysim.data.sources.idx import IdxFile
 from raysim.data.sources.published import Published
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
-from raysim.seeds import Int64s
 
 ARCHIVE = "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip"
 _SIDE = 28

@@ -117,7 +117,7 @@ def image(path: Path, size: int) -> npt.NDArray[np.uint8]:
     """Return the middle square of an image, (3, size, size).
 
     Raises:
-        DataError: the file is no image, or Pillow is not installed.
+        DataError: the file is not an image, or Pillow is not installed.
     """
     try:
         from PIL import Image, ImageOps  # optional

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raysim.arrays import Int64s
 from raysim.data.sources.editions import instead
 from raysim.data.sources.published import Published, SourceFile
 from raysim.errors import DataError, MissingFileError
-from raysim.seeds import Int64s
 from raysim.storage.reading import json_value
 
 

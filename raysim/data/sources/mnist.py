@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.arrays import Int64s
 from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
@@ -17,7 +18,6 @@ from raysim.data.sources.idx import IdxFile
 from raysim.data.sources.published import Published
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
-from raysim.seeds import Int64s
 
 _CLASSES = 10
 _SIDE = 28

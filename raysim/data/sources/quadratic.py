@@ -10,12 +10,13 @@ import numpy as np
 from pydantic import Field as Key
 from pydantic import model_validator
 
+from raysim.arrays import Int64s
 from raysim.config.section import Section
 from raysim.config.values import NonNegative, Positive, Seed
 from raysim.data.field import Field
 from raysim.data.holdout import ClientsShare
 from raysim.data.optimum import Optimum, Vector
-from raysim.seeds import Int64s, generator, key
+from raysim.seeds import generator, key
 
 # Changes, and with it the fingerprint, whenever the same section and seed give other examples.
 VERSION = 1

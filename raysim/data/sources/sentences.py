@@ -64,5 +64,5 @@ class Sentences:
             row[0] = begin
             row[1 : len(words) + 1] = words
         x, y = stream[:, :-1].copy(), stream[:, 1:]
-        x[y == PADDING] = PADDING  # the end mark is no input
+        x[y == PADDING] = PADDING  # the end mark is not an input
         return x, y

@@ -10,11 +10,12 @@ import numpy.typing as npt
 from pydantic import Field as Key
 from pydantic import model_validator
 
+from raysim.arrays import Int64s, UInt64s
 from raysim.config.section import Section
 from raysim.config.values import Factor, Seed
 from raysim.data.field import Field
 from raysim.data.holdout import ClientsShare, ExamplesShare, check_holdout, num_held_out
-from raysim.seeds import Int64s, UInt64s, generator, key, keys
+from raysim.seeds import generator, key, keys
 
 DIMENSION = 60
 CLASSES = 10

@@ -16,7 +16,7 @@ from raysim.errors import DataError
 from raysim.storage.reading import content, json_object, parsing
 
 PADDING = -1
-"""The target of a place that is no answer's: no token's number, because tokenisers pad with one that has a meaning."""
+"""The target of a place that is not part of an answer. Tokenisers pad with one that has a meaning; this has none."""
 
 NUMBERS = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"

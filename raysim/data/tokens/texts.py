@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.arrays import Int64s
 from raysim.data.field import Field
 from raysim.data.source import Source, SourceExamples
 from raysim.data.tokens import pretrained, words
 from raysim.data.tokens.pretrained import Pretrained
 from raysim.data.tokens.words import Words
-from raysim.seeds import Int64s
 
 Tokens = Annotated[Words | Pretrained, Key(discriminator="name")]
 

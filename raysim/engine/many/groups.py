@@ -9,7 +9,7 @@ from itertools import pairwise
 Group = tuple[int, ...]
 
 
-def grouped(keys: Sequence[tuple[int, Hashable | None]], workers: int) -> list[Group]:
+def group_runs(keys: Sequence[tuple[int, Hashable | None]], workers: int) -> list[Group]:
     """Group runs with equal keys; divide the groups if there would be fewer groups than workers.
 
     Args:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from raysim.client.corrections import choice as corrections
 from raysim.cohort.bernoulli import Bernoulli
-from raysim.cohort.section import grown
+from raysim.cohort.section import grown_size
 from raysim.config.own_part import OwnPart
 from raysim.data.dataset import FederatedDataset
 from raysim.data.holdout import MOST_LISTED
@@ -71,7 +71,7 @@ def _at_work(e: Experiment, dataset: FederatedDataset) -> Iterator[tuple[str, in
         yield "cohort.sampler.probability", int(e.cohort.sampler.probability * population)
     elif e.cohort.size is not None:
         # The size never falls.
-        largest = grown(e.cohort.growth, e.cohort.size, population, e.rounds - 1)
+        largest = grown_size(e.cohort.growth, e.cohort.size, population, e.rounds - 1)
         yield "cohort.size", largest
         if e.systems is not None:
             yield "cohort.size times systems.over_selection", e.systems.asked(largest, population)

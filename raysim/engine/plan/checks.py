@@ -8,7 +8,7 @@ import numpy as np
 
 from raysim.client.adversary import LabelFlip
 from raysim.client.corrections import choice as corrections
-from raysim.client.corrections.feddualavg import unmatched
+from raysim.client.corrections.feddualavg import unmatched_patterns
 from raysim.client.work import Between
 from raysim.cohort.sampler import Participant
 from raysim.config.own_part import OwnPart
@@ -43,7 +43,7 @@ def check(plan: Plan, own_loss: bool) -> None:
 def _check_groups(plan: Plan) -> None:
     """Refuse groups of a composite objective that match no parameter."""
     e, params = plan.experiment, plan.model.params
-    if e.composite is not None and (unknown := unmatched(e.composite, params)):
+    if e.composite is not None and (unknown := unmatched_patterns(e.composite, params)):
         raise ExperimentError(
             f"composite.groups must match the model's parameters {list(params.names)}, but {unknown} match none."
         )

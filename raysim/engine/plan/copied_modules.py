@@ -29,7 +29,7 @@ def with_copies(model: Model, initial: Weights, experiment: Experiment, dataset:
     try:
         copied = replace(model, factory=Copies.of(original))
         x, _ = first_examples.load(experiment, dataset, initial)
-        other = first_module.moved(initial)
+        other = first_module.other_values(initial)
         # The original has the initial values while its copy is called: a copy that uses a part of it shows.
         bound(original, model, initial.clone(), x.device)
         by_copy = _outputs(bound(copied.module(), model, other.clone(), x.device), x)

@@ -25,7 +25,7 @@ def params_of(
     """
     section = experiment.client.personalisation
     if not isinstance(section, Clusters):
-        # replace_params refuses what is no mapping.
+        # replace_params refuses what is not a mapping.
         return [given]  # type: ignore[list-item]
     if experiment.model is not None and experiment.model.init is not None:
         raise ExperimentError(

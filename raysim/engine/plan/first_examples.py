@@ -183,7 +183,7 @@ def load(experiment: Experiment, dataset: FederatedDataset, like: Weights, posit
     """Load the first examples of a training client, floats in the dtype of `like`."""
     few = min(MOST, int(dataset.train.sizes(np.array([position], np.int64))[0]))
     x_batch, y_batch = Examples(dataset).load("train", [(position, 0, few)], like.params)
-    return augment.evaluated(experiment.client.augment, x_batch), y_batch
+    return augment.for_evaluation(experiment.client.augment, x_batch), y_batch
 
 
 def not_finite(dataset: FederatedDataset, positions: Iterable[int], dtype: torch.dtype) -> list[str]:

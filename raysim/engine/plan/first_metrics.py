@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from raysim.arrays import Float64s
 from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.evaluation.metric import Metric, Metrics, PerExample, by_segment, of_batch, value
 
 _CLOSE = 1e-3
 """Relative difference that rounding may make between the sums of a batch and those of its parts."""
-
-Sums = npt.NDArray[np.float64]
 
 
 def check(metrics: Metrics, outputs: Tensor, targets: Tensor) -> None:
@@ -64,9 +62,9 @@ def _refusal(name: str, metric: Any, outputs: Tensor, targets: Tensor) -> str | 
     return None
 
 
-def _sums(name: str, metric: Metric | PerExample, outputs: Tensor, targets: Tensor) -> Sums:
+def _sums(name: str, metric: Metric | PerExample, outputs: Tensor, targets: Tensor) -> Float64s:
     """Return a metric's sums (S,) of a batch."""
     size = len(targets)
     found = of_batch(name, metric, outputs, targets, [(0, size)])
-    sums: Sums = by_segment(metric, [found], np.array([size]), size)[0]
+    sums: Float64s = by_segment(metric, [found], np.array([size]), size)[0]
     return sums

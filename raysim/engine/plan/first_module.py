@@ -24,7 +24,7 @@ from raysim.client import dropout
 from raysim.config import repetition
 from raysim.config.global_draws import draws
 from raysim.errors import ModelError
-from raysim.models.model import Model, Weights, bound, placed
+from raysim.models.model import Model, Weights, bound, place_module
 
 RELATIVE = 1e-3
 """Difference of outputs, relative to the largest, that is none: kernels may add up in another order."""
@@ -49,7 +49,7 @@ def check(model: Model, values: Weights, initial: Weights | None, x: Tensor) -> 
     """
     first = model.module()
     frozen = model.constants.digest()
-    one, other = (moved(initial or values, by) for by in (MOVED, -MOVED))
+    one, other = (other_values(initial or values, by) for by in (MOVED, -MOVED))
     own = one.clone()
     lay = _Lay.of(first)
     # Before there is a second one: a large base would be in memory twice.
@@ -57,7 +57,7 @@ def check(model: Model, values: Weights, initial: Weights | None, x: Tensor) -> 
     second = model.module()
     _check_new(first, lay, second)
     _check_values(model, values, second, initial is None)
-    placed(second, model, one.params.dtype, x.device)
+    place_module(second, model, one.params.dtype, x.device)
     trial = _Trial(model, first, second, own, one, other, [], x)
     evaluated = _check_outputs(trial.turned(training=False))
     _check_outputs(trial.turned(training=True))
@@ -249,7 +249,7 @@ def _check_nothing_stays(trial: _Trial, before: tuple[_Called, _Called] | None) 
 
 
 def _foreign_leaves(module: nn.Module, outputs: Tensor) -> list[Tensor]:
-    """Return the tensors that want a gradient of the outputs and are no parameters of the module."""
+    """Return the tensors that want a gradient of the outputs and are not parameters of the module."""
     own = {id(parameter) for parameter in module.parameters()}
     return [leaf for leaf in _leaves(outputs) if id(leaf) not in own]
 
@@ -316,7 +316,7 @@ def _check_kept(trial: _Trial) -> None:
             )
 
 
-def moved(weights: Weights, by: float = MOVED) -> Weights:
+def other_values(weights: Weights, by: float = MOVED) -> Weights:
     """Return other values of the same size: numbers in (-by, by) are added to the parameters."""
     steps = torch.arange(1, weights.params.numel() + 1, dtype=torch.float64).sin_().mul_(by)
     return Weights(weights.params + steps.to(weights.params.dtype), weights.buffers.clone(), weights.counters.clone())
@@ -337,7 +337,7 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
 
 
 def is_close(one: object, other: object) -> bool:
-    """Whether two outputs are alike; what is no tensor of real numbers is refused elsewhere."""
+    """Whether two outputs are alike; what is not a tensor of real numbers is refused elsewhere."""
     if not (isinstance(one, Tensor) and isinstance(other, Tensor)) or one.is_complex() or other.is_complex():
         return True
     return one.shape == other.shape and repetition.is_close(one, other, RELATIVE)

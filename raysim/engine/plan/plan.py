@@ -13,9 +13,10 @@ import torch
 
 from raysim.algorithm import private
 from raysim.algorithm.algorithm import Algorithm
-from raysim.algorithm.clustered import clustered, joined
+from raysim.algorithm.clustered import join, with_clusters
 from raysim.algorithm.federated import federated
 from raysim.algorithm.participants import Participants
+from raysim.arrays import Int64s
 from raysim.client.adversary import positions
 from raysim.client.personalisation.clusters import Clusters
 from raysim.client.section import ClientSection
@@ -35,7 +36,6 @@ from raysim.models.model import Model, Weights
 from raysim.models.task import Task, squared_error
 from raysim.run_folder.client_states import ClientStore
 from raysim.run_folder.passed_parts import NOTHING, Passed
-from raysim.seeds import Int64s
 from raysim.server import fedex
 from raysim.server.state import ServerState, Tensors
 
@@ -110,12 +110,12 @@ class Plan:
             private=self.private(),
             configs=self.configurations,
         )
-        return one if clusters is None else clustered(one, clusters.count, e.server)
+        return one if clusters is None else with_clusters(one, clusters.count, e.server)
 
     @property
     def begins(self) -> Weights:
         """The weights of the state before the first round: of all clusters, if there are any."""
-        return self.initial if self.clusters is None else joined([self.initial, *self.others])
+        return self.initial if self.clusters is None else join([self.initial, *self.others])
 
     @property
     def stated(self) -> Model:
@@ -205,7 +205,7 @@ class Plan:
         e, sizes = self.experiment, self.dataset.train.sizes(clients)
         sections, drawn = self.configurations or (e.client,), np.zeros_like(sizes)
         if self.configurations:
-            drawn = fedex.drawn(theta or fedex.init(len(sections)), e.seed, round_index, clients)
+            drawn = fedex.draw_configs(theta or fedex.init(len(sections)), e.seed, round_index, clients)
         made = CohortWork(*(np.zeros_like(sizes) for _ in CohortWork._fields))
         for j, section in enumerate(sections):
             own, work = drawn == j, section.work_at(round_index)

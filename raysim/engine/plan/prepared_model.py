@@ -69,7 +69,7 @@ class FirstModel:
         )
 
 
-def drawn(
+def draw_model(
     experiment: Experiment, dataset: FederatedDataset, data: AnyData | None, own: ModuleFactory | None
 ) -> DrawnModel:
     """Make the script's model, or else that of `[model]`.
@@ -88,7 +88,7 @@ def drawn(
     seed = experiment.seed
     if section is not None:
         seed = seed if section.seed is None else section.seed
-        factory = models.adapted(factory, section)
+        factory = models.with_adapters(factory, section)
     model, weights = create(factory, seed, dtype, experiment.client.hold_frozen_norms)
     return DrawnModel(factory, own is not None, seed, dtype, model, weights)
 
@@ -104,12 +104,12 @@ def _built_in(
         )
     outputs = dataset.num_classes if dataset.num_classes is not None else math.prod(dataset.y.shape)
     x_shape = augment.seen_shape(experiment.client.augment, dataset.x.shape)
-    section = text_model.fitted(experiment.model, data)
+    section = text_model.fit_vocabulary(experiment.model, data)
     size.check(section, x_shape, outputs, dtype)
     return models.factory(section, x_shape, outputs, text_model.vectors(section, data))
 
 
-def first(
+def give_values(
     experiment: Experiment, dataset: FederatedDataset, drawn: DrawnModel, params: Named | Sequence[Named] | None
 ) -> FirstModel:
     """Give the drawn model the values of `model.init`, then those that a script passes.

@@ -13,7 +13,7 @@ from raysim.server.privacy.accounting import check_installed, least_noise
 from raysim.server.privacy.gaussian import Gaussian
 
 
-def checked(experiment: Experiment, dataset: FederatedDataset, model: Model) -> Experiment:
+def with_noise_multiplier(experiment: Experiment, dataset: FederatedDataset, model: Model) -> Experiment:
     """Return the experiment with a noise multiplier, which its record then has.
 
     Raises:

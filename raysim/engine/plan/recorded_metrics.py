@@ -77,11 +77,11 @@ def _times(plan: Plan, column: str) -> int:
 def _columns(plan: Plan, wanted: str) -> Iterator[str]:
     """Yield the recorded columns of the wanted one's kind: those of evaluations, or those of every round."""
     if wanted.startswith(EVALUATIONS):
-        return evaluated(plan, plan.algorithm(), plan.initial_state())
+        return evaluation_columns(plan, plan.algorithm(), plan.initial_state())
     return _trained(plan)
 
 
-def evaluated(plan: Plan, algorithm: Algorithm, state: ServerState) -> Iterator[str]:
+def evaluation_columns(plan: Plan, algorithm: Algorithm, state: ServerState) -> Iterator[str]:
     """Yield the columns that the rows of evaluated rounds have; `state`: any of the run."""
     section, one = plan.experiment.evaluation, np.ones(1)
     hits = one if plan.task.correct is not None else np.full(1, np.nan)

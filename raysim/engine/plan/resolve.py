@@ -12,10 +12,10 @@ import torch
 
 from raysim.client.objective import LocalObjective
 from raysim.client.trainers.construction import rule_for
-from raysim.client.trainers.minimised_loss import Minimised, minimised, recognised
+from raysim.client.trainers.minimised_loss import Minimised, minimised_loss, recognise
 from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
 from raysim.data.dataset import FederatedDataset
-from raysim.data.pooled import pooled
+from raysim.data.pooled import pool_clients
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
 from raysim.engine.plan import (
@@ -54,9 +54,9 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     experiment = bound(experiment, **parts)
     dataset = _prepared_data(experiment, parts.get("dataset"))
     sectioned = experiment.data if parts.get("dataset") is None else None
-    drawn = prepared_model.drawn(experiment, dataset, sectioned, parts.get("model"))
-    experiment = privacy_check.checked(experiment, dataset, drawn.model)
-    first = prepared_model.first(experiment, dataset, drawn, parts.get("params"))
+    drawn = prepared_model.draw_model(experiment, dataset, sectioned, parts.get("model"))
+    experiment = privacy_check.with_noise_multiplier(experiment, dataset, drawn.model)
+    first = prepared_model.give_values(experiment, dataset, drawn, parts.get("params"))
     loss = parts.get("loss")
     task = task_for(dataset.num_classes, loss, *_labels(dataset))
     task, local = _minimised(experiment, dataset, first, task)
@@ -80,7 +80,7 @@ def _prepared_data(experiment: Experiment, passed: FederatedDataset | None) -> F
     """The data that a script passes, or else those of `[data]`; as one client, if the experiment pools them."""
     dataset = dataset_of(experiment) if passed is None else passed
     amounts.check(experiment, dataset)
-    return pooled(dataset) if experiment.pooled else dataset
+    return pool_clients(dataset) if experiment.pooled else dataset
 
 
 def _label_population(dataset: FederatedDataset) -> torch.Tensor:
@@ -115,8 +115,8 @@ def _minimised(
         if outputs is not None:
             seed, id_of = experiment.seed, dataset.train.id_of
             first_objective.check(first_objective.Trial(objective, first.model, first.weights, (x, y), seed, id_of))
-    task = recognised(task, built_in, outputs, y)
-    return task, minimised(task, built_in, objective, outputs, y)
+    task = recognise(task, built_in, outputs, y)
+    return task, minimised_loss(task, built_in, objective, outputs, y)
 
 
 def _choice(experiment: Experiment, dataset: FederatedDataset, first: FirstModel, local: Minimised) -> TrainerChoice:

@@ -21,7 +21,7 @@ from raysim.models.causal_lm import CausalLm
 from raysim.models.section import ModelSection
 
 
-def fitted(model: ModelSection, data: AnyData | None) -> ModelSection:
+def fit_vocabulary(model: ModelSection, data: AnyData | None) -> ModelSection:
     """Set a text model's "auto" vocabulary to the number of tokens of the data, and compare a pretrained one.
 
     Args:
@@ -65,7 +65,7 @@ def vectors(model: ModelSection, data: AnyData | None) -> Tensor | None:
     """Return the vectors of the data's words, (vocabulary, embedding), if the model names a file of them.
 
     Args:
-        model: `fitted`.
+        model: `fit_vocabulary`.
         data: the section of the data; None: a script passes the dataset.
 
     Raises:

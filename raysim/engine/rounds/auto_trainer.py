@@ -39,7 +39,7 @@ BUDGET_S = 0.3
 """Seconds of a trainer in a pass: with two passes after one that warms up, the first use takes some ten seconds."""
 
 
-def settled(plan: Plan, folder: Path | None = None) -> Plan:
+def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
     """Return the plan with the trainer that it keeps; elsewhere than on a card, or with a given one, as it is.
 
     Args:

@@ -156,10 +156,10 @@ def _passed_s(
     algorithm, state = plan.algorithm(), plan.initial_state()
     sums: list[Sums] = []
     for phase in algorithm.phases[:-1]:
-        sent = phase.broadcast(state, {}, cohort.tolist(), sums)
+        broadcast = phase.broadcast(state, {}, cohort.tolist(), sums)
         # The result does not matter, only its shape; but losses are those of every client.
         units = list(enumerate(chunks))[: len(chunks) if phase.of == "losses" else 1]
-        sums.append(on_cpu(reduce(add, (pool.run("train", sent, index, chunk, None) for index, chunk in units))))
+        sums.append(on_cpu(reduce(add, (pool.run("train", broadcast, index, chunk, None) for index, chunk in units))))
     broadcast = algorithm.phases[-1].broadcast(state, {}, cohort.tolist(), sums)
     measured: dict[int, float] = {}
     spent_s = 0.0

@@ -40,7 +40,7 @@ class SteppedRound:
     outcomes: tuple[Outcome, ...]
     """Of the phases; the training phase is first."""
     evaluations: Mapping[str, int]
-    sent: Mapping[str, float]
+    transferred: Mapping[str, float]
     """Bytes that clients transferred."""
 
 
@@ -129,7 +129,7 @@ def finish(
             **unscored,
             **scores,
             **probed,
-            **stepped.sent,
+            **stepped.transferred,
             **_engine_costs(outcomes, training.times_lost, time.perf_counter() - since_s),
             **watch.seconds(),
             f"{PREFIX}write": 0.0,

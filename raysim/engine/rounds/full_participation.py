@@ -23,8 +23,8 @@ def submit(plan: Plan, algorithm: Algorithm, executor: Executor, state: ServerSt
     """Submit the training of all training clients; returns the job's ticket."""
     everyone = np.arange(len(plan.dataset.train))
     (phase,) = algorithm.phases
-    sent = replace(phase.broadcast(state, {}, everyone.tolist(), ()), measures=True)
-    return executor.submit(Job("train", sent, *plan.chunks(everyone, state.round, state.fedex)))
+    broadcast = replace(phase.broadcast(state, {}, everyone.tolist(), ()), measures=True)
+    return executor.submit(Job("train", broadcast, *plan.chunks(everyone, state.round, state.fedex)))
 
 
 def read(plan: Plan, sums: Sums) -> Metrics:

@@ -30,7 +30,7 @@ def between(w: Weights, other: Weights, theta: float) -> Weights:
     return Weights(params, buffers, w.counters)
 
 
-def scored(
+def score_models(
     plan: Plan, w: Weights, other: Weights, split: str, thetas: Sequence[float] = THETAS
 ) -> list[dict[str, float]]:
     """Return loss and accuracy over the split's examples that the experiment evaluates, a row for each theta.
@@ -47,8 +47,8 @@ def scored(
     with fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision):
         executor = InProcess(plan)
         for theta in thetas:
-            sent = Broadcast(0, between(w, other, theta), lr=0.0)
-            outcome = executor.result(executor.submit(Job("evaluate", sent, units, [1.0] * len(units))))
+            broadcast = Broadcast(0, between(w, other, theta), lr=0.0)
+            outcome = executor.result(executor.submit(Job("evaluate", broadcast, units, [1.0] * len(units))))
             metrics = scores.summarise(scores.per_client(outcome.value), split, ())
             named = {name: metrics.get(f"{split}/{name}") for name in ("loss", "accuracy")}
             rows.append({"theta": theta, **{name: value for name, value in named.items() if value is not None}})

@@ -20,7 +20,7 @@ from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.server.aggregators import own_rule
 from raysim.server.aggregators.rule import Coordinatewise, Rule
-from raysim.server.step import reweighed
+from raysim.server.step import reweigh
 from raysim.server.sums import Sums
 
 
@@ -49,7 +49,7 @@ def aggregate(
     chosen[order] = own_rule.result_of(rule, inner[order][:, order], weights[order], f"in round {index}")
     if not bool(chosen.isfinite().all()) or float(chosen.sum()) <= 0:
         raise ExperimentError(f"{what} finite coefficients whose sum is > 0, but returned {chosen[order].tolist()}.")
-    return reweighed(sums, chosen, _answer(executor, "combine", UpdateQuery(index, chosen), kept)), None
+    return reweigh(sums, chosen, _answer(executor, "combine", UpdateQuery(index, chosen), kept)), None
 
 
 def participants(

@@ -117,7 +117,7 @@ class Loop:
         self._plan, self._executor, self._folder = plan, executor, folder
         self._algorithm, self._cohorts = plan.algorithm(), plan.cohorts()
         self._evaluations = scoring.plan_units(plan)
-        self._unscored = dict.fromkeys(recorded_metrics.evaluated(plan, self._algorithm, state))
+        self._unscored = dict.fromkeys(recorded_metrics.evaluation_columns(plan, self._algorithm, state))
         self._state_files = None
         if self._algorithm.state_vectors:
             self._state_files = StateFiles(plan, folder, state, checkpoints)
@@ -310,13 +310,13 @@ def _step(
             state = replace(state, sampler=cohorts.learn(state.sampler, participants, index))
     # The kept updates are not used again: release them.
     outcome = replace(outcome, kept=())
-    sent = transfers(plan, algorithm.traffic, training.selected.asked, training.selected.senders)
-    is_last = ends_with({**metrics, **sent}) or state.round == experiment.rounds
+    transferred = transfers(plan, algorithm.traffic, training.selected.asked, training.selected.senders)
+    is_last = ends_with({**metrics, **transferred}) or state.round == experiment.rounds
     due = is_last or state.round % experiment.evaluation.every == 0
     if due:
         metrics |= scoring.to_optimum(plan, state.weights)
     tickets = scoring.submit(plan, algorithm, executor, state, algorithm.average(state), evaluations) if due else {}
-    return SteppedRound(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets, sent)
+    return SteppedRound(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets, transferred)
 
 
 def checkpoint_due(state: ServerState, experiment: Experiment) -> bool:

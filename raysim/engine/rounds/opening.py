@@ -46,7 +46,7 @@ class Opening(NamedTuple):
 
 
 @contextmanager
-def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tuple[RunFolder, ServerState | None]]:
+def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tuple[RunFolder, ServerState | None]]:
     """Yield the run's folder, and the state to continue from; None before the first round.
 
     Args:

@@ -86,10 +86,10 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
             ids, size = ", ".join(train.id_of(p) for p in training.cohort.tolist()[:20]), len(training.cohort)
             raise RunFolderError(f"client {client!r} was not in round {index}, whose cohort of {size} is: {ids} ...")
         sums = tuple(outcome.value for outcome in outcomes)
-        sent = algorithm.phases[-1].broadcast(state, training.selected.repeats, positions.tolist(), sums)
+        broadcast = algorithm.phases[-1].broadcast(state, training.selected.repeats, positions.tolist(), sums)
         # The client's upload: before clipping, and once, even if the client was drawn several times.
-        sent = replace(sent, limits=UNLIMITED, repeats={})
-        result = Pool(plan, device, "this process", memory).run("train", sent, number, chunks[number], kept)
+        broadcast = replace(broadcast, limits=UNLIMITED, repeats={})
+        result = Pool(plan, device, "this process", memory).run("train", broadcast, number, chunks[number], kept)
     members = tuple(train.id_of(p) for p in chunks[number])
     if position in result.rejected:
         return ClientUpdate(index, client, members, None, rejected=True)

@@ -64,20 +64,24 @@ def submit(
     model = algorithm.of_all(state)
     for prefix, weights in (("eval", model), ("eval_average", average)):
         if weights is not None:
-            sent = Broadcast(state.round - 1, weights, lr=0.0)
+            broadcast = Broadcast(state.round - 1, weights, lr=0.0)
             for name, work in units.evaluate.items():
-                tickets[f"{prefix}/{name}"] = executor.submit(Job("evaluate", sent, work, [1.0] * len(work)))
+                tickets[f"{prefix}/{name}"] = executor.submit(Job("evaluate", broadcast, work, [1.0] * len(work)))
     tuning, index = plan.experiment.evaluation.fine_tuning, state.round - 1
     for name, clients in units.fine_tune.items():
         assert tuning is not None
         lr = plan.experiment.client.lr_at(index) if tuning.lr is None else tuning.lr
-        sent = Broadcast(index, model, lr)
-        tickets[f"{FINE_TUNED.metrics}/{name}"] = executor.submit(Job("fine_tune", sent, clients, [1.0] * len(clients)))
+        broadcast = Broadcast(index, model, lr)
+        tickets[f"{FINE_TUNED.metrics}/{name}"] = executor.submit(
+            Job("fine_tune", broadcast, clients, [1.0] * len(clients))
+        )
     for name, clients in units.personal.items():
         models = algorithm.personal
         assert models is not None
-        sent = models.broadcast(state, [client[0] for _, unit in clients for client in unit])
-        tickets[f"{PERSONAL.metrics}/{name}"] = executor.submit(Job("personal", sent, clients, [1.0] * len(clients)))
+        broadcast = models.broadcast(state, [client[0] for _, unit in clients for client in unit])
+        tickets[f"{PERSONAL.metrics}/{name}"] = executor.submit(
+            Job("personal", broadcast, clients, [1.0] * len(clients))
+        )
     return tickets
 
 

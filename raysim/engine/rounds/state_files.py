@@ -40,7 +40,7 @@ class StateFiles:
     ) -> ServerState:
         """Commit round `index`; returns the state, which now names the files of that round's chunks."""
         self._store.committed(index, len(chunks))
-        return replace(state, clients=manifest.committed(state.clients, index, chunks, rejected))
+        return replace(state, clients=manifest.with_round(state.clients, index, chunks, rejected))
 
     def flush(self) -> None:
         """Flush the files to the disk, before a checkpoint."""

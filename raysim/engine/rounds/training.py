@@ -121,9 +121,9 @@ def _submit(
     """Submit the phase that follows those with sums; workers keep only the updates of the last phase."""
     phase = algorithm.phases[len(sums)]
     selected = training.selected
-    sent = phase.broadcast(state, selected.repeats, selected.positions.tolist(), sums)
+    broadcast = phase.broadcast(state, selected.repeats, selected.positions.tolist(), sums)
     bounds = training.bounds if len(sums) + 1 == len(algorithm.phases) else ()
-    return executor.submit(Job("train", sent, training.chunks, training.costs, bounds))
+    return executor.submit(Job("train", broadcast, training.chunks, training.costs, bounds))
 
 
 def wait(

@@ -66,7 +66,7 @@ class Pool:
         self._device = device
         self._worker = worker
         self._algorithm = plan.algorithm()
-        self._augment = partial(augment.evaluated, plan.experiment.client.augment)
+        self._augment = partial(augment.for_evaluation, plan.experiment.client.augment)
         # Without their folder nobody trains: a recorded model is scored.
         self._store = plan.client_store() if self._algorithm.state_vectors and plan.states is not None else None
         self._loaded = _to(plan.initial, device, copy=True)
@@ -143,12 +143,12 @@ class Pool:
             ClientError: see `run`.
         """
         assert isinstance(self._trainer, LockstepTrainer)
-        sent = [replace(broadcast, weights=_to(broadcast.weights, self._device)) for broadcast in broadcasts]
-        starts = [LocalStart(broadcast.weights, broadcast.lr) for broadcast in sent]
+        received = [replace(each, weights=_to(each.weights, self._device)) for each in broadcasts]
+        starts = [LocalStart(broadcast.weights, broadcast.lr) for broadcast in received]
         trainer = self._trainer
 
         def work() -> list[local_training.Trained]:
-            clients = self._algorithm.members.of(self._examples, sent[0], chunk)
+            clients = self._algorithm.members.of(self._examples, received[0], chunk)
             return local_training.train_each(trainer, starts, clients, self._plan.model.params)
 
         try:
@@ -157,10 +157,10 @@ class Pool:
                 pool._algorithm.phases[broadcast.phase]
                 .local(LocalContext(self._trainer, trained=trained), pool._examples, broadcast, chunk)
                 .sums
-                for pool, broadcast, trained in zip(pools, sent, each, strict=True)
+                for pool, broadcast, trained in zip(pools, received, each, strict=True)
             ]
         except ClientFailure as failure:
-            raise ClientError(self._describe("train", failure, sent[0].round, index, chunk)) from None
+            raise ClientError(self._describe("train", failure, received[0].round, index, chunk)) from None
 
     @cached_property
     def _examples(self) -> Examples:
@@ -223,11 +223,11 @@ class Pool:
         return personalised.FineTuner(self._trainer_for(section), section, plan.model.params, plan.experiment.seed)
 
     def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
-        sent = self._received(broadcast)
-        phase = self._algorithm.phases[sent.phase]
-        with self._states(sent, index, chunk) as states:
+        received = self._received(broadcast)
+        phase = self._algorithm.phases[received.phase]
+        with self._states(received, index, chunk) as states:
             context = self._context(states)._replace(keeps_updates=kept is not None)
-            result = phase.local(context, self._examples, sent, chunk)
+            result = phase.local(context, self._examples, received, chunk)
         if kept is not None:
             kept.extend(result.updates)
         return result.sums
@@ -279,12 +279,12 @@ class Pool:
     def _personal(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
         personal = self._algorithm.personal
         assert personal is not None
-        sent = self._received(broadcast)
-        context, weights = self._context(self._reader(sent)), sent.weights
+        received = self._received(broadcast)
+        context, weights = self._context(self._reader(received)), received.weights
         models = (
-            replace(weights, params=personal.model(context, self._examples, sent, client[0])) for client in unit[1]
+            replace(weights, params=personal.model(context, self._examples, received, client[0])) for client in unit[1]
         )
-        return self._bench.scores(self._examples, weights, unit, models, sent.places)
+        return self._bench.scores(self._examples, weights, unit, models, received.places)
 
     def _coordinatewise(self, query: UpdateQuery, shard: Shard) -> Tensor:
         rule = self._plan.experiment.server.rule
@@ -328,7 +328,7 @@ def _rows(shard: Shard) -> Tensor:
     return torch.cat([by_unit[unit] for unit in sorted(by_unit)])
 
 
-def sharded(rows: Mapping[int, Sequence[Tensor]], bounds: Sequence[Bounds]) -> list[Part]:
+def cut_into_shards(rows: Mapping[int, Sequence[Tensor]], bounds: Sequence[Bounds]) -> list[Part]:
     """Cut updates by unit into one part per shard, each in separate memory."""
     stacked = {unit: torch.stack(list(updates)).cpu() for unit, updates in rows.items() if updates}
     return [{unit: matrix[:, a:b].contiguous() for unit, matrix in stacked.items()} for a, b in bounds]

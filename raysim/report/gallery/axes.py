@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from raysim.arrays import Float64s, Int64s
 from raysim.report.figures import share, tick
 from raysim.report.looks import GREY, LOGARITHMIC_ABOVE, CurveStyle
-from raysim.report.series import Floats, Ints, Series
+from raysim.report.series import Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,7 +91,7 @@ def places(axes: Axes, named: Mapping[float, str], is_logarithmic: bool = True) 
     axes.set_xticklabels(list(named.values()), rotation=45 if needed_in > room_in else 0)
 
 
-def fitting_scale(axes: Axes, values: Floats) -> None:
+def fitting_scale(axes: Axes, values: Float64s) -> None:
     """Make the y axis logarithmic if the values span a large factor."""
     if len(values) and np.min(values) > 0 and np.max(values) / np.min(values) > LOGARITHMIC_ABOVE:
         axes.set_yscale("log")
@@ -105,12 +106,12 @@ def time_unit(longest_s: float) -> tuple[float, str]:
     return 1.0, "s"
 
 
-def dashed(axes: Axes, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> None:
+def dashed(axes: Axes, x: Sequence[float] | Float64s, y: Sequence[float] | Float64s) -> None:
     """Draw a thin grey reference line: a prediction, an ideal, a bound."""
     axes.plot(x, y, color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
 
 
-def band(axes: Axes, look: CurveStyle, x: Floats | Ints, y: Series) -> None:
+def band(axes: Axes, look: CurveStyle, x: Float64s | Int64s, y: Series) -> None:
     """Shade one standard deviation around a line, if it is named and has several trials."""
     if look.is_named and np.isfinite(y.deviation).any():
         around = np.nan_to_num(y.deviation)

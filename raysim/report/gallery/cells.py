@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from raysim.arrays import Float64s
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.lanes import values
 from raysim.report.groups import Group, written
 from raysim.report.looks import FAINT, HEAT, INK, PAPER, heat_scale, readable_on
-from raysim.report.series import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,14 +29,14 @@ LABELLED_CELLS = 64
 class Cells(NamedTuple):
     """`amounts`: (rows, columns), the best group of each cell; NaN if it has none. `groups`: those of each cell.
 
-    `names`: see `renamed`.
+    `names`: see `with_labels`.
     """
 
     row_key: str
     column_key: str
     rows: list[str]
     columns: list[str]
-    amounts: Floats
+    amounts: Float64s
     groups: dict[tuple[int, int], list[Group]]
     names: Mapping[str, str]
 

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raysim.arrays import Float64s
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.curves import drawn_points
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
-from raysim.report.series import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ def scored(clients: pa.Table, split: str) -> pa.Table:
     return clients.filter(pc.and_(pc.equal(clients["split"], split), pc.is_finite(clients["accuracy"])))
 
 
-def steps(axes: Axes, group: Group, x: Floats, y: Floats, where: Literal["mid", "post"]) -> None:
+def steps(axes: Axes, group: Group, x: Float64s, y: Float64s, where: Literal["mid", "post"]) -> None:
     """Draw one group's line in its look; both axes show shares."""
     axes.step(x, y, where=where, **group.look.line(len(x), group.legend))
     ticks.shares(axes)
@@ -40,8 +40,8 @@ def steps(axes: Axes, group: Group, x: Floats, y: Floats, where: Literal["mid", 
 
 class _Curve(NamedTuple):
     group: Group
-    accuracies: Floats
-    shares: Floats
+    accuracies: Float64s
+    shares: Float64s
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from raysim.arrays import Float64s
 from raysim.report import figures
 from raysim.report.gallery.client_distribution import scored, splits, steps
 from raysim.report.gallery.curves import drawn_points
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.groups import Group
 from raysim.report.looks import INK
-from raysim.report.series import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ class Gain(NamedTuple):
     """`gains`: differences in accuracy by `group`, rising, one per client and trial, or pair of trials."""
 
     group: Group
-    gains: Floats
+    gains: Float64s
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
@@ -67,7 +67,7 @@ def _figure(groups: Sequence[Group], split: str) -> Iterator[Figure]:
     )
 
 
-def _gains(first: Group, other: Group, split: str) -> Floats:
+def _gains(first: Group, other: Group, split: str) -> Float64s:
     """Return the rising differences over the clients that both runs of a pair of trials evaluated.
 
     A pair with one client only has none: such a client is the pooled split.

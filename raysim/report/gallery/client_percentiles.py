@@ -12,7 +12,7 @@ import pyarrow as pa
 from raysim.report.figures import headlines, percentiles
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure
-from raysim.report.groups import Group, listed
+from raysim.report.groups import Group, groups_to_list
 from raysim.report.looks import INK
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
         # A split of one pooled client has no spread.
         if not any(len(set(box.values.values())) > 1 for box in boxes):
             continue
-        labels = {group.label for group in listed(groups)}
+        labels = {group.label for group in groups_to_list(groups)}
         shown = [box for box in boxes if box.group.label in labels]
         data = pa.table(
             {

@@ -39,7 +39,7 @@ def _draw(group: Group, found: Values, axes: Axes) -> None:
     configs = [", ".join(f"{key} = {kinds.toml(value)}" for key, value in one.items()) for one in fedex.configs]
     named = {f"{j}: {configs[int(j)] or '[client] as it is'}": values for j, values in found.items()}
     parameters.draw(named, "share", axes, middle=1 / len(configs))
-    # Shares near zero are no news, whatever their scale.
+    # Shares near zero are nothing new, whatever their scale.
     axes.set_yscale("linear")
     axes.set_ylim(0, 1)
     ticks.shares(axes)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from raysim.arrays import Float64s, Int64s
 from raysim.report.figures import is_share, spoken
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure, Kind, Panel
 from raysim.report.groups import Group
-from raysim.report.series import Floats, Ints, Series, thinned
+from raysim.report.series import Series, thin_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +61,7 @@ class GroupCurve(NamedTuple):
     """One group's curve: `x` of the shape of `y.mean`."""
 
     group: Group
-    x: Floats
+    x: Float64s
     y: Series
 
 
@@ -83,9 +84,9 @@ def lines(
     return [GroupCurve(line.group, line.x[kept], line.y.at(kept)) for line, kept in zip(found, rows, strict=True)]
 
 
-def drawn_points(points: int, num_lines: int = 1) -> Ints:
+def drawn_points(points: int, num_lines: int = 1) -> Int64s:
     """Return the indices of a line's points to draw, in a figure of `num_lines` lines."""
-    return thinned(points, max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_IN_ALL // max(1, num_lines))))
+    return thin_out(points, max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_IN_ALL // max(1, num_lines))))
 
 
 def figure(

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from raysim.arrays import Float64s
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import lanes
 from raysim.report.gallery.client_distribution import scored, splits
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.lanes import Along, Lane
 from raysim.report.groups import Group
-from raysim.report.series import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +71,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
             )
 
 
-def worst_tenth(accuracies: Floats) -> float:
+def worst_tenth(accuracies: Float64s) -> float:
     """Return the mean of the smallest tenth, rounded up to whole clients.
 
     >>> worst_tenth(np.array([0.5, 0.2, 0.9, 0.4, 1, 1, 1, 1, 1, 1, 1]))

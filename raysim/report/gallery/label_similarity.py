@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raysim.arrays import Float64s
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
-from raysim.report.series import Floats, thinned
+from raysim.report.series import thin_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +29,8 @@ class _Cloud(NamedTuple):
     """Rounds of all trials; `correlation` is Pearson's, None if either figure is constant."""
 
     group: Group
-    similarity: Floats
-    indices: Floats
+    similarity: Float64s
+    indices: Float64s
     correlation: float | None
 
 
@@ -45,7 +46,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     )
     drawn = []
     for cloud in clouds:
-        rows = thinned(len(cloud.indices), MAX_POINTS // len(clouds))
+        rows = thin_out(len(cloud.indices), MAX_POINTS // len(clouds))
         drawn.append(cloud._replace(similarity=cloud.similarity[rows], indices=cloud.indices[rows]))
     data = pa.table(
         {

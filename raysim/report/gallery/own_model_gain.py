@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raysim.arrays import Float64s
 from raysim.report.gallery.client_distribution import splits
 from raysim.report.gallery.client_gain import Gain, draw_rising, gain_shares
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.groups import Group
 from raysim.report.looks import INK
-from raysim.report.series import Floats, thinned
+from raysim.report.series import thin_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,8 +43,8 @@ class _Clients(NamedTuple):
     """The clients of a group's runs, by column. seen: whether each took part; True where that is not known."""
 
     group: Group
-    gain: Floats
-    columns: dict[str, Floats]
+    gain: Float64s
+    columns: dict[str, Float64s]
     seen: np.ndarray
 
 
@@ -98,11 +99,11 @@ def _clients(group: Group, split: str) -> _Clients:
     return _Clients(group, gain[known], named, columns[-1][known] != 0)
 
 
-def _column(rows: pa.Table, name: str) -> Floats:
+def _column(rows: pa.Table, name: str) -> Float64s:
     """A column's figures; NaN where there are none."""
     if name not in rows.column_names:
         return np.full(rows.num_rows, np.nan)
-    values: Floats = rows[name].cast(pa.float64()).to_numpy().astype(np.float64)
+    values: Float64s = rows[name].cast(pa.float64()).to_numpy().astype(np.float64)
     return values
 
 
@@ -117,7 +118,7 @@ def _draw_against(found: Sequence[_Clients], column: str, name: str, axes: Axes)
             continue
         rows = rows[np.argsort(x[rows], kind="stable")]
         look = clients.group.look
-        shown = rows[thinned(len(rows), MAX_POINTS // len(found))]
+        shown = rows[thin_out(len(rows), MAX_POINTS // len(found))]
         for seen, face in ((True, look.colour), (False, "none")):
             chosen = shown[clients.seen[shown] == seen]
             axes.scatter(

@@ -14,7 +14,7 @@ from raysim.report.gallery.curves import MAX_POINTS
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
 from raysim.report.looks import looks
-from raysim.report.series import Series, thinned
+from raysim.report.series import Series, thin_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ def values(group: Group, prefix: str) -> Values:
         series = group.series(column(prefix, name))
         if series is None:
             continue
-        kept = series.at(thinned(len(series.rounds), MAX_POINTS))
+        kept = series.at(thin_out(len(series.rounds), MAX_POINTS))
         if not any(np.array_equal(drawn.mean, kept.mean) for drawn in found.values()):
             found[name] = kept
     return found

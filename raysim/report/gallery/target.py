@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from raysim.arrays import Float64s
 from raysim.report import figures
 from raysim.report.gallery.lanes import COHORT_SIZE, Along, Lane, values
 from raysim.report.groups import Group, headline, written
 from raysim.report.runs import Run
-from raysim.report.series import Floats, crossing, over_trials
+from raysim.report.series import crossing, over_trials
 
 DEFAULT_SHARE = 0.95
 """The default target is this share of the best group's mean final accuracy."""
@@ -22,8 +23,8 @@ DEFAULT_SHARE = 0.95
 class Spent(NamedTuple):
     """The cost and the accuracy of a run at each of its evaluations; arrays of one shape."""
 
-    spent: Floats
-    accuracies: Floats
+    spent: Float64s
+    accuracies: Float64s
 
 
 Cost = Callable[[Run, str], Spent | None]

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from raysim.arrays import Float64s
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import lanes, target
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.gallery.lanes import Lane
 from raysim.report.groups import Group
 from raysim.report.looks import GREY, looks
-from raysim.report.series import Floats, crossing
+from raysim.report.series import crossing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,8 +34,8 @@ class _Ratio(NamedTuple):
 
     lane: Lane
     size: float
-    targets: Floats
-    ratios: Floats
+    targets: Float64s
+    ratios: Float64s
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
@@ -72,7 +73,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     )
 
 
-def _ratios(lane: Lane, column: str, targets: Floats) -> Iterator[_Ratio]:
+def _ratios(lane: Lane, column: str, targets: Float64s) -> Iterator[_Ratio]:
     """Yield the ratios of the lane's larger cohorts, where something was reached."""
     times = [_times(group, column, targets) for group in lane.groups]
     for size, of_size in zip(lane.sizes[1:], times[1:], strict=True):
@@ -81,11 +82,11 @@ def _ratios(lane: Lane, column: str, targets: Floats) -> Iterator[_Ratio]:
             yield _Ratio(lane, size, targets, ratios)
 
 
-def _times(group: Group, column: str, targets: Floats) -> Floats:
+def _times(group: Group, column: str, targets: Float64s) -> Float64s:
     """Return the trials' mean time to each target; NaN where one does not reach it."""
     known = [target.by_simulated_time(run, column) for run in group.runs]
     times = [[None if one is None else crossing(*one, aim) for aim in targets.tolist()] for one in known]
-    means: Floats = np.array(times, dtype=np.float64).mean(0)
+    means: Float64s = np.array(times, dtype=np.float64).mean(0)
     return means
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import curves, lanes
 from raysim.report.gallery.figure import Figure
-from raysim.report.groups import Group, listed
+from raysim.report.groups import Group, groups_to_list
 from raysim.report.looks import GREY, nth
 from raysim.report.series import over_trials
 
@@ -63,7 +63,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     columns = dict(zip(("train", "test", "train_std", "test_std"), figures, strict=True))
     numbers = {name: pa.array(values, pa.float64()) for name, values in columns.items()}
     data = pa.table({"group": labels_of, **numbers, "trials": trials})
-    labels = {group.label for group in listed(groups)}
+    labels = {group.label for group in groups_to_list(groups)}
     shown = [row for row in rows if row[0] in labels]
     yield Figure(
         "train-and-test",

@@ -25,7 +25,7 @@ def make(section: OwnPart) -> Rule:
     """Return the rule: the passed object, or the result of its call with the section.
 
     Raises:
-        ExperimentError: it is no rule.
+        ExperimentError: it is not a rule.
     """
     rule = section.passed
     if not isinstance(rule, Coordinatewise | Coefficients):

@@ -60,7 +60,7 @@ class Fairness(NamedTuple):
     divides_by_lr: bool = False
 
 
-def divided(sums: Sums) -> Sums:
+def divide_sums(sums: Sums) -> Sums:
     """Return the sums whose mean, delta / weight times normaliser / weight, is divided by sum w_i (1 + c_i |h_i|^2).
 
     The normaliser that the workers added up is that sum.

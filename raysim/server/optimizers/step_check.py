@@ -58,7 +58,7 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
 
 
 def check_form(stepped: Any, params: Tensor, state: Mapping[str, Tensor]) -> None:
-    """Refuse what is no step from a model and its optimizer's state; asked after every step, it costs no arithmetic.
+    """Refuse what is not a step from a model and its optimizer's state; asked after every step, it costs no arithmetic.
 
     Raises:
         ExperimentError: a vector is missing, or has another shape or dtype than before.

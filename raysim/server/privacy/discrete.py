@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-Numbers = npt.NDArray[np.float64]
+from raysim.arrays import Float64s
 
 
-def discrete_gaussian(rng: np.random.Generator, sigma: float, count: int) -> Numbers:
+def discrete_gaussian(rng: np.random.Generator, sigma: float, count: int) -> Float64s:
     """Return integers y with probabilities in proportion to exp(-y^2 / (2 sigma^2)), by rejection of Laplace's."""
     drawn, t = np.empty(0), math.floor(sigma) + 1
     while len(drawn) < count:
@@ -26,7 +25,7 @@ def discrete_gaussian(rng: np.random.Generator, sigma: float, count: int) -> Num
     return drawn[:count]
 
 
-def rounded(rng: np.random.Generator, values: Numbers, bound: float) -> Numbers:
+def rounded(rng: np.random.Generator, values: Float64s, bound: float) -> Float64s:
     """Return the values rounded up or down at random, without bias, drawn anew until their norm is within the bound."""
     low = np.floor(values)
     while True:

@@ -29,7 +29,7 @@ from raysim.server.privacy.mechanism import ADD_OR_REMOVE, Mechanism, Sampling
 from raysim.server.privacy.noise import normals
 from raysim.server.privacy.section import PrivacySection
 
-Node = tuple[int, int]
+TreeNode = tuple[int, int]
 
 
 class Tree(PrivacySection):
@@ -38,7 +38,7 @@ class Tree(PrivacySection):
     name: Literal["tree"] = "tree"
 
 
-def nodes(rounds: int) -> frozenset[Node]:
+def nodes(rounds: int) -> frozenset[TreeNode]:
     """Return the nodes (level, index) that cover so many rounds.
 
     >>> sorted(nodes(6))  # rounds 4 and 5; rounds 0 to 3
@@ -65,7 +65,7 @@ def make(
 ) -> Mechanism:
     """Return the mechanism, and what its rounds tell."""
 
-    def signed(t: int) -> Iterator[tuple[float, Node]]:
+    def signed(t: int) -> Iterator[tuple[float, TreeNode]]:
         now, before = nodes(t + 1), nodes(t)
         yield from ((1.0, node) for node in sorted(now - before))
         yield from ((-1.0, node) for node in sorted(before - now))

@@ -93,7 +93,7 @@ def named(path: Path) -> str:
 
 
 def resume_command(folder: str) -> str:
-    r"""Return the command that goes on with a folder, as a shell takes it: a name may hold what shells act on.
+    r"""Return the command that continues a folder, as a shell takes it: a name may hold what shells act on.
 
     >>> print(resume_command("runs/a"), resume_command("-b $(c)"), resume_command("d\x1b"), sep="; ")
     raysim resume runs/a; raysim resume './-b $(c)'; raysim resume $'d\x1b'
@@ -106,7 +106,7 @@ def resume_command(folder: str) -> str:
 
 
 def resume_call(folder: str, passed: Sequence[str] = (), more: Sequence[str] = ()) -> str:
-    """Return the call that goes on with a folder; `passed`: the parts that its script passed. `more`: more arguments.
+    """Return the call that continues a folder; `passed`: the parts that its script passed. `more`: more arguments.
 
     >>> resume_call("runs/a", ["model"], ["rounds=20"])
     "raysim.resume('runs/a', rounds=20, model=...)"

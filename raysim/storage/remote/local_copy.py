@@ -50,7 +50,7 @@ def _other_kind(path: Path) -> str | None:
         is_other = not stat.S_ISREG(path.stat().st_mode)
     except OSError:
         return None
-    return "it is no regular file" if is_other else None
+    return "it is not a regular file" if is_other else None
 
 
 def content(file: Path) -> Content:
@@ -58,7 +58,7 @@ def content(file: Path) -> Content:
     return Content(file.stat().st_size, checksum(file))
 
 
-def changed(known: Known | None, file: Path) -> bool:
+def is_changed(known: Known | None, file: Path) -> bool:
     """Return whether the file differs from its record; False for a file that no longer exists."""
     try:
         found = file.stat()
@@ -77,7 +77,7 @@ def pin(folder: Path, known: Mapping[str, Known], aside: Path) -> dict[str, tupl
     found = {}
     # A checkpoint is pinned before the rows: rows may be newer than the checkpoint, but not older.
     for name, file in sorted(files(folder), key=lambda item: not needs_others(item[0])):
-        if changed(known.get(name), file):
+        if is_changed(known.get(name), file):
             copy = aside / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             try:

@@ -146,7 +146,7 @@ class Mirror:
     def behind(self) -> list[str]:
         """Return the names of files that are missing or different at the URI."""
         known = self._record().files
-        return [name for name, file in local_copy.files(self.path) if local_copy.changed(known.get(name), file)]
+        return [name for name, file in local_copy.files(self.path) if local_copy.is_changed(known.get(name), file)]
 
     def _take(self, index: Index) -> None:
         if self.path.exists() and self.behind():

@@ -119,7 +119,7 @@ class Remote:
                 raise
 
     def delete(self, name: str) -> None:
-        """Remove a file; a missing file is no error."""
+        """Remove a file; a missing file is not an error."""
         with self._reaching("deleting", name):
             self._forget(self._at(name))
 

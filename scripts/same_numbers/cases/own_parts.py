@@ -59,6 +59,14 @@ def near(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Ten
     return losses + float(at.constants["mu"]) * apart
 
 
+EXCHANGE: Any = getattr(raysim, "Exchange" if hasattr(raysim, "Exchange") else "Sent")
+"""Revisions have called it otherwise, and what a client has received."""
+
+
+def _received(started: Any) -> Any:
+    return started.received if hasattr(started, "received") else started.sent
+
+
 def remembering(section: raysim.OwnPart) -> raysim.Correction:
     """Adds a share of the client's last update to its gradients, and of the server's last step to the model."""
     share = float(section.constants["share"])
@@ -68,12 +76,12 @@ def remembering(section: raysim.OwnPart) -> raysim.Correction:
 
     half = raysim.ClientHalf(
         pull=share,
-        offset=lambda started: share * (started.state + started.sent["g"]),
+        offset=lambda started: share * (started.state + _received(started)["g"]),
         after=lambda ended: ended.delta / ended.tau,
         bend=lambda local: local.gradient * 0.9,
     )
     server = raysim.ServerHalf(lambda params: {"g": torch.zeros_like(params)}, settle)
-    return raysim.Correction(half, server, raysim.Sent(lambda state, gradient: dict(state)))
+    return raysim.Correction(half, server, EXCHANGE(lambda state, gradient: dict(state)))
 
 
 def signed(section: raysim.OwnPart) -> raysim.ClientOptimizer:

@@ -197,7 +197,7 @@ def by_rule(trainer: str, rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch)
     assert isinstance(made, Compiled) == (trainer == "compiled" and rule not in APART)
     noise = torch.from_numpy(draw.standard_normal((7, model.params.size)))
     vectors = [model.params.flatten(model.params.views(own), torch.float64) for own in noise]
-    changes: dict[str, Any] = {"sent": {"E": torch.tensor([rule.get("elapsed", 0.0)], dtype=torch.float64)}}
+    changes: dict[str, Any] = {"received": {"E": torch.tensor([rule.get("elapsed", 0.0)], dtype=torch.float64)}}
 
     def corrected(member: Client) -> Client:
         if "offset" in rule:
@@ -621,7 +621,7 @@ def test_a_target_that_is_no_class_is_an_error_not_a_write_elsewhere(
         members = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
         with pytest.raises(local_training.ClientFailure) as raised:
             list(local_training.train(made, weights, members, 0.1, model.params))
-        assert "A target is no class: it is not in 0..1." in str(raised.value.__cause__)
+        assert "A target is not a class: it is not in 0..1." in str(raised.value.__cause__)
 
 
 @pytest.mark.parametrize("work", [{"batch_size": 2}, {"batch_size": 2, "optimizer": {"momentum": 0.9}}])

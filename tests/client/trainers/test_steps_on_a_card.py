@@ -121,9 +121,9 @@ def sent_with(
     """The clients with what their correction sends them and keeps for them, and what their optimizer starts from."""
     half = corrections.make(section.correction)
     offset = None if half.client.offset is None else torch.zeros_like(params)
-    sent = half.sent.down(half.server.init(params), params)
-    start = None if half.client.start is None else half.client.start(sent)
-    return members.with_each(lambda member: replace(member, offset=offset, sent=sent)), start
+    received = half.exchange.down(half.server.init(params), params)
+    start = None if half.client.start is None else half.client.start(received)
+    return members.with_each(lambda member: replace(member, offset=offset, received=received)), start
 
 
 def assert_no_step_waits(trainer: str, *given: Any, **options: Any) -> None:

@@ -198,7 +198,7 @@ def leaving_out(own: Any, x: Any) -> Any:
             lambda own, x: setattr(own, "members", {Mutable()}) or changing_in_a_set(own, x),  # type: ignore[func-returns-value]
             "what the module holds",
         ),
-        (lambda own, x: own.seen.append(own.seen) or own.drop(own.fc(x)), "forward is no plain sequence of layers"),
+        (lambda own, x: own.seen.append(own.seen) or own.drop(own.fc(x)), "forward is not a plain sequence of layers"),
         (
             lambda own, x: own.drop(own.fc(x) if own.draw() < 0.5 else own.out(x)),
             "forward changes what the module holds",

@@ -189,7 +189,7 @@ def test_padding_changes_nothing(trainer: str, name: str, tmp_path: Path) -> Non
 
 
 def of_places(path: Path) -> FederatedDataset:
-    """Texts of 1 to 6 words, whose places weigh alike; padding is no class."""
+    """Texts of 1 to 6 words, whose places weigh alike; padding is not a class."""
     draw = np.random.default_rng(0)
     field = Field((6,), "int64")
     with DatasetWriter(path, field, replace(field, padding=-1, by_place=True), 4) as to:

@@ -27,7 +27,7 @@ from raysim.report.gallery import (
     worker_timeline,
 )
 from raysim.report.gallery.gallery import kinds
-from raysim.report.groups import Group, grouped
+from raysim.report.groups import Group, group_runs
 from raysim.report.runs import read_all
 from raysim.report.series import crossing
 from tests.support.drawn import drawn, texts, ticks
@@ -35,7 +35,7 @@ from tests.support.run_folders import accuracies, write
 
 
 def of(folder: Path) -> list[Group]:
-    return grouped(read_all([folder])[0])[0]
+    return group_runs(read_all([folder])[0])[0]
 
 
 def by_size(folder: Path, rows: Mapping[int, Sequence[dict[str, Any]]], **sections: Any) -> list[Group]:

@@ -19,7 +19,7 @@ from raysim.report.gallery import (
     target,
     time_ratio,
 )
-from raysim.report.groups import Group, grouped, renamed
+from raysim.report.groups import Group, group_runs, with_labels
 from raysim.report.runs import read_all
 from tests.support.drawn import drawn, texts, ticks
 from tests.support.run_folders import accuracies, write
@@ -29,7 +29,7 @@ REACHED_AFTER = {(1, 10): 4, (1, "full"): 8, (5, 10): 2, (5, "full"): None}
 
 
 def groups(folder: Path) -> list[Group]:
-    return grouped(read_all([folder])[0])[0]
+    return group_runs(read_all([folder])[0])[0]
 
 
 def rising(after: int | None, rounds: int = 10) -> list[dict[str, float]]:
@@ -71,7 +71,7 @@ def test_the_table_has_rounds_and_the_speed_up_over_fedsgd(tmp_path: Path) -> No
     ],
 )
 def test_the_table_has_the_given_names(names: list[str], shown: set[str], tmp_path: Path) -> None:
-    made = renamed(by_work(tmp_path, REACHED_AFTER), names)
+    made = with_labels(by_work(tmp_path, REACHED_AFTER), names)
     (figure,) = rounds_table.make(made, [0.9])
     assert shown <= set(texts(drawn(figure)[0]))
     assert figure.data["client.epochs"].to_pylist() == ["1", "1", "5", "5"], "the data keep keys and values"

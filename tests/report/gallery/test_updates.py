@@ -18,14 +18,14 @@ from raysim.report.gallery import (
 )
 from raysim.report.gallery.curves import Against
 from raysim.report.gallery.gallery import kinds
-from raysim.report.groups import Group, grouped
+from raysim.report.groups import Group, group_runs
 from raysim.report.runs import read_all
 from tests.support.drawn import drawn
 from tests.support.run_folders import accuracies, write
 
 
 def groups(folder: Path) -> list[Group]:
-    return grouped(read_all([folder])[0])[0]
+    return group_runs(read_all([folder])[0])[0]
 
 
 def test_a_trial_failed_if_one_of_its_rounds_did(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 import raysim
 import tuning
-from raysim.report.groups import grouped
+from raysim.report.groups import group_runs
 from raysim.report.runs import read_all
 from raysim.server import Descent, Own, ServerOptimizer, Stepped
 
@@ -80,7 +80,7 @@ def test_its_constants_can_be_swept_and_tell_its_runs_apart(
     assert still != moving
     raysim.run(experiment(), dataset=dataset, path=tmp_path / "sgd")
     found, _ = read_all([tmp_path])
-    groups, _ = grouped(found)
+    groups, _ = group_runs(found)
     assert {group.label: len(group.runs) for group in groups} == {
         "server.optimizer = sgd": 1,
         "server.optimizer = heavy ball, server.optimizer.constants.b = 0": 2,

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.arrays import Int64s
 from raysim.client.batches import ClientBatches, boundaries
 from raysim.client.trainers.kernel.dense import SOURCE, Dense
 from raysim.errors import ModelError
 from raysim.models.layout import Layout
-from raysim.seeds import Int64s
 from raysim.storage.compiled_c import library
 
 ALIGNMENT = 64
@@ -170,7 +170,7 @@ class Kernel:
             order.
 
         Raises:
-            IndexError: a target is no class.
+            IndexError: a target is not a class.
             RuntimeError: examples or targets that do not fit the line.
         """
         lead, order, bounds, steps = self._fit(x, y), batches.order, batches.bounds, batches.steps
@@ -304,7 +304,7 @@ class Kernel:
 
     def _checked(self, outputs: Tensor, all_are_classes: bool) -> Tensor:
         if not all_are_classes:
-            raise IndexError(f"A target is no class: it is not in 0..{self._dense.widths[-1] - 1}.")
+            raise IndexError(f"A target is not a class: it is not in 0..{self._dense.widths[-1] - 1}.")
         return outputs
 
 

@@ -63,7 +63,7 @@ def record_step(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: T
     """
     module, values, keys = weighted.module, weighted.values, weighted.keys
     with _undone([*weighted.state, keys, *_others(weighted)]) as put_back, _unchanged(module) as check:
-        # What dropouts and losses make at their first call is no part of a step.
+        # What dropouts and losses make at their first call is not part of a step.
         with torch.enable_grad():
             outputs = weighted.forward(x.clone())
         loss_gradient(outputs.detach(), y.clone())
@@ -127,7 +127,7 @@ def _check_memory(attempt: _Attempt, weighted: Weighted) -> None:
     held = {storage(tape.values[number]) for number in tape.constants}
     written = {storage(tape.values[slot.number]) for op in tape.ops for slot in writes(op)}
     if written & held - own - {storage(one) for one in masks} - {0}:
-        raise NotRecorded("writes to a tensor that is no weight and no buffer")
+        raise NotRecorded("writes to a tensor that is neither a weight nor a buffer")
     outputs = attempt.values[0]
     assert outputs is not None
     if storage(outputs) in own - {0}:
@@ -237,7 +237,7 @@ def _unchanged(module: nn.Module) -> Iterator[Callable[[], None]]:
     torch's: it raises NotRecorded. In the end the module holds what it held."""
     others = [child for child in module.modules() if not isinstance(child, AddressedDropout)]
     before = [side_effects.held(child) for child in others]
-    put_back = side_effects.remembered(others)
+    put_back = side_effects.restorer(others)
     with python_draws() as drew:
 
         def check() -> None:

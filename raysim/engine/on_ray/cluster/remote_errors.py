@@ -78,7 +78,7 @@ def answer(reference: Any, folder: str | None = None) -> Any:
         raise WorkerLostError(f"the driver's process died ({error}){advice}") from None
 
 
-def settled(references: list[Any]) -> None:
+def wait_for_all(references: list[Any]) -> None:
     """Wait until all of these calls have ended, however.
 
     Raises:

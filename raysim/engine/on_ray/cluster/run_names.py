@@ -56,7 +56,7 @@ def find(name: str) -> Any:
         others = ", ".join(run.name for run in under_way()) or "none"
         raise UnknownRunError(
             f"No run {name!r} is under way on this cluster (under way: {others}). What a run leaves is in its folder: "
-            f"`raysim report DIR` shows it, `raysim resume DIR` goes on with it."
+            f"`raysim report DIR` shows it, `raysim resume DIR` continues it."
         ) from None
 
 

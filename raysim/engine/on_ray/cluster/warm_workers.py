@@ -166,7 +166,7 @@ def serve(path: str) -> None:
         with listening.accept()[0] as asking:
             asking.settimeout(ASK_S)
             files: list[int] = []
-            # One that asks and ends is no reason not to serve the others; a fork that fails is answered by silence.
+            # One that asks and ends is not a reason not to serve the others; a fork that fails is answered by silence.
             with suppress(OSError):
                 head, files, _, _ = socket.recv_fds(asking, 8, 3)
                 left, asked = int.from_bytes(head, "big"), b""
@@ -180,7 +180,7 @@ def serve(path: str) -> None:
                         asking.close()
                         run_as_worker(files=files, **json.loads(asked))
                     finally:
-                        # Who asked waits no longer: this is no second server.
+                        # Who asked waits no longer: this is not a second server.
                         os._exit(1)
             for file in files:
                 os.close(file)

@@ -15,7 +15,7 @@ from raysim.engine.on_ray.executor.shell import OnRay, StartedPools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
 from raysim.engine.rounds.finished_round import Finished
-from raysim.engine.rounds.opening import Opening, opened
+from raysim.engine.rounds.opening import Opening, open_folder
 from raysim.experiment.stopping import Seen, StopReason
 from raysim.models.model import Weights
 from raysim.run_folder.writer import RunFolder
@@ -83,7 +83,7 @@ class Driver:
         """
         plan, (state, seen) = self._plan, self._start or (None, None)
         if self._opening is not None:
-            self.folder, state = self._open.enter_context(opened(plan, self._opening, self._name))
+            self.folder, state = self._open.enter_context(open_folder(plan, self._opening, self._name))
         state = state or plan.initial_state()
         self.weights: Weights = state.weights
         self._rounds = loop.rounds(plan, self._executor, state, self.folder, self._executor.stop.is_set, overlap, seen)

@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster import own_ray, run_names, sendable
 from raysim.engine.on_ray.cluster.cluster import connected, place
-from raysim.engine.on_ray.cluster.remote_errors import answer, settled
+from raysim.engine.on_ray.cluster.remote_errors import answer, wait_for_all
 from raysim.engine.on_ray.driver.driver import Driver
 from raysim.engine.on_ray.driver.watched_driver import WatchedDriver
 from raysim.engine.on_ray.executor.shell import start_pools
@@ -167,7 +167,7 @@ def rounds(
             try:
                 if ahead and own_ray.died() is None:
                     driver.stop.options(concurrency_group=BESIDE).remote()
-                    settled(list(ahead))
+                    wait_for_all(list(ahead))
                     answer(driver.close.remote(), run_folder)
             finally:
                 _kill(driver)

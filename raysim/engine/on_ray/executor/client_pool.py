@@ -22,7 +22,7 @@ from raysim.engine.on_ray.cluster.data_on_nodes import SentPlan, SentRuns, recei
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, here
 from raysim.engine.on_ray.executor.table import Key
 from raysim.engine.worker.example_memory import ExampleMemory
-from raysim.engine.worker.pool import Pool, sharded
+from raysim.engine.worker.pool import Pool, cut_into_shards
 from raysim.server.aggregators.updates import Bounds
 
 Packed = tuple[tuple[Node, Any], ...]
@@ -97,7 +97,9 @@ class ClientPool:
         reply = self._carry_out(order, packed)
         rows = {} if reply.out_of_memory else self._rows.pop(order.key, {})
         sums = self._handed_over(order, reply)
-        shards = [{unit: wire.pack(part) for unit, part in shard.items()} for shard in sharded(rows, order.keep)]
+        shards = [
+            {unit: wire.pack(part) for unit, part in shard.items()} for shard in cut_into_shards(rows, order.keep)
+        ]
         reply = replace(reply, parts=tuple(node for node, _ in sums), sums=() if apart else sums)
         return reply, sums if apart else (), *shards
 

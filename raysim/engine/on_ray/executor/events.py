@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from raysim.engine.on_ray.executor.table import Call, Facts, Gather, JobState, Key, Work
+from raysim.engine.on_ray.executor.table import Call, Gather, JobFacts, JobState, Key, Work
 
 
 class CapacityAdded(NamedTuple):
@@ -17,7 +17,7 @@ class Submitted(NamedTuple):
     """A job was submitted."""
 
     ticket: int
-    facts: Facts
+    facts: JobFacts
 
 
 class Ready(NamedTuple):

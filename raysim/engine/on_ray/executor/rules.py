@@ -15,7 +15,7 @@ from raysim.engine.on_ray.executor.losses import lose
 from raysim.engine.on_ray.executor.replies import count_done, count_failed, count_gathered
 from raysim.engine.on_ray.executor.schedule import Schedule
 from raysim.engine.on_ray.executor.table import WAITING, DispatchTable, Gather, JobState, Start
-from raysim.engine.on_ray.executor.turn import Turn, ended, first_work, start_worker
+from raysim.engine.on_ray.executor.turn import Turn, first_work, remove_call, start_worker
 
 HAND_OVER_S = 10.0
 """Expected time of a call without units, however large the results and the updates are."""
@@ -26,7 +26,7 @@ def change(table: DispatchTable, event: events.Event, now_s: float) -> list[even
     turn = Turn(table, now_s)
     match event:
         case events.UnitsDone(number):
-            count_done(turn, event, ended(turn, number))
+            count_done(turn, event, remove_call(turn, number))
         case events.RepliesRead():
             dispatch(turn)
         case events.CapacityAdded(num):
@@ -50,7 +50,7 @@ def change(table: DispatchTable, event: events.Event, now_s: float) -> list[even
             assert worker is not None
             lose(turn, worker, "worker_lost", how)
         case events.Failed(number, error, updates_lost):
-            count_failed(turn, ended(turn, number), error, updates_lost)
+            count_failed(turn, remove_call(turn, number), error, updates_lost)
         case events.Timeout():
             _check_late_workers(turn)
             if turn.table.available():

@@ -27,7 +27,7 @@ from raysim.engine.on_ray.cluster.whereabouts import line
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.client_pool import ClientPool, Order, Packed, Reply
 from raysim.engine.on_ray.executor.rules import change
-from raysim.engine.on_ray.executor.table import Call, DispatchTable, Facts, Gather, JobState, Results, Start, Work
+from raysim.engine.on_ray.executor.table import Call, DispatchTable, Gather, JobFacts, JobState, Results, Start, Work
 from raysim.engine.plan.plan import Plan
 from raysim.errors import RaysimError
 from raysim.run_folder.timeline import Span
@@ -171,7 +171,7 @@ class OnRay:
         self._jobs[ticket] = InFlight(job, tree, broadcast, num_bytes, inline, time.perf_counter() - start_s)
         work = job.kind, job.runs[0] if job.runs else getattr(job.broadcast, "phase", 0)
         results: Results = "summed" if inline or job.runs else "gathered"
-        facts = Facts(job.broadcast.round, work, job.costs, num_bytes, results, job.runs)
+        facts = JobFacts(job.broadcast.round, work, job.costs, num_bytes, results, job.runs)
         self._on(events.Submitted(ticket, facts))
         self._on(events.RepliesRead())
         return ticket

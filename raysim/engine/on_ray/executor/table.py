@@ -105,7 +105,7 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Facts:
+class JobFacts:
     """The properties of a job that the rules use.
 
     num_bytes: size of its broadcast. runs: the runs of the segment; empty if the workers have only one run.
@@ -154,7 +154,7 @@ class JobState:
     """
 
     ticket: int
-    facts: Facts
+    facts: JobFacts
     schedule: Schedule
     units: dict[int, Unit]
     failures: dict[tuple[Cause, int], int] = field(default_factory=dict)

@@ -34,7 +34,7 @@ def start_worker(turn: Turn, deaths: int = 0) -> None:
     turn.send(Start(worker))
 
 
-def ended(turn: Turn, number: int) -> Work:
+def remove_call(turn: Turn, number: int) -> Work:
     """Remove a call that has ended; its worker has begun the next one."""
     call = turn.table.remove(number)
     assert isinstance(call, Work)
