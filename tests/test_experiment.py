@@ -304,11 +304,11 @@ def test_a_file_that_begins_with_the_mark_of_utf_8_is_read(tmp_path: Path) -> No
         ("# über\nrounds = 3\n".encode("utf-16-be"), r"text in UTF-16BE"),
         ("rounds = 3\n".encode("utf-32"), r"text in UTF-32LE"),
         ("rounds = 3\n".encode("utf-32-be"), r"text in UTF-32BE"),
-        (b"rounds = 3\nseed\0 = 1", r"a byte 0 in line 2, .* no text, or damaged"),
+        (b"rounds = 3\nseed\0 = 1", r"a byte 0 in line 2, .* not text, or damaged"),
         (bytes(500), r"a byte 0 in line 1"),
         (
             "rounds = 3\nname = 'é'".encode("latin-1"),
-            r"no text in UTF-8: line 2 has the byte 0xe9 .*iconv -f ISO-8859-1",
+            r"not text in UTF-8: line 2 has the byte 0xe9 .*iconv -f ISO-8859-1",
         ),
     ],
 )

@@ -74,7 +74,7 @@ def test_a_key_can_be_derived_in_two_parts() -> None:
     np.testing.assert_array_equal(whole, derived)
 
 
-TAKING_A_PURPOSE = {"key": 1, "keys": 1, "ClassPiles": 2, "drawn": 2}
+TAKING_A_PURPOSE = {"key": 1, "keys": 1, "ClassPiles": 2, "draw_quantity": 2}
 """The argument of each function that is a purpose, where it is a text."""
 
 

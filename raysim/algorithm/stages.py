@@ -1,7 +1,7 @@
 """Makes the stages between local training and the sums that FedAvg itself does not have: functions of `Outgoing`.
 
-A stage replaces what it changes of the outgoing clients (outgoing.py). `written` writes client states, and stages may
-read them through `Outgoing.states`; nothing else has an effect.
+A stage replaces what it changes of the outgoing clients (outgoing.py). `write_states` writes client states,
+and stages may read them through `Outgoing.states`; nothing else has an effect.
 """
 
 from __future__ import annotations

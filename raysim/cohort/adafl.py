@@ -50,9 +50,9 @@ def next_attention(
     """The attention after a round.
 
     >>> before, positions, distances = np.array([0.25, 0.25, 0.5]), np.array([0, 1]), np.array([3.0, 1.0])
-    >>> learned(before, 0.0, positions, distances, keep_total=True).tolist()
+    >>> next_attention(before, 0.0, positions, distances, keep_total=True).tolist()
     [0.375, 0.125, 0.5]
-    >>> learned(before, 0.0, positions, distances).tolist()
+    >>> next_attention(before, 0.0, positions, distances).tolist()
     [0.5, 0.16666666666666666, 0.3333333333333333]
     """
     total = distances.sum()

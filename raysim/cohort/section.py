@@ -66,7 +66,7 @@ def grown_size(section: CohortGrowth | None, initial: int, population: int, t: i
 
     Source: Charles et al. (2021), section 5.3 (50, 300, 800: start, rounds between doublings, largest).
 
-    >>> [grown(CohortGrowth(every=300, max=180), 50, 10_000, t) for t in (0, 299, 300, 600, 900)]
+    >>> [grown_size(CohortGrowth(every=300, max=180), 50, 10_000, t) for t in (0, 299, 300, 600, 900)]
     [50, 50, 100, 180, 180]
     """
     if section is None:

@@ -64,7 +64,7 @@ def init(count: int) -> Tensors:
 def draw_configs(state: Tensors, seed: int, round_index: int, positions: Sequence[int] | Int64s) -> Int64s:
     """Return j_i of the clients at these positions in a round.
 
-    >>> drawn({"log_theta": torch.tensor([-math.inf, 0.0, -math.inf])}, 0, 0, [3, 4]).tolist()
+    >>> draw_configs({"log_theta": torch.tensor([-math.inf, 0.0, -math.inf])}, 0, 0, [3, 4]).tolist()
     [1, 1]
     """
     theta = state[LOG_THETA].exp().numpy()

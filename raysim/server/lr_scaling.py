@@ -45,7 +45,7 @@ class LrScaling(Section):
 def lr_after(section: LrScaling, lr: float, cohort_size: float, t: int) -> float:
     """The learning rate of the round after t finished ones, before any decay.
 
-    >>> [scaled(LrScaling(rule="sqrt", reference=50, warmup=2), 0.5, 200, t) for t in range(3)]
+    >>> [lr_after(LrScaling(rule="sqrt", reference=50, warmup=2), 0.5, 200, t) for t in range(3)]
     [0.5, 1.0, 1.0]
     """
     ratio = 1.0 if section.reference is None else cohort_size / section.reference

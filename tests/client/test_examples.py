@@ -144,7 +144,7 @@ def test_an_upload_goes_in_blocks_of_a_bounded_size(most: int, tmp_path: Path, m
         sent.append(sum(map(len, pieces)))
         return concatenate(pieces, pinned)
 
-    monkeypatch.setattr(module, "joined", noted)
+    monkeypatch.setattr(module, "concatenate", noted)
     monkeypatch.setattr(module, "BLOCK_BYTES", most * (x.example_bytes + y.example_bytes))
     examples.upload("train", torch.device("cpu"))
     # Of x and of y.

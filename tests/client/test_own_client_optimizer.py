@@ -209,7 +209,7 @@ class Rateless(raysim.Section):
 
 def test_a_package_s_section_without_a_rate_is_refused(experiment: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = raysim.Part("client_optimizer", "rateless", Rateless, lambda section: None)
-    monkeypatch.setattr(parts, "installed", lambda: ((parts.Installed(theirs, "theirs"),), ()))
+    monkeypatch.setattr(parts, "load_installed", lambda: ((parts.Installed(theirs, "theirs"),), ()))
     with pytest.raises(raysim.ExperimentError, match=r"a client optimizer needs a key lr.* 'rateless' has \['name'\]"):
         experiment(client={"optimizer": {"name": "rateless"}})
 

@@ -182,7 +182,7 @@ def test_a_package_s_sampler_is_a_choice_like_others(
         )
 
     installed = part.Installed(raysim.Part("sampler", "strided", Strided, make), "theirs")
-    monkeypatch.setattr(part, "installed", lambda: ((installed,), ()))
+    monkeypatch.setattr(part, "load_installed", lambda: ((installed,), ()))
     exp = experiment(cohort={"sampler": {"name": "strided", "stride": 7}})
     assert [r.cohort for r in raysim.rounds(exp, dataset=dataset)][:2] == [("c0", "c7", "c14"), ("c1", "c8", "c15")]
     assert raysim.Experiment.model_validate(json.loads(exp.to_json())) == exp

@@ -198,7 +198,7 @@ def test_every_way_to_go_on_looks_into_the_folder(
 
     for module in ("raysim.api.run", "raysim.api.many"):
         importlib.import_module(module)
-        monkeypatch.setattr(sys.modules[module], "settled", noted)
+        monkeypatch.setattr(sys.modules[module], "with_kept_trainer", noted)
     made, path = experiment(rounds=1), tmp_path / "run"
     raysim.run(made, dataset=dataset, path=path, progress=False)
     raysim.run(made, dataset=dataset, path=path, progress=False, resume=True)

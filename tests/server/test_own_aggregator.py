@@ -126,7 +126,7 @@ def test_a_package_s_aggregator_is_a_choice_like_others(experiment: Make, monkey
         return raysim.Coordinatewise(lambda updates, weights: section.by * updates.mean(0), name="scaled", fewest=3)
 
     installed = part.Installed(raysim.Part("aggregator", "scaled", Scaled, make), "theirs")
-    monkeypatch.setattr(part, "installed", lambda: ((installed,), ()))
+    monkeypatch.setattr(part, "load_installed", lambda: ((installed,), ()))
     server = {"aggregator": {"name": "scaled", "by": 3.0}}
     np.testing.assert_allclose(moved(experiment, server=server), 3 * UPDATES.mean(0), rtol=1e-12)
     few = {"sampler": {"name": "replay", "cohorts": [["c1", "c2"]]}}

@@ -157,7 +157,7 @@ class ByPower(raysim.Section):
 
 def test_a_package_s_weighting_is_a_choice_like_others(experiment: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     made = raysim.Part("weighting", "by_power", ByPower, lambda section: lambda facts: facts.loss**section.q)
-    monkeypatch.setattr(part, "installed", lambda: ((part.Installed(made, "theirs"),), ()))
+    monkeypatch.setattr(part, "load_installed", lambda: ((part.Installed(made, "theirs"),), ()))
     for weighting, q in (("by_power", 2), ({"name": "by_power", "q": 0.5}, 0.5)):
         got = run(experiment, None, server={"weighting": weighting})
         np.testing.assert_allclose(weights(got), LOSSES**q @ UPDATES / (LOSSES**q).sum(), rtol=1e-12)

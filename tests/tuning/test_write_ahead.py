@@ -93,7 +93,7 @@ import os, signal, sys
 from optuna.study import StudyDirection
 from tuning import storage
 storage.is_here = lambda file: True
-with storage.opened(sys.argv[1]) as opened:
+with storage.open_storage(sys.argv[1]) as opened:
     study = opened.create_new_study([StudyDirection.MAXIMIZE], "kept")
     opened.set_study_user_attr(study, "number", 7)
     os.kill(os.getpid(), signal.SIGKILL)
