@@ -21,12 +21,14 @@ from __future__ import annotations
 
 
 def within(error: BaseException) -> str:
-    """Return an error's text for the middle of a sentence: without its full stop.
+    """Return an error's text for the middle of a sentence: without its full stop; its kind, if it has no text.
 
     >>> within(ValueError("a.toml is missing."))
     'a.toml is missing'
+    >>> within(AssertionError())
+    'AssertionError'
     """
-    return str(error).removesuffix(".")
+    return str(error).removesuffix(".") or type(error).__name__
 
 
 class RaysimError(Exception):

@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 import raysim
-from raysim.errors import ClientError, ExperimentError
+from raysim.errors import ClientError, ExperimentError, ModelError
 from tests.support.run_folders import experiment
 
 CLIENTS = {i: (np.full((6, 4), i, np.float32), np.arange(6) % 2) for i in range(2)}
@@ -33,6 +33,53 @@ CLIENTS = {i: (np.full((6, 4), i, np.float32), np.arange(6) % 2) for i in range(
 def test_a_key_in_another_place_or_by_another_word_is_found(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ExperimentError, match=said):
         experiment(**keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (
+            {"server": {"optimizer": {"name": "own", "lr": 0.1, "beta": 0.9}}},
+            r"\(a constant of a script's part stands in constants = \{ beta = \.\.\. \}\)$",
+        ),
+        (
+            {"model": {"name": "mlp", "lora": True}},
+            r"model\.lora must be a table, but got True \(\[model\.lora\] takes r,",
+        ),
+    ],
+)
+def test_a_constant_and_a_table_are_named(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(ExperimentError, match=said):
+        experiment(**keys)
+
+
+class Stops(nn.Linear):
+    def forward(self, x: Any) -> Any:
+        raise AssertionError
+
+
+class Pair(nn.Linear):
+    def forward(self, x: Any) -> Any:
+        return super().forward(x), x
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"loss": nn.CrossEntropyLoss()}, r"but got \(\)\. A loss of torch\.nn does so by reduction='none'\.$"),
+        (
+            {"loss": nn.CrossEntropyLoss},
+            r"but got the class CrossEntropyLoss: pass what it makes, such as CrossEntropyL",
+        ),
+        ({"model": lambda: Stops(4, 2)}, r"dtype torch\.float32: AssertionError\.$"),
+        ({"model": lambda: Pair(4, 2)}, r"it returned tuple\. Wrap it in a module whose forward returns the one"),
+    ],
+)
+def test_what_beginners_pass_is_answered_by_what_to_pass(parts: dict[str, Any], said: str) -> None:
+    given = {"model": lambda: nn.Linear(4, 2), **parts}
+    data = raysim.FederatedDataset.from_clients(CLIENTS)
+    with pytest.raises(ModelError, match=said):
+        raysim.rounds(experiment(data=None, model=None, cohort={"size": 2}), dataset=data, executor="local", **given)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Unpack
 import numpy.typing as npt
 import pyarrow as pa
 
-from raysim.api.preflight import ITS_PARTS, check_one, check_same, with_executor
+from raysim.api.preflight import ITS_PARTS, check_has_parts, check_one, check_same, with_executor
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.resolve import resolve
@@ -81,6 +81,7 @@ def between_runs(
     where = _folder(first)
     experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
+    check_has_parts(where, parts, "between_runs")
     report = experiment.report.changed(changes)
     check_same(resolve(with_executor(experiment, "local"), **parts), where, ITS_PARTS)
     rows = interpolate(experiment.changed({"evaluation.split": split}), first, second, **parts)

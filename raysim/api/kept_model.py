@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import nn
 
 from raysim.api.beside_record import warn_of_others
-from raysim.api.preflight import ITS_PARTS, check_one, check_same, with_executor
+from raysim.api.preflight import ITS_PARTS, check_has_parts, check_one, check_same, with_executor
 from raysim.config.counted import counted
 from raysim.data.dataset import FederatedDataset
 from raysim.engine.in_process import InProcess
@@ -27,9 +27,9 @@ from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import scoring
 from raysim.engine.rounds.auto_trainer import with_kept_trainer
-from raysim.errors import DataError, ModelError, RunFolderError
+from raysim.errors import DataError, ExperimentError, ModelError, RunFolderError
 from raysim.experiment.experiment import Experiment
-from raysim.models.lora import adapter_of
+from raysim.models import lora
 from raysim.models.model import bind, replace_frozen
 from raysim.run_folder import checkpoint, experiment_record, files, frozen, kept_checkpoints
 from raysim.run_folder.checkpoint_check import check_fits
@@ -60,7 +60,13 @@ class ModelScores:
 
 @takes_parts
 def export(
-    path: str | Path, out: str | Path, *, best: bool = False, adapter: bool = False, **parts: Unpack[Parts]
+    path: str | Path,
+    out: str | Path,
+    *,
+    best: bool = False,
+    adapter: bool = False,
+    merged: bool = False,
+    **parts: Unpack[Parts],
 ) -> int:
     """Write a run's model as safetensors, for `module.load_state_dict(load_file(out))`; returns its rounds.
 
@@ -69,19 +75,24 @@ def export(
         out: the file; of adapters, the folder.
         best: the model that `checkpoint.best` keeps; else that of the newest checkpoint.
         adapter: write the adapters of `model.lora` only, for `peft.PeftModel.from_pretrained(base, out)`.
+        merged: add the adapters of `model.lora` to the layers that they adapt, and write the module without adapters.
+            Else the names are those of the module with adapters, as peft makes it.
         parts: the same parts as for `run`; params= is not needed, because the folder holds the whole model.
 
     Raises:
+        ExperimentError: both `adapter` and `merged`.
         RunFolderError: the folder has no such model, or data or model differ from those of the run.
         ModelError: the module has state that is not a tensor; or it has no adapters.
     """
-    plan, state = _opened(read_only_copy(path), best, parts)
+    if adapter and merged:
+        raise ExperimentError("adapter writes the adapters alone, and merged adds them to their layers: choose one.")
+    plan, state = _opened(read_only_copy(path), best, parts, "raysim.export")
     module = bind(plan.model, state.weights, torch.device("cpu"))
     if adapter:
         _write_adapter(module, plan.experiment, Path(out))
         _warn_of_statistics(plan, state)
         return state.round
-    held = module.state_dict()
+    held = _merged(module, plan.experiment) if merged else module.state_dict()
     if others := [name for name, value in held.items() if not isinstance(value, torch.Tensor)]:
         raise ModelError(f"The module's state {others[0]!r} is not a tensor, so safetensors cannot hold it.")
     # Tensors that share memory are written once for each name, which strict loading wants.
@@ -94,10 +105,13 @@ def export(
     return state.round
 
 
+def _merged(module: nn.Module, experiment: Experiment) -> dict[str, torch.Tensor]:
+    _lora(experiment)
+    return lora.merged(module)
+
+
 def _write_adapter(module: nn.Module, experiment: Experiment, out: Path) -> None:
-    if experiment.model is None or experiment.model.lora is None:
-        raise ModelError("The run trains no adapters: model.lora puts them on layers.")
-    made = adapter_of(module, experiment.model.lora)
+    made = lora.adapter_of(module, _lora(experiment))
     with disk.writing(out), tempfile.TemporaryDirectory() as aside:
         made.config.save_pretrained(aside)
         out.mkdir(parents=True, exist_ok=True)
@@ -106,6 +120,12 @@ def _write_adapter(module: nn.Module, experiment: Experiment, out: Path) -> None
             atomic.write(out / file.name, partial(shutil.copyfile, file))
     content = save({name: tensor.clone() for name, tensor in made.tensors.items()}, {"format": "pt"})
     atomic.write(out / "adapter_model.safetensors", lambda place: place.write_bytes(content))
+
+
+def _lora(experiment: Experiment) -> lora.Lora:
+    if experiment.model is None or experiment.model.lora is None:
+        raise ModelError("The run trains no adapters: model.lora puts them on layers.")
+    return experiment.model.lora
 
 
 def _warn_of_statistics(plan: Plan, state: ServerState) -> None:
@@ -147,7 +167,7 @@ def evaluate(
         DataError: the data have no such split, or nothing to score in it, or examples of another form.
     """
     where = read_only_copy(path)
-    plan, state = _opened(where, best, parts)
+    plan, state = _opened(where, best, parts, "raysim.evaluate")
     section = plan.experiment.evaluation.model_copy(update={"fine_tuning": None})
     if split:
         section = section.model_copy(update={"split": (split,) if isinstance(split, str) else tuple(split)})
@@ -170,10 +190,11 @@ def evaluate(
     return ModelScores(state.round, metrics, clients)
 
 
-def _opened(where: Path, best: bool, parts: Parts) -> tuple[Plan, ServerState]:
+def _opened(where: Path, best: bool, parts: Parts, call: str) -> tuple[Plan, ServerState]:
     """Return the plan of a recorded run, and the state with the model that is asked for."""
     experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
+    check_has_parts(where, parts, call)
     plan = with_kept_trainer(resolve(with_executor(experiment, "local"), **parts), where)
     if plan.clusters is not None:
         raise RunFolderError(

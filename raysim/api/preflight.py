@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysim import card
+from raysim.engine.parts import Parts
 from raysim.engine.plan.first_answers import DROPOUT, answers
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.opening import Opening
@@ -174,6 +175,33 @@ def _other_tensors(plan: Plan, path: Path) -> str:
     return ", ".join([*said[:MOST_NAMED], *more])
 
 
+def check_has_parts(path: Path, parts: Parts, call: str) -> None:
+    """Refuse a call without the parts that the run's script passed: all are named, before the first one is missed.
+
+    The data may come from `[data]`. The folder holds the initial values. Without a loss the task's own is used.
+
+    Args:
+        path: the run's folder.
+        parts: those that are passed now.
+        call: the function that takes them, for the message.
+    """
+    had = experiment_record.stored_passed(path)
+    if had is None:
+        return
+    elsewhere = {"params", "loss"} | ({"dataset"} if experiment_record.stored_experiment(path).data else set())
+    lacking = [name for name in had.names if parts.get(name) is None and name not in elsewhere]
+    if lacking:
+        raise _without(lacking, path, call)
+
+
+def _without(lacking: Sequence[str], path: Path, call: str) -> RunFolderError:
+    named = ", ".join(f"{name}=" for name in lacking)
+    return RunFolderError(
+        f"The run of {path} was passed {named} by its script: pass the same again, from a script, as {call}"
+        f"(path, {', '.join(f'{name}=...' for name in lacking)}) does."
+    )
+
+
 def _check_passed(passed: Passed, path: Path) -> None:
     """Refuse a folder of a run whose script passed parts that are not passed now, or no model where one is.
 
@@ -188,11 +216,7 @@ def _check_passed(passed: Passed, path: Path) -> None:
     if lacking == ["loss"]:
         log.warning("the run of %s was passed loss= by its script, and now the task's own loss is used", path)
     elif lacking:
-        named = ", ".join(f"{name}=" for name in lacking)
-        raise RunFolderError(
-            f"The run of {path} was passed {named} by its script: pass the same again, from a script, as raysim.resume"
-            f"(path, {', '.join(f'{name}=...' for name in lacking)}) does."
-        )
+        raise _without(lacking, path, "raysim.resume")
     new = [name for name in other if name in passed.names]
     if "model" in new:
         raise RunFolderError(f"The run of {path} trains the experiment's [model], so model= cannot be passed.")

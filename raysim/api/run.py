@@ -20,6 +20,7 @@ from raysim.api.interrupted import note_of_run, noting
 from raysim.api.preflight import (
     ITS_PARTS,
     ExecutorName,
+    check_has_parts,
     check_one,
     check_same,
     folder_of,
@@ -196,6 +197,7 @@ def resume(
     with local_copy(path) as where, noting(partial(note_of_run, where)):
         experiment = experiment_record.stored_experiment(where)
         check_one(experiment, where)
+        check_has_parts(where, parts, "raysim.resume")
         check(loggers)
         if rounds is not None:
             experiment = experiment.changed([f"rounds={rounds}"])
@@ -229,6 +231,7 @@ def replay(
     where = read_only_copy(path)
     experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
+    check_has_parts(where, parts, "raysim.replay")
     plan = with_kept_trainer(resolve(with_executor(experiment, "local"), **parts), where)
     check_same(plan, where, ITS_PARTS)
     if client is not None:

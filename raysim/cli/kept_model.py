@@ -19,6 +19,10 @@ def export(
     adapter: Annotated[
         bool, typer.Option("--adapter", help="Only the adapters of model.lora: a folder that peft reads.")
     ] = False,
+    merged: Annotated[
+        bool,
+        typer.Option("--merged", help="The module without adapters: those of model.lora are added to their layers."),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -36,7 +40,7 @@ def export(
     names = ("best-adapter", "adapter") if adapter else ("best.safetensors", "model.safetensors")
     name = names[0] if best else names[1]
     file = out or (inside(folder, name, folder, RunFolderError) if uri_of(folder) is None else Path(name))
-    rounds = kept_model.export(folder, file, best=best, adapter=adapter)
+    rounds = kept_model.export(folder, file, best=best, adapter=adapter, merged=merged)
     if as_json:
         print_json({"file": file, "rounds": rounds})
     else:

@@ -39,7 +39,7 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         if kind == "extra_forbidden":
             unknown, further = _unknown_key(path, section), deeper(path, section)
             # A key that is like none here may be meant for another table.
-            elsewhere = "" if unknown.endswith("?)") or len(path) == 1 else deeper([path[-1]], root)
+            elsewhere = "" if unknown.endswith(("?)", "})")) or len(path) == 1 else deeper([path[-1]], root)
             sentences[unknown + (further or elsewhere)] = None
         elif kind == "missing":
             sentences[f"{key} must be given{_described(path[-1], section)}"] = None
@@ -117,6 +117,8 @@ def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:
     chosen = section.model_fields["name"].default if section and parents and "name" in section.model_fields else None
     whose = f" with name = {chosen!r}" if isinstance(chosen, str) else ""
     hint = nearest(key, known, _meant(section))
+    if chosen == "own" and "constants" in known and not hint:
+        hint = f" (a constant of a script's part stands in constants = {{ {key} = ... }})"
     return f"unknown key {shown('.'.join(path))}: {table}{whose} takes {', '.join(known)}{hint}"
 
 
@@ -164,6 +166,8 @@ def _remedy(given: object, path: list[str], section: type[BaseModel] | None) -> 
         return ""
     must = [name for name, inner in keys.items() if inner.is_required()]
     fitting = [name for name in keys if _takes(chosen, name, given)]
+    if isinstance(given, bool) and len(keys) > 1:
+        return f" ([{key}] takes {', '.join(keys)})"
     # The first key of a table is what it is mainly about.
     likely = [name for name in fitting if name in must or fitting == [name] or name == next(iter(keys))]
     meant = next((name for name in likely if name in must), next(iter(likely), None))

@@ -8,7 +8,7 @@ regression: real targets. Loss is the squared error, averaged over an example's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -102,6 +102,11 @@ def task_for(
         uncounted: further labels that accuracy does not count.
         by_place: whether the places that are not padding weigh alike; the user's loss is averaged over examples.
     """
+    if (name := _class_name(loss)) is not None:
+        raise ModelError(
+            f"loss= must be a function of outputs and targets, but got the class {name}: pass what it makes, such as "
+            f"{name}(reduction='none')."
+        )
     if num_classes is None:
         return Task(loss or squared_error, None)
     if padding is not None or uncounted:
@@ -112,10 +117,22 @@ def task_for(
     return Task(loss or cross_entropy, hits)
 
 
+def _in_place(outputs: object) -> str:
+    """Return what a module returned in place of one tensor, and what to do where it returned several."""
+    several = isinstance(outputs, tuple | list | Mapping)
+    hint = " Wrap it in a module whose forward returns the one that the loss takes." if several else ""
+    return f"{type(outputs).__name__}.{hint}"
+
+
+def _class_name(loss: object) -> str | None:
+    """Return the name of a class; None of anything else."""
+    return loss.__name__ if isinstance(loss, type) else None
+
+
 def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | None, own_loss: bool) -> None:
     """Raise ModelError unless outputs and losses have the shapes that the task is defined for."""
     if not isinstance(outputs, Tensor):
-        raise ModelError(f"The module must return one tensor, but it returned {type(outputs).__name__}.")
+        raise ModelError(f"The module must return one tensor, but it returned {_in_place(outputs)}")
     batch = targets.shape[0]
     if not own_loss:
         if num_classes is None:
@@ -148,7 +165,10 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
         )
     if not isinstance(losses, Tensor) or tuple(losses.shape) != (batch,):
         got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-        raise ModelError(f"loss(outputs, targets) must return one loss per example, shape ({batch},), but got {got}.")
+        mean = " A loss of torch.nn does so by reduction='none'." if got == () else ""
+        raise ModelError(
+            f"loss(outputs, targets) must return one loss per example, shape ({batch},), but got {got}.{mean}"
+        )
     if not losses.is_floating_point():
         raise ModelError(f"loss(outputs, targets) must return real numbers, but they are of {losses.dtype}.")
     if not losses.requires_grad and torch.is_grad_enabled():

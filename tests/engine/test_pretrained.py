@@ -15,7 +15,7 @@ import raysim
 from raysim.api import kept_model
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
-from raysim.models.lora import WithLora
+from raysim.models.lora import Lora, WithLora
 from raysim.run_folder import files
 
 Make = Callable[..., raysim.Experiment]
@@ -270,6 +270,64 @@ def test_peft_reads_what_is_exported_with_the_same_outputs(
     assert torch.equal(loaded(x), trained(x))
     assert loaded.peft_config["default"].modules_to_save == ["2"]
     assert not torch.allclose(loaded(x), without)
+
+
+def test_adapters_are_added_to_their_layers(tmp_path: Path, dataset: raysim.FederatedDataset, here: Make) -> None:
+    """Plain torch takes the file, and gives the outputs of the module with adapters."""
+    run = tmp_path / "run"
+    parts: dict[str, Any] = {"dataset": dataset, "model": net}
+    raysim.run(here(lora=LORA), path=run, **parts)
+    kept_model.export(run, tmp_path / "with.safetensors", **parts)
+    kept_model.export(run, tmp_path / "merged.safetensors", merged=True, **parts)
+    plain, adapted = net(), WithLora(net, Lora.model_validate(LORA))()
+    plain.load_state_dict(load_file(tmp_path / "merged.safetensors"))
+    adapted.load_state_dict(load_file(tmp_path / "with.safetensors"))
+    x = torch.randn(4, 5)
+    assert torch.allclose(plain(x), adapted(x), atol=1e-6)
+    with torch.no_grad():
+        for name, value in adapted.named_parameters():
+            value.mul_(0 if "lora_B" in name else 1)
+    assert not torch.allclose(plain(x), adapted(x), atol=1e-6)
+    with pytest.raises(raysim.ExperimentError, match=r"adapter writes the adapters alone, .* choose one"):
+        kept_model.export(run, tmp_path / "both", adapter=True, merged=True, **parts)
+
+
+def test_frozen_values_that_were_drawn_are_said(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    mlp = {"name": "mlp", "hidden": [6]}
+    base = tmp_path / "base.safetensors"
+    raysim.run(experiment(model=mlp, rounds=1), path=tmp_path / "run", dataset=dataset)
+    kept_model.export(tmp_path / "run", base, dataset=dataset)
+    for init, said in ({"init": str(base)}, False), ({}, True):
+        caplog.clear()
+        raysim.rounds(experiment(model={**mlp, "freeze": ["fc1.*"], **init}, rounds=1), dataset=dataset)
+        assert ("model.freeze freezes values that the seed has drawn" in caplog.text) is said
+
+
+def test_a_module_in_place_of_the_section_s_is_said(
+    dataset: raysim.FederatedDataset, experiment: Make, here: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    raysim.rounds(here(), dataset=dataset, model=net)
+    assert "is trained" not in caplog.text
+    raysim.rounds(experiment(model={"name": "mlp", "hidden": [6]}, rounds=1), dataset=dataset, model=net)
+    assert "model= is trained, and the 'mlp' of [model] is not: set model.name = 'own'" in caplog.text
+
+
+def test_all_parts_that_a_recorded_run_needs_are_named_at_once(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    raysim.run(here().changed({"data": None}), path=tmp_path / "run", dataset=dataset, model=net)
+    calls: dict[str, Callable[[], object]] = {
+        "export": lambda: raysim.export(tmp_path / "run", tmp_path / "out"),
+        "evaluate": lambda: raysim.evaluate(tmp_path / "run"),
+        "replay": lambda: raysim.replay(tmp_path / "run", 0),
+        "resume": lambda: raysim.resume(tmp_path / "run"),
+    }
+    for name, call in calls.items():
+        said = rf"as raysim\.{name}\(path, dataset=\.\.\., model=\.\.\.\) does"
+        with pytest.raises(raysim.RunFolderError, match=said):
+            call()
 
 
 def test_a_run_without_adapters_has_none_to_export(

@@ -47,7 +47,8 @@ def read(section: ModelChoice | None, model: Model, drawn: Weights) -> tuple[Mod
         raise ModelError(
             f"model.init: {file} must be a safetensors file, because one of {file.suffix} can run code when it is "
             f"read. If you trust it, write one: safetensors.torch.save_file(torch.load({file.name!r}), "
-            f"{file.with_suffix('.safetensors').name!r})."
+            f"{file.with_suffix('.safetensors').name!r}); of a whole module, torch.load({file.name!r}, "
+            "weights_only=False).state_dict()."
         )
     with parsing(f"model.init: {file}", "a safetensors file", ModelError, ""), safe_open(file, "pt") as opened:
         tensors: dict[str, Tensor] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118

@@ -186,6 +186,18 @@ def log_beginning(plan: Plan) -> None:
             evaluation.every,
             ", ".join(name for name, split in plan.dataset.splits.items() if len(split)),
         )
+    section = plan.experiment.model
+    if "model" in plan.passed.names and section is not None and section.name != "own":
+        log.warning(
+            "model= is trained, and the %r of [model] is not: set model.name = 'own', or leave [model] out",
+            section.name,
+        )
+    if section is not None and (section.lora is not None or section.freeze) and _draws_all(plan):
+        log.warning(
+            "%s freezes values that the seed has drawn: model.init names a file with those of a base, or params= has "
+            "them",
+            "model.freeze" if section.lora is None else "model.lora",
+        )
     looked = range(min(first_examples.LOOKED_AT, len(plan.dataset.train)))
     if found := first_examples.not_finite(plan.dataset, looked, plan.initial.params.dtype):
         flaw = f"of the first {len(looked)} training clients {len(found)} have values that are not finite"
@@ -197,3 +209,9 @@ def log_beginning(plan: Plan) -> None:
         )
     if (slow := slow_precision(plan)) is not None:
         log.warning("engine.precision: %s", slow)
+
+
+def _draws_all(plan: Plan) -> bool:
+    """Return whether all values are drawn: a script's module, and a family with a path, may have read their own."""
+    section, passed = plan.experiment.model, {"model", "params"} & set(plan.passed.names)
+    return section is not None and section.init is None and not passed and getattr(section, "path", None) is None

@@ -116,8 +116,8 @@ def finish(
         log.warning("round %d: every update was rejected, so %s%s", index, left, advice)
     if stepped.metrics.get("catastrophic_failure"):
         log.warning(
-            "round %d: the cohort's training accuracy fell below half of the last round's, to %.3g; the row keeps its "
-            "clients",
+            "round %d: the cohort's training accuracy fell below half of the last round's, to %.3g; column "
+            "catastrophic_cohort has its clients",
             index,
             stepped.metrics["accuracy"],
         )
