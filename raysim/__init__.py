@@ -182,7 +182,8 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("raysim")
     if name not in __all__:
-        raise AttributeError(f"module 'raysim' has no attribute {name!r}")
+        hint = ": it is tuning.tune, of the package tuning beside raysim" if name == "tune" else ""
+        raise AttributeError(f"module 'raysim' has no attribute {name!r}{hint}")
     return getattr(import_module(_HOMES.get(name, "raysim.errors")), name)
 
 

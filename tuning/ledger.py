@@ -76,6 +76,16 @@ class Ledger:
         found = by_slot(self.study, self._space.dimensions)
         return {slot: trial for slot, trial in found.items() if slot < self._total}
 
+    @property
+    def total(self) -> int:
+        """The study's number of trials."""
+        return self._total
+
+    def num_beyond(self) -> int:
+        """Return how many ended trials the storage has beyond the study's number of trials."""
+        every = by_slot(self.study, self._space.dimensions)
+        return sum(slot >= self._total and trial.state.is_finished() for slot, trial in every.items())
+
     def retry_failed(self) -> list[int]:
         """Put a new trial with the same values in the place of each failed one; return the failed trials' numbers.
 

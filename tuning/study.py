@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -67,8 +67,8 @@ def tune(
     Raises:
         ExperimentError: a key, a value, or a combination that is not defined, before anything runs.
         StorageError: the storage cannot be reached, or no longer answers.
-        StudyError: the storage has another study of that name, or the folder is of another study; or no trial
-            finished.
+        StudyError: the storage has another study of that name, or more ended trials than `trials`, or the folder is
+            of another study; or no trial finished.
         RaysimError: as `raysim.run`; a second call resumes trials under way.
     """
     parts, tuning = parts_and_section(experiment, space, parts_and_settings)
@@ -89,6 +89,7 @@ def tune(
     folder.check(where, portable_address(url, where), name)
     how: dict[str, Any] = {"executor": executor, "address": address, **parts}
     with ExitStack() as stack:
+        stack.enter_context(_noting(where))
         stack.enter_context(quiet_rounds())
         stack.enter_context(answering(url))
         if tuning.storage is None:
@@ -107,6 +108,12 @@ def tune(
             raise StudyError(
                 f"{where} holds trials of the study, but its storage, {shown(url)}, has none of them: restore the "
                 f"storage, or give the study another folder (--path, path=)."
+            )
+        if (beyond := ledger.num_beyond()) > 0:
+            total = ledger.total
+            raise StudyError(
+                f"{where} has {total + beyond} ended trials, and tuning.trials = {total} would leave {beyond} of them "
+                f"out: set it to {total + beyond} or more, or give another study its own name and folder (--path, path=)."
             )
         if retry_failed:
             again = ", ".join(map(str, ledger.retry_failed()))
@@ -144,14 +151,32 @@ def tune(
     return finished
 
 
+@contextmanager
+def _noting(where: Path) -> Iterator[None]:
+    """Add to a KeyboardInterrupt inside the block how the study goes on: its traceback says what was going on."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(f"stopped; the same call of tuning.tune continues the study in {where}")
+        raise
+
+
 TABLES = MappingProxyType({"sampler": "tpe", "objective": "accuracy"})
 """A name for an example of each table that a study and a run both have."""
+
+
+def _check_experiment(given: object) -> None:
+    if not isinstance(given, Experiment):
+        raise ExperimentError(
+            f"experiment must be a raysim.Experiment, but got {given!r:.40}: raysim.load(path) reads one."
+        )
 
 
 def parts_and_section(
     experiment: Experiment, space: Mapping[str, Any] | None, parts_and_settings: Mapping[str, Any]
 ) -> tuple[Parts, TuningSection]:
     """Return a script's parts, and `[tuning]` with its keys, checked; arguments as for `tune`."""
+    _check_experiment(experiment)
     # A sampler of cohorts is a function, the study's a table.
     tables = {name for name, value in parts_and_settings.items() if isinstance(value, Mapping | Section)}
     both = Parts.__annotations__.keys() & TuningSection.model_fields.keys()

@@ -75,6 +75,41 @@ def test_a_study_can_have_more_trials_than_before(study: Callable[..., tuning.St
     assert whole.trials.slice(0, 1)["value"] == first.trials["value"]
 
 
+def test_a_study_with_fewer_trials_than_it_has_is_refused(study: Callable[..., tuning.Study]) -> None:
+    """Else the best of a few would take the place of the best of all."""
+    whole = study(final=0)
+    best = (whole.path / "best.toml").read_text()
+    with pytest.raises(
+        tuning.StudyError, match=r"has 3 ended trials, and tuning\.trials = 1 would leave 2 of them out"
+    ):
+        study(trials=1, final=0)
+    assert (whole.path / "best.toml").read_text() == best
+
+
+def test_an_interrupted_study_says_how_it_goes_on(
+    study: Callable[..., tuning.Study], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(search: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tuning.search.Search.run", interrupt)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        study()
+    assert raised.value.__notes__ == [
+        f"stopped; the same call of tuning.tune continues the study in {tmp_path / 'study'}"
+    ]
+
+
+def test_a_file_in_place_of_an_experiment_is_answered_by_what_reads_it() -> None:
+    wrong: Any = "configs/quickstart.toml"
+    with pytest.raises(
+        raysim.ExperimentError, match=r"but got 'configs/quickstart\.toml': raysim\.load\(path\) reads one"
+    ):
+        tuning.tune(wrong)
+    with pytest.raises(AttributeError, match=r"it is tuning\.tune"):
+        _ = raysim.tune
+
+
 def test_a_trial_whose_process_was_killed_as_it_ended_goes_on(
     study: Callable[..., tuning.Study], monkeypatch: pytest.MonkeyPatch
 ) -> None:
