@@ -113,7 +113,7 @@ def tune(
             total = ledger.total
             raise StudyError(
                 f"{where} has {total + beyond} ended trials, and tuning.trials = {total} would leave {beyond} of them "
-                f"out: set it to {total + beyond} or more, or give another study its own name and folder (--path, path=)."
+                f"out: set it to {total + beyond} or more, or give another study its own name and folder (--path)."
             )
         if retry_failed:
             again = ", ".join(map(str, ledger.retry_failed()))
