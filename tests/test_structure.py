@@ -283,6 +283,12 @@ def test_few_modules_lie_directly_below_the_root() -> None:
     assert set(modules_in(sources("raysim"), "raysim")) == MODULES_ABOVE
 
 
+def test_the_architecture_page_has_every_room() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {folder.parent.name for folder in (ROOT / "raysim").glob("*/__init__.py")}
+    assert rooms <= set(re.findall(r"^\| `(\w+)/` \|", page, re.MULTILINE))
+
+
 def test_modules_in_folders_are_not_directly_below() -> None:
     assert modules_in({"raysim/a.py": "", "raysim/b/c.py": "", "d.py": ""}, "raysim") == ["raysim/a.py"]
 

@@ -46,7 +46,7 @@ def join(models: Sequence[Weights]) -> Weights:
 
 
 def with_clusters(base: Algorithm, count: int, server: ServerSection) -> Algorithm:
-    """Return the algorithm of `count` models, each trained by `one`, whose only phase is training."""
+    """Return the algorithm of `count` models, each trained by `base`, whose only phase is training."""
     (training,) = base.phases
     losses = start_losses.make(server, base.members)
 

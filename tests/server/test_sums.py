@@ -54,7 +54,16 @@ def sums(draw: st.DrawFn) -> Sums:
         facts=tuple(
             draw(
                 st.lists(
-                    st.builds(UpdateFacts, st.integers(0, 9), small.map(float), st.tuples(small.map(float))), max_size=2
+                    st.builds(
+                        UpdateFacts,
+                        position=st.integers(0, 9),
+                        weight=small.map(float),
+                        loss=small.map(float),
+                        norm=small.map(float),
+                        steps=st.integers(0, 9),
+                        squared_norms=st.tuples(small.map(float)),
+                    ),
+                    max_size=2,
                 )
             )
         ),
