@@ -48,6 +48,8 @@ def begins(engine: EngineSection, executor: ExecutorName | None, address: str | 
         return "here"
     ray = sys.modules.get("ray")
     asked = engine.workers != "auto" or executor == "ray" or address is not None
+    # Ray says where it has no card; here the run would train without one.
+    asked |= engine.gpus_per_worker not in (0, "auto")
     if asked or (ray is not None and ray.is_initialized()):
         return "on Ray"
     return "here at first" if numerics.choose_device(engine.gpus_per_worker).type == "cpu" else "on Ray"

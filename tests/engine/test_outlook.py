@@ -106,6 +106,8 @@ def unconnected(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"workers": 0}, None, None, "here"),
         ({"workers": 2}, None, None, "on Ray"),
         ({}, "ray", None, "on Ray"),
+        ({"gpus_per_worker": 1}, None, None, "on Ray"),
+        ({"gpus_per_worker": 0}, None, None, "here at first"),
         ({}, None, "auto", "on Ray"),
     ],
 )
