@@ -52,7 +52,8 @@ def test_what_a_script_passed_is_asked_for(experiment: Make, dataset: raysim.Fed
         lambda: raysim.replay(path, 1, dataset=dataset),
     ):
         with pytest.raises(
-            raysim.RunFolderError, match=r"was passed model= by its script.*raysim\.resume\(path, model=\.\.\.\)"
+            raysim.RunFolderError,
+            match=r"was passed model= by its script.*raysim\.(resume|evaluate|export|replay)\(path, model=\.\.\.\)",
         ):
             again()
     assert raysim.resume(path, rounds=5, dataset=dataset, model=module).rounds.num_rows == 5

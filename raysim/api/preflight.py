@@ -176,7 +176,7 @@ def _other_tensors(plan: Plan, path: Path) -> str:
 
 
 def check_has_parts(path: Path, parts: Parts, call: str) -> None:
-    """Refuse a call without the parts that the run's script passed: all are named, before the first one is missed.
+    """Refuse a call without the data or the model that the run's script passed, and name all parts that are missing.
 
     The data may come from `[data]`. The folder holds the initial values. Without a loss the task's own is used.
 
@@ -190,7 +190,8 @@ def check_has_parts(path: Path, parts: Parts, call: str) -> None:
         return
     elsewhere = {"params", "loss"} | ({"dataset"} if experiment_record.stored_experiment(path).data else set())
     lacking = [name for name in had.names if parts.get(name) is None and name not in elsewhere]
-    if lacking:
+    # What else is missing alone has messages of its own, which name the section.
+    if {"dataset", "model"} & set(lacking):
         raise _without(lacking, path, call)
 
 

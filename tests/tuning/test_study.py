@@ -91,12 +91,13 @@ def test_a_budget_that_is_used_up_is_said(
     assert again.spent == first.spent
 
 
-def test_a_study_with_a_budget_ends_if_fewer_trials_are_asked_for_than_are_there(
+def test_fewer_trials_than_are_there_are_refused_under_a_budget_too(
     small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
 ) -> None:
     keys = {"sampler": {"name": "random"}, "concurrent": 1, "final": 0, "budget": {"rounds": 100}}
     tuning.tune(tuned(**keys, trials=3), dataset=small, path=tmp_path)
-    assert len(tuning.tune(tuned(**keys, trials=1), dataset=small, path=tmp_path).trials) == 1
+    with pytest.raises(tuning.StudyError, match=r"tuning\.trials = 1 would leave 2 of them out"):
+        tuning.tune(tuned(**keys, trials=1), dataset=small, path=tmp_path)
 
 
 def test_trials_of_one_budget_of_client_updates(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
