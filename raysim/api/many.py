@@ -41,7 +41,6 @@ from raysim.experiment.stopping import NOTHING, Seen, StopReason
 from raysim.run_folder import kept_checkpoints, round_table
 from raysim.run_folder.branch import branch
 from raysim.run_folder.files import STATES
-from raysim.run_folder.passed_parts import Passed
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
 from raysim.storage.remote.uri import uri_of
@@ -251,9 +250,7 @@ class Runs:
         """Resolve a run and its folder; nothing is written."""
         check_one(experiment)
         placed = experiment.model_copy(update={"engine": self._engine_of(experiment)})
-        parts: Parts = {**self._parts, "dataset": self._data(placed)}
-        # What is shared between runs was not passed by the script.
-        plan = replace(resolve(placed, **parts), passed=Passed.of(self._parts))
+        plan = resolve(placed, self._data(placed), **self._parts)
         if not plan.algorithm().state_vectors:
             return plan
         return replace(plan, states=path.absolute() / STATES, states_of=plan.fingerprint)
@@ -263,9 +260,9 @@ class Runs:
         return experiment.engine.model_copy(update={key: getattr(self._engine, key) for key in self._engine.PLACEMENT})
 
     def _data(self, experiment: Experiment) -> FederatedDataset | None:
-        """Return the same object for runs with the same data, so the data are sent once."""
-        if (dataset := self._parts.get("dataset")) is not None or experiment.data is None:
-            return dataset
+        """Return what `[data]` opens, the same object for runs with the same data, so the data are sent once."""
+        if self._parts.get("dataset") is not None or experiment.data is None:
+            return None
         key = f"{experiment.data.model_dump_json()} {experiment.seed}"
         if key not in self._datasets:
             self._datasets[key] = prepare(experiment.data, experiment.seed)

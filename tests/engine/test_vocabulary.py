@@ -11,6 +11,7 @@ import pytest
 
 import raysim
 from raysim.engine.plan.resolve import resolve
+from raysim.run_folder.experiment_record import stored_passed
 
 Make = Callable[..., raysim.Experiment]
 
@@ -56,3 +57,12 @@ def test_of_data_from_a_script_nothing_is_known(news: dict[str, Any], experiment
         resolve(experiment(cohort=ONE, data=news, model={**SMALL, "vocabulary": 4}), dataset=data).choice.trainer
         == "recorded"
     )
+
+
+def test_runs_that_share_their_data_know_its_words_too(news: dict[str, Any], experiment: Make, tmp_path: Path) -> None:
+    """What a sweep or a study opens once for all runs is that of the section, and was not passed by a script."""
+    given = experiment(cohort=ONE, data=news, model=SMALL, rounds=1, engine={"workers": 0})
+    swept = raysim.run_sweep(given, {"client.optimizer.lr": [0.1, 0.2]}, path=tmp_path / "swept", progress=False)
+    alone = raysim.run(given.changed(["client.optimizer.lr=0.1"]), path=tmp_path / "alone", progress=False)
+    assert swept.points[0].rounds["loss"].equals(alone.rounds["loss"])
+    assert stored_passed(swept.points[0].path) == stored_passed(alone.path)

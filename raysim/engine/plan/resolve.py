@@ -41,19 +41,21 @@ from raysim.run_folder.passed_parts import Passed
 log = logging.getLogger("raysim")
 
 
-def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
+def resolve(experiment: Experiment, shared: FederatedDataset | None = None, /, **parts: Unpack[Parts]) -> Plan:
     """Prepare the data, create the model, and check that everything fits.
 
     Args:
         experiment: a validated experiment.
+        shared: the dataset of `[data]`, if the caller has opened it already, for several runs.
         parts: the parts that a script passes.
 
     Raises:
         ExperimentError, DataError, ModelError: something does not fit; the error has the given and the allowed value.
     """
     experiment = bound(experiment, **parts)
-    dataset = _prepared_data(experiment, parts.get("dataset"))
-    sectioned = experiment.data if parts.get("dataset") is None else None
+    own = parts.get("dataset")
+    dataset = _prepared_data(experiment, shared if own is None else own)
+    sectioned = experiment.data if own is None else None
     drawn = prepared_model.draw_model(experiment, dataset, sectioned, parts.get("model"))
     experiment = privacy_check.with_noise_multiplier(experiment, dataset, drawn.model)
     first = prepared_model.give_values(experiment, dataset, drawn, parts.get("params"))
@@ -76,9 +78,9 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     return plan
 
 
-def _prepared_data(experiment: Experiment, passed: FederatedDataset | None) -> FederatedDataset:
-    """The data that a script passes, or else those of `[data]`; as one client, if the experiment pools them."""
-    dataset = dataset_of(experiment) if passed is None else passed
+def _prepared_data(experiment: Experiment, opened: FederatedDataset | None) -> FederatedDataset:
+    """The data that are open, or else those of `[data]`; as one client, if the experiment pools them."""
+    dataset = dataset_of(experiment) if opened is None else opened
     amounts.check(experiment, dataset)
     return pool_clients(dataset) if experiment.pooled else dataset
 
