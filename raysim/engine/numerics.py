@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,6 +61,8 @@ def fix(threads: int, device: torch.device, precision: Precision) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         # If a user's module needs a kernel without a deterministic version, torch warns instead of failing.
         torch.use_deterministic_algorithms(True, warn_only=True)
+        # Clients' weights are parts of one vector, in another order than cuDNN's. torch advises a call that moves them.
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk", UserWarning)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 

@@ -56,5 +56,7 @@ def run(x: Tensor, weights: list[list[Tensor]], hidden: int) -> Tensor:
         weights = [[*layer, none] for layer in weights]
     state = x.new_zeros(len(weights), x.shape[0], hidden)
     flat = [weight for layer in weights for weight in layer]
-    outputs: Tensor = torch.lstm(x, [state, state], flat, biased, len(weights), 0.0, False, False, True)[0]
+    # On a card cuDNN keeps what the backward needs only if it is told that the call is for training.
+    train = x.is_cuda and torch.is_grad_enabled()
+    outputs: Tensor = torch.lstm(x, [state, state], flat, biased, len(weights), 0.0, train, False, True)[0]
     return outputs

@@ -59,6 +59,8 @@ class FakeCard(FakeTensorMode):
         if func is torch.ops.aten.nonzero.default and not _on_card(args[0]):
             # Of how many there are nothing is known: one.
             func, args, kwargs = torch.ops.aten.zeros.default, ((1, args[0].dim()),), {"dtype": torch.int64}
+        if func is torch.ops.aten.native_group_norm.default and _on_card(args[0]) and not args[0].is_contiguous():
+            raise RuntimeError("the kernel for cards takes contiguous examples only")
         if func is torch.ops.aten._to_copy.default and to is not None:
             self._copied(args[0], to.type == "cuda")
         if func is torch.ops.aten.copy_.default:

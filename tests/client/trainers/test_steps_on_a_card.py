@@ -20,9 +20,11 @@ from raysim.client.chunk_clients import ChunkClients
 from raysim.client.corrections import choice as corrections
 from raysim.client.section import ClientSection
 from raysim.client.trainers.construction import make
+from raysim.client.trainers.layers.group_norm import GroupNorm
 from raysim.client.trainers.trainer_choice import Precision, TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.models import lstm_char, transformer_word
+from raysim.models.lstm import Lstm
 from raysim.models.model import Weights, create
 from raysim.models.task import task_for
 from tests.support.fake_card import CARD, fake_card
@@ -233,3 +235,29 @@ def test_a_tensor_of_the_host_among_the_cards_is_caught() -> None:
 
     with pytest.raises(RuntimeError, match="cuda:0 and cpu"):
         waits("one_by_one", partial(Mixes, 6, 4), images((6,)), {})
+
+
+def test_a_group_norm_on_a_card_takes_images_whose_channels_are_last() -> None:
+    """The stand-in refuses what torch's kernel for cards refuses."""
+    with fake_card():
+        x = torch.zeros(2, 4, 3, 3, device=CARD).contiguous(memory_format=torch.channels_last)
+        assert not x.is_contiguous()
+        y = GroupNorm(nn.GroupNorm(2, 4), None, None, x).forward(x)
+    assert y.shape == x.shape
+
+
+@pytest.mark.parametrize(("device", "trains", "told"), [(CARD, True, True), (CARD, False, False), ("cpu", True, False)])
+def test_cudnn_is_told_when_an_lstm_is_trained(
+    device: torch.device, trains: bool, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without that it refuses the backward. On a CPU the call stays as it was, and so do the bits."""
+    calls: list[tuple[Any, ...]] = []
+
+    def noted(*args: Any) -> tuple[torch.Tensor]:
+        calls.append(args)
+        return (args[0],)
+
+    monkeypatch.setattr(torch, "lstm", noted)
+    with fake_card(), torch.set_grad_enabled(trains):
+        Lstm(3, 3, 1).to(device)(torch.zeros(2, 4, 3, device=device))
+    assert calls[0][6] is told

@@ -28,8 +28,11 @@ class GroupNorm:
         self._x = self._mean = self._rstd = like
 
     def forward(self, x: Tensor) -> Tensor:
-        """In the shape and layout of x."""
+        """In the shape of x, and on a CPU in its layout."""
         self._x = x.to(self._dtype)
+        if self._x.is_cuda:
+            # torch's kernel for cards takes no channels-last images.
+            self._x = self._x.contiguous()
         values = [None if p is None else p.value for p in (self._weight, self._bias)]
         y: Tensor
         y, self._mean, self._rstd = _group_norm(self._x, *values, *_sizes(x), self._groups, self._eps)

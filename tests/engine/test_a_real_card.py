@@ -1,0 +1,165 @@
+"""Rounds on a real card, beside the same rounds on the CPU; without a card every test here is skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import raysim
+from raysim.errors import DeviceMemoryError
+from raysim.models import lstm_char, transformer_word
+from tests.support.trainer_models import MODELS
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no card here")
+
+Make = Callable[..., raysim.Experiment]
+TRAINERS = ("one_by_one", "recorded", "fused", "stacked", "vmap")
+SIZES = (13, 20, 5, 1, 8, 16)
+LSTM = partial(lstm_char.make, lstm_char.LstmChar(embedding=3, hidden=5), (7,), 4)
+TRANSFORMER = partial(
+    transformer_word.make,
+    transformer_word.TransformerWord(embedding=6, width=8, heads=2, hidden=5, layers=1, dropout=0.0),
+    (7,),
+    4,
+)
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], bool]] = {
+    **{name: (make, shape, False) for name, (make, shape) in MODELS.items()},
+    "lstm": (LSTM, (7,), True),
+    "transformer": (TRANSFORMER, (7,), True),
+}
+"""A module, the shape of an example, and whether its values are words, with a label for each."""
+CORRECTIONS = ("scaffold", "fedprox", "feddyn", "adabest", "mimelite")
+TOLERANCE = 1e-3
+"""How far the CPU may be, relative to the largest change of a number: products add up in another order."""
+
+
+def clients(shape: tuple[int, ...], words: bool) -> raysim.FederatedDataset:
+    draw = np.random.default_rng(0)
+
+    def held(count: int) -> tuple[Any, Any]:
+        if words:
+            return draw.integers(0, 4, (count, *shape)), draw.integers(0, 4, (count, *shape))
+        return draw.standard_normal((count, *shape), dtype=np.float32), draw.integers(0, 4, count)
+
+    return raysim.FederatedDataset.from_clients(
+        train={str(i): held(count) for i, count in enumerate(SIZES)}, test={str(i): held(9) for i in range(3)}
+    )
+
+
+def after(
+    experiment: Make, case: str, on_card: bool, lr: float = 0.1, **sections: Any
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """The parameters after two rounds, and the last round's metrics."""
+    make, shape, words = CASES[case]
+    engine = {"workers": 0, "gpus_per_worker": "auto" if on_card else 0, **sections.pop("engine", {})}
+    client = {"optimizer": {"name": "sgd", "lr": lr}, "batch_size": 4, **sections.pop("client", {})}
+    settings = {"rounds": 2, "client": client, "cohort": {"size": 5}, "evaluation": {"every": 1}, **sections}
+    made = experiment(**settings, model=None, engine=engine)
+    *_, last = raysim.rounds(made, dataset=clients(shape, words), model=make)
+    return torch.cat([value.double().flatten() for value in last.params.values()]), dict(last.metrics)
+
+
+def distance(experiment: Make, case: str, **sections: Any) -> float:
+    """How far a card's parameters are from the CPU's, relative to the largest change that training made."""
+    there, _ = after(experiment, case, True, **sections)
+    here, _ = after(experiment, case, False, **sections)
+    before, _ = after(experiment, case, False, lr=0.0)
+    return float((there - here).abs().max() / (here - before).abs().max())
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_card_trains_as_the_cpu_does(trainer: str, case: str, experiment: Make) -> None:
+    try:
+        assert distance(experiment, case, engine={"trainer": trainer}) < TOLERANCE
+    except (raysim.ExperimentError, raysim.ModelError) as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("case", ["mlp", "cnn", "norms", "lstm"])
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_card_has_the_same_bits_again(trainer: str, case: str, experiment: Make) -> None:
+    try:
+        first, again = (after(experiment, case, True, engine={"trainer": trainer})[0] for _ in range(2))
+    except (raysim.ExperimentError, raysim.ModelError) as error:
+        pytest.skip(str(error))
+    assert torch.equal(first, again)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("size", [1, 2])
+def test_how_clients_are_dealt_to_chunks_leaves_the_bits_on_a_card(size: int, trainer: str, experiment: Make) -> None:
+    """Where the copies of examples lie, and how many, changes nothing."""
+    chosen = {"trainer": trainer, "chunk_size": size}
+    uploaded = after(experiment, "mlp", True, engine={**chosen, "examples": "device"})[0]
+    assert torch.equal(uploaded, after(experiment, "mlp", True, engine={**chosen, "examples": "host"})[0])
+
+
+@pytest.mark.parametrize("case", ["mlp", "cnn", "norms"])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+def test_cuda_graphs_leave_the_bits(precision: str, case: str, experiment: Make) -> None:
+    engine = {"trainer": "stacked", "precision": precision}
+    plain, _ = after(experiment, case, True, engine=engine)
+    assert torch.equal(plain, after(experiment, case, True, engine={**engine, "cuda_graphs": True})[0])
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_lower_precision_on_a_card_is_near_float32(precision: str, trainer: str, experiment: Make) -> None:
+    exact, _ = after(experiment, "mlp", True, engine={"trainer": trainer})
+    before, _ = after(experiment, "mlp", False, lr=0.0)
+    try:
+        rough, _ = after(experiment, "mlp", True, engine={"trainer": trainer, "precision": precision})
+    except (raysim.ExperimentError, raysim.ModelError) as error:
+        pytest.skip(str(error))
+    far = float((rough - exact).abs().max() / (exact - before).abs().max())
+    assert far < {"tf32": 0.01, "bf16": 0.1}[precision]
+    # Layers of their own take bf16 for large weights only.
+    assert far > 0 or trainer in ("fused", "stacked")
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "stacked"])
+def test_corrections_on_a_card_are_those_of_the_cpu(trainer: str, correction: str, experiment: Make) -> None:
+    client = {"correction": {"name": correction}}
+    try:
+        assert distance(experiment, "mlp", client=client, engine={"trainer": trainer}) < TOLERANCE
+    except (raysim.ExperimentError, raysim.ModelError) as error:
+        pytest.skip(str(error))
+
+
+def test_scores_on_a_card_are_those_of_the_cpu(experiment: Make) -> None:
+    there, here = (after(experiment, "cnn", on_card, engine={"trainer": "recorded"})[1] for on_card in (True, False))
+    assert there.keys() == here.keys()
+    assert there["eval/test/accuracy"] == pytest.approx(here["eval/test/accuracy"], abs=0.04)
+    assert there["eval/test/loss"] == pytest.approx(here["eval/test/loss"], rel=1e-3)
+
+
+def test_a_trainer_that_is_measured_on_a_card_is_kept(experiment: Make) -> None:
+    first, _ = after(experiment, "mlp", True)
+    again, _ = after(experiment, "mlp", True)
+    assert torch.equal(first, again)
+
+
+def test_a_model_that_does_not_fit_on_a_card_says_so(experiment: Make) -> None:
+    class Huge(nn.Module):
+        """Its output takes a petabyte."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(6, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            wide = x.new_zeros(1 << 48) if x.is_cuda else x.new_zeros(1)
+            out: torch.Tensor = self.head(x) + wide.sum()
+            return out
+
+    made = experiment(model=None, cohort={"size": 2}, engine={"workers": 0, "gpus_per_worker": "auto"})
+    with pytest.raises(DeviceMemoryError):
+        list(raysim.rounds(made, dataset=clients((6,), False), model=Huge))
