@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,19 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], bool]] = {
     "transformer": (TRANSFORMER, (7,), True),
 }
 """A module, the shape of an example, and whether its values are words, with a label for each."""
-CORRECTIONS = ("scaffold", "fedprox", "feddyn", "adabest", "mimelite")
+CORRECTIONS: dict[str, dict[str, float]] = {
+    "scaffold": {},
+    "mimelite": {},
+    "prox": {"mu": 0.1},
+    "feddyn": {"mu": 0.1},
+    "adabest": {"beta": 0.9},
+}
+PAIRS = [
+    (trainer, case)
+    # vmap does not draw per client, and torch has no batching rule for an LSTM.
+    for trainer, case in product(TRAINERS, CASES)
+    if trainer != "vmap" or case not in ("cnn", "lstm")
+]
 TOLERANCE = 1e-3
 """How far the CPU may be, relative to the largest change of a number: products add up in another order."""
 
@@ -73,22 +86,14 @@ def distance(experiment: Make, case: str, **sections: Any) -> float:
     return float((there - here).abs().max() / (here - before).abs().max())
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize(("trainer", "case"), PAIRS)
 def test_a_card_trains_as_the_cpu_does(trainer: str, case: str, experiment: Make) -> None:
-    try:
-        assert distance(experiment, case, engine={"trainer": trainer}) < TOLERANCE
-    except (raysim.ExperimentError, raysim.ModelError) as error:
-        pytest.skip(str(error))
+    assert distance(experiment, case, engine={"trainer": trainer}) < TOLERANCE
 
 
-@pytest.mark.parametrize("case", ["mlp", "cnn", "norms", "lstm"])
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize(("trainer", "case"), [pair for pair in PAIRS if pair[1] in ("mlp", "cnn", "norms", "lstm")])
 def test_a_card_has_the_same_bits_again(trainer: str, case: str, experiment: Make) -> None:
-    try:
-        first, again = (after(experiment, case, True, engine={"trainer": trainer})[0] for _ in range(2))
-    except (raysim.ExperimentError, raysim.ModelError) as error:
-        pytest.skip(str(error))
+    first, again = (after(experiment, case, True, engine={"trainer": trainer})[0] for _ in range(2))
     assert torch.equal(first, again)
 
 
@@ -114,10 +119,7 @@ def test_cuda_graphs_leave_the_bits(precision: str, case: str, experiment: Make)
 def test_lower_precision_on_a_card_is_near_float32(precision: str, trainer: str, experiment: Make) -> None:
     exact, _ = after(experiment, "mlp", True, engine={"trainer": trainer})
     before, _ = after(experiment, "mlp", False, lr=0.0)
-    try:
-        rough, _ = after(experiment, "mlp", True, engine={"trainer": trainer, "precision": precision})
-    except (raysim.ExperimentError, raysim.ModelError) as error:
-        pytest.skip(str(error))
+    rough, _ = after(experiment, "mlp", True, engine={"trainer": trainer, "precision": precision})
     far = float((rough - exact).abs().max() / (exact - before).abs().max())
     assert far < {"tf32": 0.01, "bf16": 0.1}[precision]
     # Layers of their own take bf16 for large weights only.
@@ -127,11 +129,8 @@ def test_lower_precision_on_a_card_is_near_float32(precision: str, trainer: str,
 @pytest.mark.parametrize("correction", CORRECTIONS)
 @pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "stacked"])
 def test_corrections_on_a_card_are_those_of_the_cpu(trainer: str, correction: str, experiment: Make) -> None:
-    client = {"correction": {"name": correction}}
-    try:
-        assert distance(experiment, "mlp", client=client, engine={"trainer": trainer}) < TOLERANCE
-    except (raysim.ExperimentError, raysim.ModelError) as error:
-        pytest.skip(str(error))
+    client = {"correction": {"name": correction, **CORRECTIONS[correction]}}
+    assert distance(experiment, "mlp", client=client, engine={"trainer": trainer}) < TOLERANCE
 
 
 def test_scores_on_a_card_are_those_of_the_cpu(experiment: Make) -> None:
