@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,16 +46,15 @@ def test_what_a_script_passed_is_asked_for(experiment: Make, dataset: raysim.Fed
         "next",
         f"raysim.resume('{path}', rounds=8, dataset=..., model=...)",
     ]
-    for again in (
-        lambda: raysim.resume(path, rounds=5, dataset=dataset),
-        lambda: raysim.evaluate(path, dataset=dataset),
-        lambda: raysim.export(path, tmp_path / "m.safetensors", dataset=dataset),
-        lambda: raysim.replay(path, 1, dataset=dataset),
-    ):
-        with pytest.raises(
-            raysim.RunFolderError,
-            match=r"was passed model= by its script.*raysim\.(resume|evaluate|export|replay)\(path, model=\.\.\.\)",
-        ):
+    calls: dict[str, Callable[[], object]] = {
+        "resume(path": lambda: raysim.resume(path, rounds=5, dataset=dataset),
+        "evaluate(path": lambda: raysim.evaluate(path, dataset=dataset),
+        "export(path, out": lambda: raysim.export(path, tmp_path / "m.safetensors", dataset=dataset),
+        "replay(path, round": lambda: raysim.replay(path, 1, dataset=dataset),
+    }
+    for beginning, again in calls.items():
+        advice = re.escape(f"raysim.{beginning}, model=...)")
+        with pytest.raises(raysim.RunFolderError, match=rf"was passed model= by its script.*: {advice}"):
             again()
     assert raysim.resume(path, rounds=5, dataset=dataset, model=module).rounds.num_rows == 5
 

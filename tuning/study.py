@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 import optuna
 
 from raysim import Experiment, ExperimentError, FederatedDataset, Parts, Runs, Section, dataset_of
+from raysim.api.interrupted import noting
 from raysim.storage.atomic import write_text
 from tuning import best_file, client_scores, folder, pictures, protocol, pruners, result, samplers, trials_file
 from tuning import section as sections
@@ -89,7 +90,7 @@ def tune(
     folder.check(where, portable_address(url, where), name)
     how: dict[str, Any] = {"executor": executor, "address": address, **parts}
     with ExitStack() as stack:
-        stack.enter_context(_noting(where))
+        stack.enter_context(noting(lambda: f"stopped; the same call of tuning.tune continues the study in {where}"))
         stack.enter_context(quiet_rounds())
         stack.enter_context(answering(url))
         if tuning.storage is None:
@@ -149,16 +150,6 @@ def tune(
         write_best(experiment, finished, source)
         pictures.draw_all(finished, read, study, experiment.report)
     return finished
-
-
-@contextmanager
-def _noting(where: Path) -> Iterator[None]:
-    """Add to a KeyboardInterrupt inside the block how the study goes on: its traceback says what was going on."""
-    try:
-        yield
-    except KeyboardInterrupt as interrupt:
-        interrupt.add_note(f"stopped; the same call of tuning.tune continues the study in {where}")
-        raise
 
 
 TABLES = MappingProxyType({"sampler": "tpe", "objective": "accuracy"})

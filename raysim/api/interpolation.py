@@ -81,7 +81,7 @@ def between_runs(
     where = _folder(first)
     experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
-    check_has_parts(where, parts, "between_runs")
+    check_has_parts(experiment, where, parts, "raysim.interpolate(experiment, a, b")
     report = experiment.report.changed(changes)
     check_same(resolve(with_executor(experiment, "local"), **parts), where, ITS_PARTS)
     rows = interpolate(experiment.changed({"evaluation.split": split}), first, second, **parts)

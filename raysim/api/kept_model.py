@@ -86,13 +86,15 @@ def export(
     """
     if adapter and merged:
         raise ExperimentError("adapter writes the adapters alone, and merged adds them to their layers: choose one.")
-    plan, state = _opened(read_only_copy(path), best, parts, "raysim.export")
+    plan, state = _opened(read_only_copy(path), best, parts, "raysim.export(path, out")
     module = bind(plan.model, state.weights, torch.device("cpu"))
     if adapter:
         _write_adapter(module, plan.experiment, Path(out))
         _warn_of_statistics(plan, state)
         return state.round
-    held = _merged(module, plan.experiment) if merged else module.state_dict()
+    if merged:
+        _lora(plan.experiment)
+    held = lora.merged(module) if merged else module.state_dict()
     if others := [name for name, value in held.items() if not isinstance(value, torch.Tensor)]:
         raise ModelError(f"The module's state {others[0]!r} is not a tensor, so safetensors cannot hold it.")
     # Tensors that share memory are written once for each name, which strict loading wants.
@@ -103,11 +105,6 @@ def export(
         file.parent.mkdir(parents=True, exist_ok=True)
     atomic.write(file, lambda place: place.write_bytes(content))
     return state.round
-
-
-def _merged(module: nn.Module, experiment: Experiment) -> dict[str, torch.Tensor]:
-    _lora(experiment)
-    return lora.merged(module)
 
 
 def _write_adapter(module: nn.Module, experiment: Experiment, out: Path) -> None:
@@ -167,7 +164,7 @@ def evaluate(
         DataError: the data have no such split, or nothing to score in it, or examples of another form.
     """
     where = read_only_copy(path)
-    plan, state = _opened(where, best, parts, "raysim.evaluate")
+    plan, state = _opened(where, best, parts, "raysim.evaluate(path")
     section = plan.experiment.evaluation.model_copy(update={"fine_tuning": None})
     if split:
         section = section.model_copy(update={"split": (split,) if isinstance(split, str) else tuple(split)})
@@ -194,7 +191,7 @@ def _opened(where: Path, best: bool, parts: Parts, call: str) -> tuple[Plan, Ser
     """Return the plan of a recorded run, and the state with the model that is asked for."""
     experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
-    check_has_parts(where, parts, call)
+    check_has_parts(experiment, where, parts, call)
     plan = with_kept_trainer(resolve(with_executor(experiment, "local"), **parts), where)
     if plan.clusters is not None:
         raise RunFolderError(

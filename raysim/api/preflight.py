@@ -110,7 +110,7 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
 
 
 def check_answers(plan: Plan, path: Path) -> None:
-    """Refuse to go on with a module, a loss or an objective that answers differently from that of the run's start."""
+    """Refuse to go on with a module, a loss or an objective with other answers than at the run's start."""
     if other := _other_answers(plan, path):
         raise RunFolderError(
             f"{path} cannot be continued: {other}. Pass the same part again, or give the run another folder (--path, "
@@ -175,20 +175,21 @@ def _other_tensors(plan: Plan, path: Path) -> str:
     return ", ".join([*said[:MOST_NAMED], *more])
 
 
-def check_has_parts(path: Path, parts: Parts, call: str) -> None:
+def check_has_parts(experiment: Experiment, path: Path, parts: Parts, call: str) -> None:
     """Refuse a call without the data or the model that the run's script passed, and name all parts that are missing.
 
     The data may come from `[data]`. The folder holds the initial values. Without a loss the task's own is used.
 
     Args:
+        experiment: the run's own.
         path: the run's folder.
         parts: those that are passed now.
-        call: the function that takes them, for the message.
+        call: how the call that takes them begins, for the message: "raysim.resume(path".
     """
     had = experiment_record.stored_passed(path)
     if had is None:
         return
-    elsewhere = {"params", "loss"} | ({"dataset"} if experiment_record.stored_experiment(path).data else set())
+    elsewhere = {"params", "loss"} | ({"dataset"} if experiment.data else set())
     lacking = [name for name in had.names if parts.get(name) is None and name not in elsewhere]
     # What else is missing alone has messages of its own, which name the section.
     if {"dataset", "model"} & set(lacking):
@@ -198,8 +199,8 @@ def check_has_parts(path: Path, parts: Parts, call: str) -> None:
 def _without(lacking: Sequence[str], path: Path, call: str) -> RunFolderError:
     named = ", ".join(f"{name}=" for name in lacking)
     return RunFolderError(
-        f"The run of {path} was passed {named} by its script: pass the same again, from a script, as {call}"
-        f"(path, {', '.join(f'{name}=...' for name in lacking)}) does."
+        f"The run of {path} was passed {named} by its script: pass the same again, from a script: "
+        f"{call}, {', '.join(f'{name}=...' for name in lacking)})."
     )
 
 

@@ -197,7 +197,7 @@ def resume(
     with local_copy(path) as where, noting(partial(note_of_run, where)):
         experiment = experiment_record.stored_experiment(where)
         check_one(experiment, where)
-        check_has_parts(where, parts, "raysim.resume")
+        check_has_parts(experiment, where, parts, "raysim.resume(path")
         check(loggers)
         if rounds is not None:
             experiment = experiment.changed([f"rounds={rounds}"])
@@ -231,7 +231,7 @@ def replay(
     where = read_only_copy(path)
     experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
-    check_has_parts(where, parts, "raysim.replay")
+    check_has_parts(experiment, where, parts, "raysim.replay(path, round")
     plan = with_kept_trainer(resolve(with_executor(experiment, "local"), **parts), where)
     check_same(plan, where, ITS_PARTS)
     if client is not None:

@@ -35,7 +35,7 @@ def _make_strict(schema: Any) -> None:
 class Section(BaseModel):
     """A table of the experiment. Unknown keys are errors; values cannot change after validation.
 
-    `true` is not a number and "5" no integer; an integer is a number.
+    `true` is not a number, "5" is not an integer, and an integer is a number.
     """
 
     model_config = ConfigDict(

@@ -95,9 +95,12 @@ def adapter_of(module: nn.Module, section: Lora) -> Adapter:
     return Adapter(_config(section, *inside), tensors)
 
 
-def merged(module: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of the module without adapters, by its names: a layer with one has W + (alpha / r) B A."""
-    tensors = {base_name(name): value.detach().clone() for name, value in module.state_dict().items()}
+def merged(module: nn.Module) -> dict[str, Any]:
+    """Return the state of the module without adapters, by its names: a layer with one has W + (alpha / r) B A.
+
+    Only such weights are new; the rest is the module's own.
+    """
+    tensors = {base_name(name): value for name, value in module.state_dict().items()}
     tensors = {name: value for name, value in tensors.items() if not is_adapter(name)}
     for name, layer in module.named_modules():
         if hasattr(layer, "get_delta_weight"):
@@ -105,7 +108,7 @@ def merged(module: nn.Module) -> dict[str, Tensor]:
             with torch.no_grad():
                 added = layer.get_delta_weight("default")
             # A base may be shorter than its adapters.
-            weight.copy_(weight.to(added.dtype) + added)
+            tensors[f"{name}.weight"] = (weight.to(added.dtype) + added).to(weight.dtype)
     return tensors
 
 

@@ -119,7 +119,7 @@ def _label_and_name(groups: Sequence[Group], pair: str) -> tuple[str, str]:
         old, new = ("=".join(part).strip() for part in (parts[:place], parts[place:]))
         labels = [text for text in texts if text.replace(" = ", "=") == old.replace(" = ", "=")]
         labels = labels or [group.label for group in groups if any(_lies_in(run.path, Path(old)) for run in group.runs)]
-        # A key is not a setting that is not there: "cohort.size = 7=small" names nothing.
+        # What names no setting may not be taken for one: "cohort.size = 7=small".
         if new and len(labels) == 1 and (labels[0] not in keys or "=" not in new):
             return labels[0], new
     raise RunFolderError(

@@ -12,7 +12,7 @@ EVERY_S = 60.0
 
 
 class LogLines:
-    """A display for streams that are not terminal. The last round is always written."""
+    """A display for streams that are not terminals. The last round is always written."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
 from typing import Any
@@ -67,7 +67,7 @@ def clients(shape: tuple[int, ...], words: bool) -> raysim.FederatedDataset:
 
 def after(
     experiment: Make, case: str, on_card: bool, lr: float = 0.1, **sections: Any
-) -> tuple[torch.Tensor, dict[str, float]]:
+) -> tuple[torch.Tensor, Mapping[str, Any]]:
     """The parameters after two rounds, and the last round's metrics."""
     make, shape, words = CASES[case]
     engine = {"workers": 0, "gpus_per_worker": "auto" if on_card else 0, **sections.pop("engine", {})}
@@ -75,7 +75,7 @@ def after(
     settings = {"rounds": 2, "client": client, "cohort": {"size": 5}, "evaluation": {"every": 1}, **sections}
     made = experiment(**settings, model=None, engine=engine)
     *_, last = raysim.rounds(made, dataset=clients(shape, words), model=make)
-    return torch.cat([value.double().flatten() for value in last.params.values()]), dict(last.metrics)
+    return torch.cat([value.double().flatten() for value in last.params.values()]), last.metrics
 
 
 def distance(experiment: Make, case: str, **sections: Any) -> float:

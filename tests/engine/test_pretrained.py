@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -319,14 +320,14 @@ def test_all_parts_that_a_recorded_run_needs_are_named_at_once(
 ) -> None:
     raysim.run(here().changed({"data": None}), path=tmp_path / "run", dataset=dataset, model=net)
     calls: dict[str, Callable[[], object]] = {
-        "export": lambda: raysim.export(tmp_path / "run", tmp_path / "out"),
-        "evaluate": lambda: raysim.evaluate(tmp_path / "run"),
-        "replay": lambda: raysim.replay(tmp_path / "run", 0),
-        "resume": lambda: raysim.resume(tmp_path / "run"),
+        "export(path, out": lambda: raysim.export(tmp_path / "run", tmp_path / "out"),
+        "evaluate(path": lambda: raysim.evaluate(tmp_path / "run"),
+        "replay(path, round": lambda: raysim.replay(tmp_path / "run", 0),
+        "resume(path": lambda: raysim.resume(tmp_path / "run"),
     }
-    for name, call in calls.items():
-        said = rf"as raysim\.{name}\(path, dataset=\.\.\., model=\.\.\.\) does"
-        with pytest.raises(raysim.RunFolderError, match=said):
+    for beginning, call in calls.items():
+        advice = f"raysim.{beginning}, dataset=..., model=...)"
+        with pytest.raises(raysim.RunFolderError, match=re.escape(advice)):
             call()
 
 

@@ -142,21 +142,21 @@ def _examples(
     return SourceExamples(
         x=stored_field(section.crop, section.standardise),
         num_classes=num_classes,
-        train_x=stored_members(train.x, section.crop, section.standardise),
+        train_x=stored_images(train.x, section.crop, section.standardise),
         train_y=train.labels[:, column],
-        test_x=stored_members(test.x, section.crop, section.standardise),
+        test_x=stored_images(test.x, section.crop, section.standardise),
         test_y=test.labels[:, column],
         coarse_of=coarse_of,
     )
 
 
 def stored_field(crop: int | None, standardise: bool) -> Field:
-    """Return the field of images as `stored_members` returns them."""
+    """Return the field of images as `stored_images` returns them."""
     shape = (3, crop or SIDE, crop or SIDE)
     return Field(shape, "float32") if standardise else Field(shape, "uint8", scale=1 / 255)
 
 
-def stored_members(x: npt.NDArray[np.uint8], crop: int | None, standardise: bool) -> npt.NDArray[np.uint8 | np.float32]:
+def stored_images(x: npt.NDArray[np.uint8], crop: int | None, standardise: bool) -> npt.NDArray[np.uint8 | np.float32]:
     """Return images (n, 3, 32, 32) as they are stored: the middle of `crop` pixels, scaled if they are standardised."""
     cropped = central_crop(x, crop or SIDE)
     return standardised(cropped) if standardise else cropped

@@ -114,4 +114,4 @@ def _rows(
             )
     x = images.reshape(-1, SIDE, SIDE, 3).astype(np.uint8).transpose(0, 3, 1, 2)
     named = client if split == "train" else f"test-{client}"
-    return ClientRows(split, named, cifar.stored_members(x, section.crop, section.standardise), y)
+    return ClientRows(split, named, cifar.stored_images(x, section.crop, section.standardise), y)
