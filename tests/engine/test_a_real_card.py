@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,8 +101,7 @@ def test_a_card_has_the_same_bits_again(trainer: str, case: str, experiment: Mak
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("size", [1, 2])
-def test_how_clients_are_dealt_to_chunks_leaves_the_bits_on_a_card(size: int, trainer: str, experiment: Make) -> None:
-    """Where the copies of examples lie, and how many, changes nothing."""
+def test_where_examples_are_kept_leaves_the_bits_on_a_card(size: int, trainer: str, experiment: Make) -> None:
     chosen = {"trainer": trainer, "chunk_size": size}
     uploaded = after(experiment, "mlp", True, engine={**chosen, "examples": "device"})[0]
     assert torch.equal(uploaded, after(experiment, "mlp", True, engine={**chosen, "examples": "host"})[0])
@@ -142,6 +143,7 @@ def test_scores_on_a_card_are_those_of_the_cpu(experiment: Make) -> None:
 
 def test_a_trainer_that_is_measured_on_a_card_is_kept(experiment: Make) -> None:
     first, _ = after(experiment, "mlp", True)
+    assert list(Path(os.environ["RAYSIM_CACHE"], "trainers").glob("*.json"))
     again, _ = after(experiment, "mlp", True)
     assert torch.equal(first, again)
 
