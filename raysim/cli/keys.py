@@ -73,6 +73,10 @@ def _explained(path: str, found: list[tuple[type[Section], Key]], elsewhere: Els
     from raysim.experiment.keys import keys, name_key, name_of
 
     met: set[type[Section]] = set()
+    table, _, last = path.rpartition(".")
+    if all(key.name == table.rpartition(".")[2] and last in map(name_key, key.inside) for _, key in found):
+        # The key that holds a choice's name: the table is meant.
+        path = table
     is_choice = any(key.name != path.rpartition(".")[2] for _, key in found)
     alike: dict[tuple[str, str], list[tuple[type[Section], Key]]] = {}
     for owner, key in found:

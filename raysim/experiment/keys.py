@@ -96,7 +96,8 @@ def find(path: str, elsewhere: Elsewhere) -> list[tuple[type[Section], Key]]:
     """Return the keys of this dotted path, each with the section that has it: one for each choice.
 
     A part of the path may be the name of a choice, as in `client.correction.prox.mu`: then only that choice counts. A
-    path that ends in such a name gives the key that it is chosen by, with this choice alone inside.
+    path that ends in such a name gives the key that it is chosen by, with this choice alone inside. One that ends in
+    the key that holds the name, as in `client.correction.name`, gives the same key as `client.correction`.
 
     Raises:
         ExperimentError: there is none; names the nearest, or where such a key or choice is.
@@ -117,6 +118,8 @@ def find(path: str, elsewhere: Elsewhere) -> list[tuple[type[Section], Key]]:
                 for (owner, taken), (_, key) in zip(inside, owners, strict=True)
                 if taken
             ]
+        elif f"{before}{part}" == path and any(name_of(section) and name_key(section) == part for section in sections):
+            return owners
         else:
             raise ExperimentError(_missing(part, before, every, sections, elsewhere))
         sections = tuple(dict.fromkeys(inner for _, key in owners for inner in key.inside))

@@ -56,6 +56,12 @@ def test_the_name_of_a_choice_shows_this_choice_alone(raysim: Raysim) -> None:
     assert said(raysim, "keys", "client.correction.prox.mu").startswith("client.correction.prox.mu: a number")
 
 
+@pytest.mark.parametrize("table", ["client.optimizer", "cohort.sampler", "data", "client.correction"])
+def test_the_key_that_holds_the_name_shows_the_table(raysim: Raysim, table: str) -> None:
+    assert said(raysim, "keys", f"{table}.name") == said(raysim, "keys", table)
+    assert said(raysim, "keys", f"{table}.name", "--json") == said(raysim, "keys", table, "--json")
+
+
 def test_a_key_without_a_meaning_has_one_line() -> None:
     class Bare(Section):
         share: float = 0.5
