@@ -144,6 +144,23 @@ def tables_and_leaves(table: Mapping[str, Any], path: str = "") -> Iterator[str]
             yield from tables_and_leaves(value, f"{path}{key}.")
 
 
+def replaced(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield the dotted key of each name that was changed, with the keys that were there beside the old name only.
+
+    >>> list(replaced({"data": {"name": "mnist", "clients": 9}}, {"data": {"name": "digits"}}))
+    [('data.name', ['clients'])]
+    """
+    for key, value in before.items():
+        there = after.get(key)
+        if not (isinstance(value, Mapping) and isinstance(there, Mapping)):
+            continue
+        if "name" in value and "name" in there and value["name"] != there["name"]:
+            if lost := [each for each in value if each not in there]:
+                yield f"{path}{key}.name", lost
+        else:
+            yield from replaced(value, there, f"{path}{key}.")
+
+
 def leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted key and the value of every entry that is not a table, in order; `path` is a prefix. Skip None.
 

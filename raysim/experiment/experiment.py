@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -35,6 +36,8 @@ from raysim.server.section import ServerSection
 from raysim.storage import nearby
 from raysim.storage.reading import MOST_BYTES
 from raysim.systems.section import SystemsSection
+
+log = logging.getLogger("raysim")
 
 SOURCE_CLIENTS = 100
 """Number of clients of a source without natural clients, if it is prepared by its name."""
@@ -391,6 +394,9 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
     except ExperimentError as error:
         raise ExperimentError(f"{path}: {error}") from None
     changed: Mapping[str, Any] = overrides.apply(table, set, unset)
+    for name, lost in overrides.replaced(overrides.apply(table, (), unset), changed):
+        keys = ", ".join(f"{name.removesuffix('name')}{key}" for key in lost)
+        log.warning("%s was changed, which drops the keys of the former choice: %s of %s", name, keys, path)
     try:
         return Experiment.model_validate(changed)
     except ExperimentError as error:
