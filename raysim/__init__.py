@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from raysim.api.kept_model import ModelScores, evaluate, export
     from raysim.api.many import Report, Runs
     from raysim.api.recorded import read
+    from raysim.api.reports import best, compare, make_report
     from raysim.api.run import Result, Round, replay, resume, rounds, run
     from raysim.api.sweeps import SweepPoint, SweepResult, run_sweep
     from raysim.api.trials import TrialsResult, run_trials
@@ -119,7 +120,9 @@ __all__ = [
     "UnknownRunError",
     "WorkerLostError",
     "attach",
+    "best",
     "centralized",
+    "compare",
     "dataset_of",
     "differing",
     "evaluate",
@@ -127,6 +130,7 @@ __all__ = [
     "interpolate",
     "launch",
     "load",
+    "make_report",
     "read",
     "replay",
     "resume",
@@ -148,6 +152,7 @@ _HOMES = {
         "raysim.api.kept_model": "ModelScores evaluate export",
         "raysim.api.many": "Report Runs",
         "raysim.api.recorded": "read",
+        "raysim.api.reports": "best compare make_report",
         "raysim.api.run": "Result Round replay resume rounds run",
         "raysim.api.sweeps": "SweepPoint SweepResult run_sweep",
         "raysim.api.trials": "TrialsResult run_trials",

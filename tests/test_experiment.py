@@ -116,6 +116,13 @@ def test_json_gives_the_experiment_back() -> None:
 def test_what_is_wrong_is_named_with_what_is_allowed(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(raysim.ExperimentError, match=message):
         raysim.Experiment.model_validate({**MINIMAL, **wrong})
+    # Called with tables, the class says the same.
+    with pytest.raises(raysim.ExperimentError, match=message):
+        raysim.Experiment(**{**MINIMAL, **wrong})
+
+
+def test_an_experiment_is_made_of_tables_too() -> None:
+    assert raysim.Experiment(**MINIMAL) == raysim.Experiment.model_validate(MINIMAL)
 
 
 def test_an_experiment_cannot_be_changed() -> None:
@@ -159,6 +166,15 @@ def test_overriding_a_name_drops_the_keys_of_the_choice_it_replaces(file: Path) 
     kept = raysim.load(file, ["model.name=mlp"]).model
     assert kept is not None
     assert kept.model_dump()["hidden"] == (5,)
+
+
+def test_a_changed_name_says_which_keys_of_the_file_it_drops(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    raysim.load(file, ["rounds=2", "model.name=mlp", "server.optimizer.name=adam"])
+    assert not caplog.messages
+    raysim.load(file, ["model.name=linear"], unset=["rounds"])
+    assert caplog.messages == [
+        f"model.name was changed, which drops the keys of the former choice: model.hidden of {file}"
+    ]
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -408,6 +424,11 @@ def test_a_key_that_stands_further_below_is_named_with_its_place(given: dict[str
             lambda exp: exp.changed(name="a"),
             TypeError,
             r"^changed\(\) .*: changed\(set\) takes a mapping",
+        ),
+        (
+            lambda exp: raysim.Experiment("a.toml"),  # type: ignore[call-arg]
+            TypeError,
+            r"^Experiment\(\) .*: it takes tables .*; raysim.load\(path\) reads a file",
         ),
         (lambda exp: exp.changed(), TypeError, r"^changed\(\) missing .*'set': changed\(set\) takes a mapping"),
         (lambda exp: exp.changed(5), raysim.ExperimentError, "set must be a mapping of dotted keys, .*, but got 5"),

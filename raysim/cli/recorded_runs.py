@@ -40,10 +40,10 @@ def report(
 
     A folder is a run's, or holds trials, a sweep or any other runs. Runs that differ only in seeds form one method.
     """
-    from raysim.report import build
+    from raysim.api import reports
 
-    made = build.build(
-        folders, out or build.default_folder(folders), targets or (), monotone, changes or (), labels or ()
+    made = reports.make_report(
+        *folders, out=out, targets=targets or (), monotone=monotone, labels=labels or (), set=changes or ()
     )
     for note in made.notes:
         say(f"note: {note}")
@@ -65,19 +65,15 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare methods: mean, deviation, and the difference from the first, paired by seed and tested."""
-    from raysim.report import comparison, comparison_table, runs
-    from raysim.report.groups import group_runs, with_labels
+    from raysim.api import reports
 
-    found, unread = runs.read_all(folders)
-    groups, careful = group_runs(found)
-    groups = with_labels(groups, labels or ())
-    for note in (*unread, *careful):
+    compared = reports.compare(*folders, metrics=metrics or (), test=test, labels=labels or ())
+    for note in compared.notes:
         say(f"note: {note}")
-    tables = [comparison.compare(groups, metric, test) for metric in metrics or comparison.default_metrics(groups)]
     if as_json:
-        print_json(tables)
+        print_json(compared.tables)
     else:
-        typer.echo("\n\n".join(comparison_table.written(table, form) for table in tables))
+        typer.echo(compared.written(form))
 
 
 def best(
@@ -103,9 +99,9 @@ def best(
 
     A folder holds a study or a sweep. Options --by and --after can be repeated: there is a picture for each pair.
     """
-    from raysim.report import best_build
+    from raysim.api import reports
 
-    made = best_build.build(folders, by, after or [None], shown, out, changes or ())
+    made = reports.best(*folders, by=by, after=after or (), shown=shown, out=out, set=changes or ())
     for note in made.notes:
         say(f"note: {note}")
     if as_json:

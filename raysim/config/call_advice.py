@@ -20,13 +20,15 @@ def advised(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
+        # A class is called by its own name.
+        name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
         @functools.wraps(function)
         def checked(*args: P.args, **keywords: P.kwargs) -> R:
             try:
                 signature.bind(*args, **keywords)
             except TypeError as error:
-                raise TypeError(f"{function.__name__}() {error}: {advice}") from None
+                raise TypeError(f"{name}() {error}: {advice}") from None
             return function(*args, **keywords)
 
         return checked

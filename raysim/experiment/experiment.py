@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from raysim.client.adversary import Adversary
 from raysim.client.corrections.feddualavg import Composite
@@ -294,6 +294,21 @@ class Experiment(Section):
     def configurations(self) -> tuple[ClientSection, ...]:
         """The local trainings of which each client draws one in a round; none without FedEx."""
         return () if self.fedex is None else fedex.configurations(self.fedex, self.client)
+
+    @advised("it takes tables by their names, as name=..., data={...}; raysim.load(path) reads a file")
+    def __init__(self, /, **tables: Any) -> None:
+        """Check the tables and keys, as `model_validate` does: Experiment(name="a", rounds=5, data={...}, ...).
+
+        Raises:
+            ExperimentError: see `checked`.
+        """
+        try:
+            super().__init__(**plain(tables))
+        except ValidationError as error:
+            raise ExperimentError(messages.message(error, type(self), "")) from None
+
+    # As in pydantic's own classes: validation fills the fields itself, and does not call __init__.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Experiment:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from raysim.config.counted import counted
 from raysim.errors import RunFolderError
-from raysim.report import figures
+from raysim.report import figures, notebook
 from raysim.report.best import Chosen, Scored, choose, methods, until
 from raysim.report.figures import is_share, spoken
 from raysim.report.gallery import best_methods
@@ -20,10 +20,20 @@ TEST = "eval/test/accuracy"
 
 
 class BestMethods(NamedTuple):
-    """Lines for the terminal, the paths of the pictures among them, and warnings."""
+    """Lines for the terminal, the paths of the pictures among them; warnings; and the pictures, without their endings.
+
+    As text it is its lines; a notebook shows the pictures too.
+    """
 
     lines: tuple[str, ...]
     notes: tuple[str, ...]
+    pictures: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([*(f"note: {note}" for note in self.notes), *self.lines])
+
+    def _repr_html_(self) -> str:
+        return notebook.html_of_text(str(self), [path.with_name(f"{path.name}.png") for path in self.pictures])
 
 
 def build(
@@ -53,6 +63,7 @@ def build(
     with disk.writing(out):
         out.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
+    pictures: list[Path] = []
     for choices in every:
         lines += [line for chosen in choices for line in _lines(chosen)]
         notes += [note for chosen in choices for note in _notes(chosen)]
@@ -62,8 +73,9 @@ def build(
             notes.append(f"No best method has {column!r}, so there is no picture.")
         else:
             save(picture, out, out, report)
-            lines.append(str(out / picture.name))
-    return BestMethods(tuple(lines), tuple(dict.fromkeys(notes)))
+            pictures.append(out / picture.name)
+            lines.append(str(pictures[-1]))
+    return BestMethods(tuple(lines), tuple(dict.fromkeys(notes)), tuple(pictures))
 
 
 def _drawn_column(choices: Sequence[Chosen]) -> str:

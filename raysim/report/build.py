@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,11 +22,15 @@ PAGE, PICTURES = "index.html", "figures"
 
 
 class Built(NamedTuple):
-    """The page's path, its number of figures, and its warnings."""
+    """The page's path, its number of figures, and its warnings. A notebook shows a link to the page."""
 
     page: Path
     figures: int
     notes: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return f'<p><a href="{escape(str(self.page))}">{escape(str(self.page))}</a>, {self.figures} figures</p>{notes}'
 
 
 def build(

@@ -36,9 +36,16 @@ def html(lines: Sequence[Line], rounds: pa.Table, title: str, deviations: pa.Tab
 
 def html_of_folder(lines: Sequence[Line], path: Path) -> str:
     """Return an HTML fragment without external resources: the lines, but those that name files, and the pictures."""
-    files = sorted(path.glob("*.png"))
-    pictures = (_image(file.read_bytes(), file.stem, "display:block;max-width:60em;width:100%") for file in files)
-    return _table([line for line in lines if line[0] != "picture"]) + "".join(pictures)
+    return _table([line for line in lines if line[0] != "picture"]) + "".join(map(_file, sorted(path.glob("*.png"))))
+
+
+def html_of_text(text: str, pictures: Sequence[Path]) -> str:
+    """Return an HTML fragment without external resources: a text, and those of the PNG files that exist."""
+    return f"<pre>{escape(text)}</pre>" + "".join(_file(path) for path in pictures if path.exists())
+
+
+def _file(path: Path) -> str:
+    return _image(path.read_bytes(), path.stem, "display:block;max-width:60em;width:100%")
 
 
 def _table(lines: Sequence[Line]) -> str:
