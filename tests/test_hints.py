@@ -268,3 +268,42 @@ def test_the_layer_that_does_not_fit_is_named() -> None:
     layer = r"in its layer '1', Linear\(in_features=5, .*\), which was given shape \(2, 3\): mat1 and mat2"
     with pytest.raises(raysim.ModelError, match=layer):
         trained(wrong)
+
+
+@pytest.mark.parametrize(
+    ("last", "keys", "warned"),
+    [
+        (lambda: nn.Softmax(-1), {}, True),
+        (lambda: nn.LogSoftmax(-1), {}, False),
+        (lambda: nn.Identity(), {}, False),
+        (lambda: nn.Softmax(-1), {"loss": lambda shares, y: -shares.log()[range(len(y)), y]}, False),
+    ],
+)
+def test_a_softmax_before_the_cross_entropy_is_said(
+    last: Any, keys: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = raysim.FederatedDataset.from_clients({k: (np.eye(3), np.arange(3)) for k in range(4)})
+    exp = experiment(data=None, model=None, cohort={"size": 2})
+    network = lambda: nn.Sequential(nn.Linear(3, 3), last())  # noqa: E731
+    list(raysim.rounds(exp, dataset=data, model=network, executor="local", **keys))
+    assert any("shares that sum to 1, as after a softmax" in text for text in caplog.messages) == warned
+
+
+def test_the_client_of_a_wrong_label_is_named() -> None:
+    given = {f"c{k}": (np.eye(3), np.array([0, 1, 9 if k == 2 else 2])) for k in range(4)}
+    data = raysim.FederatedDataset.from_clients(given)
+    exp = experiment(data=None, model=None, cohort={"size": 2})
+    with pytest.raises(
+        raysim.ModelError, match=r"labels 0 to 9, .* Labels from 3 on are of client 'c2' of train only\.$"
+    ):
+        list(raysim.rounds(exp, dataset=data, model=lambda: nn.Linear(3, 3), executor="local"))
+
+
+@pytest.mark.parametrize(
+    "call", [raysim.run, raysim.run_trials, lambda *a, **k: raysim.run_sweep(a[0], {"seed": [1]}, **k)]
+)
+def test_a_folder_cannot_both_go_on_and_start_afresh(call: Any, tmp_path: Path) -> None:
+    exp = experiment(cohort={"size": 2}, trials=2 if call is raysim.run_trials else 1)
+    with pytest.raises(raysim.RunFolderError, match="resume=True continues .* overwrite=True starts it afresh: choose"):
+        call(exp, path=tmp_path / "run", resume=True, overwrite=True, executor="local")
+    assert not (tmp_path / "run").exists()

@@ -37,12 +37,19 @@ def folder_of(experiment: Experiment, path: str | Path | None) -> str | Path:
     return path if path is not None else experiment.default_folder
 
 
+def check_one_way(resume: bool, overwrite: bool) -> None:
+    """Raise RunFolderError if a folder should both go on and start afresh."""
+    if resume and overwrite:
+        raise RunFolderError("resume=True continues a folder, and overwrite=True starts it afresh: choose one.")
+
+
 def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, profile: bool = False) -> Opening:
     """Decide how to open the run's folder; nothing is written.
 
     Raises:
         RunFolderError: the folder exists already, or belongs to another run, or another process writes to it.
     """
+    check_one_way(resume, overwrite)
     if not resume or beginning.is_unbegun(path):
         RunFolder.check_free(path, overwrite)
         return Opening(path, None, overwrite, profile)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from raysim.api.executors import begins
 from raysim.api.many import Report, Runs
-from raysim.api.preflight import ExecutorName, check_alike, with_executor
+from raysim.api.preflight import ExecutorName, check_alike, check_one_way, with_executor
 from raysim.api.run import Result, run
 from raysim.config.counted import counted
 from raysim.engine.outlook import workers_here
@@ -80,6 +80,7 @@ def goes_on(path: Path, overwrite: bool, resume: bool, check_same: Callable[[Pat
     Raises:
         RunFolderError: the folder cannot be created, or `check_same` refuses its content.
     """
+    check_one_way(resume, overwrite)
     if resume and not beginning.is_unbegun(path):
         check_same(path)
         return True

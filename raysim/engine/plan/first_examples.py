@@ -56,7 +56,10 @@ def check(plan: Plan, own_loss: bool) -> None:
         ) from error
     try:
         check_fit(plan.task, outputs, y_batch, plan.dataset.num_classes, own_loss)
-    except ModelError:
+    except ModelError as error:
+        holders = [] if own_loss else _holders_of_more(plan.dataset, outputs)
+        if holders:
+            raise ModelError(f"{error} Labels from {outputs.shape[-1]} on are of {', '.join(holders)} only.") from None
         raise
     except Exception as error:
         raise ModelError(
@@ -66,6 +69,33 @@ def check(plan: Plan, own_loss: bool) -> None:
     first_metrics.check(plan.metrics(), outputs, y_batch)
     check_client_axis(plan)
     _check_twice(plan)
+
+
+MOST_HOLDERS = 3
+"""An error about labels names the clients that hold them, unless there are more than so many."""
+
+
+def _holders_of_more(dataset: FederatedDataset, outputs: object) -> list[str]:
+    """Return the clients that hold labels beyond the module's outputs, if they are few: their labels may be wrong."""
+    found: list[str] = []
+    if dataset.num_classes is None or not isinstance(outputs, Tensor) or not outputs.dim():
+        return found
+    for name, split in dataset.splits.items():
+        for position in range(len(split)):
+            if (split.client(position)[1] >= outputs.shape[-1]).any():
+                found.append(f"client {split.id_of(position)!r} of {name}")
+                if len(found) > MOST_HOLDERS:
+                    return []
+    return found
+
+
+def gives_shares(plan: Plan) -> bool:
+    """Return whether the first model's outputs are shares that sum to 1, as after a softmax, for the first examples."""
+    x, _ = load(plan.experiment, plan.dataset, plan.initial)
+    with draws(), torch.no_grad():
+        shares = bind(plan.model, plan.initial.clone(), x.device).eval()(x)
+    sums = shares.double().sum(-1)
+    return shares.shape[-1] > 1 and bool((shares >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
 
 
 def _failing(module: nn.Module, x: Tensor) -> str:

@@ -209,6 +209,12 @@ def log_beginning(plan: Plan) -> None:
         log.warning(
             "y holds whole numbers, but is of %s, which makes this a regression: class labels are integers", dtype
         )
+    by_logits = plan.dataset.num_classes is not None and not {"loss", "objective"} & set(plan.passed.names)
+    if by_logits and "model" in plan.passed.names and first_examples.gives_shares(plan):
+        log.warning(
+            "the outputs of model= are shares that sum to 1, as after a softmax, but the loss, cross-entropy, takes "
+            "logits: end the module without softmax, or pass a loss= of shares"
+        )
     if (slow := slow_precision(plan)) is not None:
         log.warning("engine.precision: %s", slow)
 
