@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -304,6 +305,31 @@ def test_the_client_of_a_wrong_label_is_named() -> None:
 )
 def test_a_folder_cannot_both_go_on_and_start_afresh(call: Any, tmp_path: Path) -> None:
     exp = experiment(cohort={"size": 2}, trials=2 if call is raysim.run_trials else 1)
-    with pytest.raises(raysim.RunFolderError, match="resume=True continues .* overwrite=True starts it afresh: choose"):
+    with pytest.raises(
+        raysim.RunFolderError, match=r"resume=True continues .* overwrite=True starts it afresh: choose"
+    ):
         call(exp, path=tmp_path / "run", resume=True, overwrite=True, executor="local")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (
+            {"weighting": lambda facts: facts.n},
+            r"'n'\"\); ClientFacts has client, constants, examples, loss, .*steps\n",
+        ),
+        ({"objective": lambda module, x, y, at: at.theta}, r"'theta'; ObjectiveAt has broadcast, client, .*round$"),
+        (
+            {"aggregator": raysim.Coordinatewise(lambda updates, w: updates.median(0))},
+            r"returned median, values and indices: return its \.values\.$",
+        ),
+    ],
+)
+def test_a_missing_attribute_is_answered_by_those_that_are_there(parts: dict[str, Any], said: str) -> None:
+    exp = experiment(data=None, model=None, cohort={"size": 2})
+    data = raysim.FederatedDataset.from_clients(CLIENTS)
+    with pytest.raises(raysim.RaysimError, match=said) as raised:
+        list(raysim.rounds(exp, dataset=data, model=norm, executor="local", **parts))
+    # A traceback begins in the script.
+    assert "user_call" not in str(raised.value)

@@ -73,6 +73,10 @@ def run(
         from raysim.experiment import sweep
         from raysim.experiment.expand import centralized as pooled
 
+        swept = sweep.parse(sweeps or ())
+        for change in changes or ():
+            if (key := change.partition("=")[0].strip()) in swept:
+                raise typer.BadParameter(f"{key} is in --set and in --sweep, which would replace it: choose one.")
         experiment = load(file, changes, removals)
         if centralized:
             experiment = pooled(experiment)
@@ -80,7 +84,7 @@ def run(
         if detach:
             if loggers:
                 raise typer.BadParameter("--logger goes with who watches: leave it to raysim attach NAME --logger ...")
-            if sweeps or experiment.trials.count > 1:
+            if swept or experiment.trials.count > 1:
                 raise typer.BadParameter("--detach takes one run; trials and sweeps are carried out by this process.")
             if address is None:
                 raise typer.BadParameter("--detach takes a cluster that outlives this process: add --address.")
@@ -99,7 +103,7 @@ def run(
             profile=profile,
             loggers=loggers_of(loggers),
         )
-        _carry_out(experiment, sweep.parse(sweeps or ()), where, how, as_json)
+        _carry_out(experiment, swept, where, how, as_json)
 
 
 def _launch(experiment: Experiment, address: str, where: Path, overwrite: bool, resume: bool, profile: bool) -> str:

@@ -34,8 +34,24 @@ def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
         if is_misfit(error):
             arguments = f"{len(given)} argument{'' if len(given) == 1 else 's'}"
             raise ExperimentError(f"{what} is called with {arguments}, which do not fit: {within(error)}.") from error
-        trace = "".join(traceback.format_exception(error))
-        raise ExperimentError(f"{what} failed: {error!r}\n{trace}") from None
+        raise ExperimentError(f"{what} failed: {error!r}{there_is(error)}\n{trace(error)}") from None
+
+
+def trace(error: BaseException) -> str:
+    """Return an error's traceback from the first line outside raysim on: of raysim's own calls nobody need know."""
+    steps = error.__traceback__
+    while steps is not None and Path(steps.tb_frame.f_code.co_filename).is_relative_to(OWN_CODE):
+        steps = steps.tb_next
+    return "".join(traceback.format_exception(type(error), error, steps or error.__traceback__))
+
+
+def there_is(error: BaseException) -> str:
+    """Return what a record of raysim's has, where an error says that it lacks an attribute; nothing of other errors."""
+    kind = type(error.obj) if isinstance(error, AttributeError) else type(None)
+    if not kind.__module__.startswith("raysim."):
+        return ""
+    names = [name for name in dir(kind) if not name.startswith(("_", "model_")) and name not in dir(tuple)]
+    return f"; {kind.__name__} has {', '.join(names)}" if names else ""
 
 
 def place(error: BaseException) -> str:

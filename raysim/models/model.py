@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,7 +30,7 @@ from raysim.config.global_draws import draws
 from raysim.config.messages import nearest
 from raysim.config.plain import shown
 from raysim.config.section import Section
-from raysim.config.user_call import is_misfit
+from raysim.config.user_call import is_misfit, trace
 from raysim.config.values import FilePath, Seed
 from raysim.errors import ModelError, RaysimError, within
 from raysim.models import holdable, memory
@@ -198,8 +197,7 @@ def _new_module(factory: ModuleFactory, seed: int, complaint: str) -> nn.Module:
                     f"model= must be a function that returns a new module and takes no arguments, such as "
                     f"lambda: torch.nn.Linear(784, 10), but called without arguments: {within(error)}."
                 ) from error
-            trace = "".join(traceback.format_exception(error))
-            raise ModelError(f"model= could not make a module: {error!r}\n{trace}") from None
+            raise ModelError(f"model= could not make a module: {error!r}\n{trace(error)}") from None
     if not isinstance(module, nn.Module):
         raise ModelError(f"model= must be a function that returns a torch.nn.Module{complaint.format(type(module))}.")
     return module

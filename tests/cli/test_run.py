@@ -76,6 +76,8 @@ def test_a_sweep_is_run_closed_and_gone_on_with(raysim: Raysim) -> None:
     assert raysim("resume", "runs/tiny", "--rounds", "3", "--no-progress") == 0
     assert [raysim.rounds(f"tiny/cohort.size={size}") for size in (2, 5)] == [3, 3]
     assert pq.read_table("runs/tiny/sweep.parquet")["cohort.size"].to_pylist() == [2] * 3 + [5] * 3
+    assert raysim("run", "tiny.toml", *sweep, "--set", "cohort.size=3", "--overwrite") == 2
+    assert "cohort.size is in --set and in --sweep, which would replace it: choose one." in " ".join(raysim.err.split())
     assert raysim("run", "tiny.toml", "--sweep", "cohort.size", "--overwrite") == 2
     assert raysim.err == "error: A sweep has the form key.key=value,value, but got 'cohort.size'.\n"
 

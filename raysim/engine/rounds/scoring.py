@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.phase import Broadcast
+from raysim.config.user_call import trace
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan import own_models
 from raysim.engine.plan.own_models import FINE_TUNED, OF_METRICS, PERSONAL, OwnModels, splits
@@ -162,8 +162,8 @@ def _figure(
     try:
         return value(metric, sums, examples)
     except Exception as error:
-        trace = "".join(traceback.format_exception(error))
-        raise ClientError(f"The metric {name!r} of {whose} failed in round {index}: {error!r}\n{trace}") from None
+        failed = f"The metric {name!r} of {whose} failed in round {index}: {error!r}"
+        raise ClientError(f"{failed}\n{trace(error)}") from None
 
 
 def _parts(found: BeforeAndAfter, which: OwnModels, kept: bool) -> dict[str, ClientScores]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -25,6 +24,7 @@ from raysim.client.section import ClientSection, fine_tuned
 from raysim.client.trainer import LocalStart, LockstepTrainer, Trainer
 from raysim.client.trainers.construction import make
 from raysim.cohort.chunks import Chunk
+from raysim.config.user_call import trace
 from raysim.data.on_device import Examples
 from raysim.engine.job import DOING, UNITS, Kind, Part, RunStates, Shard, UpdateQuery
 from raysim.engine.plan.plan import Plan
@@ -297,12 +297,12 @@ class Pool:
         split = self._plan.dataset.split(unit[0]) if kind == "evaluate" else self._plan.dataset.train
         doing = DOING[kind]
         cause = failure.__cause__
-        trace = "".join(traceback.format_exception(cause)) if cause else ""
+        lines = trace(cause) if cause else ""
         others = f" or one of {failure.others} others that were with it" if failure.others else ""
         advice = _advice(self._plan.experiment.client) if BATCH_OF_ONE in str(cause) else ""
         return (
             f"{doing} client {split.id_of(failure.position)!r}{others} failed in round {round_index}, "
-            f"{UNITS[kind]} {index}, on {self._worker}: {cause!r}{advice}\n{trace}"
+            f"{UNITS[kind]} {index}, on {self._worker}: {cause!r}{advice}\n{lines}"
         )
 
 

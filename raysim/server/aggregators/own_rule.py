@@ -52,7 +52,10 @@ def result_of(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
     shape = (given.shape[1],)
     if isinstance(returned, Tensor) and returned.shape == shape and returned.dtype == torch.float64:
         return returned
-    raise ExperimentError(f"{what} must return torch.float64 of shape {shape}, but returned {shown(returned)}.")
+    # torch's median, max and so on along rows return indices too.
+    both = isinstance(returned, tuple) and hasattr(returned, "values")
+    got = f"{type(returned).__name__}, values and indices: return its .values" if both else shown(returned)
+    raise ExperimentError(f"{what} must return torch.float64 of shape {shape}, but returned {got}.")
 
 
 def check(rule: Rule, clients: int) -> None:
