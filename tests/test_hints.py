@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import save_file
 from torch import nn
 
 import raysim
+import tuning
 from raysim.errors import ClientError, ExperimentError, ModelError
 from tests.support.run_folders import experiment
+
+NO_EXPERIMENT = r"^experiment must be a raysim\.Experiment, but got 'a\.toml': raysim\.load\(path\) reads one"
 
 CLIENTS = {i: (np.full((6, 4), i, np.float32), np.arange(6) % 2) for i in range(2)}
 
@@ -117,7 +121,10 @@ def test_a_key_cannot_be_assigned() -> None:
     exp = experiment()
     with pytest.raises(ExperimentError, match=r"experiment\.changed\(\{'rounds': 5\}\) returns another\.$"):
         exp.rounds = 5  # type: ignore[misc]
-    with pytest.raises(ExperimentError, match=r"experiment\.changed\(\{'TABLE\.epochs': 5\}\) returns another\.$"):
+    with pytest.raises(
+        ExperimentError,
+        match=r"experiment\.changed\(\{'TABLE\.epochs': 5\}\) returns another, with the table's name for TABLE\.$",
+    ):
         exp.client.epochs = 5  # type: ignore[misc]
     assert exp == experiment()
 
@@ -321,7 +328,7 @@ def test_a_folder_cannot_both_go_on_and_start_afresh(call: Any, tmp_path: Path) 
         ),
         ({"objective": lambda module, x, y, at: at.theta}, r"'theta'; ObjectiveAt has broadcast, client, .*round$"),
         (
-            {"aggregator": raysim.Coordinatewise(lambda updates, w: updates.median(0))},
+            {"aggregator": raysim.Coordinatewise(lambda updates, w: updates.median(0))},  # type: ignore[arg-type, return-value]
             r"returned median, values and indices: return its \.values\.$",
         ),
     ],
@@ -333,3 +340,61 @@ def test_a_missing_attribute_is_answered_by_those_that_are_there(parts: dict[str
         list(raysim.rounds(exp, dataset=data, model=norm, executor="local", **parts))
     # A traceback begins in the script.
     assert "user_call" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (raysim.centralized, NO_EXPERIMENT),
+        (raysim.trials_of, NO_EXPERIMENT),
+        (raysim.dataset_of, NO_EXPERIMENT),
+        (raysim.run, NO_EXPERIMENT),
+        (tuning.tune, NO_EXPERIMENT),
+        (
+            lambda path: raysim.interpolate(path, "b"),  # type: ignore[call-arg]
+            r"^interpolate\(\) missing .*: it takes experiment, a, b, thetas by",
+        ),
+        (
+            lambda path: raysim.resume(path, changes={}),  # type: ignore[call-arg]
+            r"'changes': beside the parts it takes path, rounds, executor, ",
+        ),
+        (
+            lambda path: raysim.run(path, optimizer=None),  # type: ignore[call-arg]
+            r"\(there are client_optimizer= and server_optimizer=\)$",
+        ),
+        (raysim.FederatedDataset, r"^FederatedDataset\(\) missing .*: FederatedDataset.from_clients\(\{id: \(x, y\), "),
+    ],
+)
+def test_a_call_that_does_not_fit_is_answered_by_one_that_does(call: Any, said: str) -> None:
+    with pytest.raises((TypeError, ExperimentError), match=said):
+        call("a.toml")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"client.optimizer": {"name": "sgd", "beta1": 0.5}}, r"\[client.optimizer\] with name = 'adam' has it"),
+        ({"server.optimizer": {"name": "momentum", "momentum": 0.5}}, "did you mean 'beta1'"),
+    ],
+)
+def test_a_key_of_another_choice_is_said_to_be_one(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ExperimentError, match=said):
+        experiment().changed(change)
+
+
+def test_a_file_of_parallel_modules_or_a_moved_one_is_answered_by_what_to_do(tmp_path: Path) -> None:
+    module = nn.Linear(4, 2)
+    file = tmp_path / "a.safetensors"
+    save_file({f"module.fc.{name}": value for name, value in module.state_dict().items()}, file)
+    exp = experiment(data=None, model={"name": "linear", "init": str(file)}, cohort={"size": 2})
+    data = raysim.FederatedDataset.from_clients(CLIENTS)
+    with pytest.raises(raysim.ModelError, match=r"begin with 'module\.', as .*: save module\.module\.state_dict\(\)"):
+        list(raysim.rounds(exp, dataset=data, executor="local"))
+    file.unlink()
+    with pytest.raises(raysim.ModelError, match=r"is missing\. Where it was moved, .*--set model\.init=PLACE --resume"):
+        list(raysim.rounds(exp, dataset=data, executor="local"))
+
+
+def test_a_space_s_list_is_answered_by_the_table_that_lists_it() -> None:
+    with pytest.raises(ExperimentError, match=r"but got \[0\.1, 0\.2\] \(\{'grid': \[0\.1, 0\.2\]\} lists them\)"):
+        tuning.tune(experiment(), {"client.optimizer.lr": [0.1, 0.2]})

@@ -183,8 +183,9 @@ def _dimensions(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Dime
         if isinstance(inner, list | tuple) and path and (hint := nearest(name, list(KINDS), MEANT)):
             raise ExperimentError(f"tuning.space.{path[:-1]} must be one of {', '.join(KINDS)}, but got {name!r}{hint}")
         if not isinstance(inner, Mapping):
+            meant = f" ({shown({'grid': list(inner)})} lists them)" if isinstance(inner, list | tuple) else ""
             raise ExperimentError(
-                f"tuning.space.{key} must be a table with one of {', '.join(KINDS)}, but got {shown(inner)}"
+                f"tuning.space.{key} must be a table with one of {', '.join(KINDS)}, but got {shown(inner)}{meant}"
             )
         if any(kind in inner for kind in KINDS):
             yield key, read(key, inner)

@@ -14,6 +14,7 @@ import optuna
 
 from raysim import Experiment, ExperimentError, FederatedDataset, Parts, Runs, Section, dataset_of
 from raysim.api.interrupted import noting
+from raysim.experiment.experiment import check_kind
 from raysim.storage.atomic import write_text
 from tuning import best_file, client_scores, folder, pictures, protocol, pruners, result, samplers, trials_file
 from tuning import section as sections
@@ -156,18 +157,11 @@ TABLES = MappingProxyType({"sampler": "tpe", "objective": "accuracy"})
 """A name for an example of each table that a study and a run both have."""
 
 
-def _check_experiment(given: object) -> None:
-    if not isinstance(given, Experiment):
-        raise ExperimentError(
-            f"experiment must be a raysim.Experiment, but got {given!r:.40}: raysim.load(path) reads one."
-        )
-
-
 def parts_and_section(
     experiment: Experiment, space: Mapping[str, Any] | None, parts_and_settings: Mapping[str, Any]
 ) -> tuple[Parts, TuningSection]:
     """Return a script's parts, and `[tuning]` with its keys, checked; arguments as for `tune`."""
-    _check_experiment(experiment)
+    check_kind(experiment)
     # A sampler of cohorts is a function, the study's a table.
     tables = {name for name, value in parts_and_settings.items() if isinstance(value, Mapping | Section)}
     both = Parts.__annotations__.keys() & TuningSection.model_fields.keys()

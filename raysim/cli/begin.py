@@ -103,6 +103,8 @@ def configs(
             typer.echo(f"{one:{width}}  {_about(file)}")
         return
     path = found.get(name.removesuffix(".toml"))
+    if path is None and (within := [one for one in found if one.startswith(f"{name.rstrip('/')}/")]):
+        raise ExperimentError(f"{name!r} is a folder of experiments: {', '.join(within)}.")
     if path is None:
         word = name.removesuffix(".toml")
         hint = ""

@@ -9,6 +9,17 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+
+
+def advised_class(advice: str) -> Callable[[type[T]], type[T]]:
+    """As `advised`, for a class whose makers stand beside it."""
+
+    def decorate(kind: type[T]) -> type[T]:
+        kind.__init__ = advised(advice)(kind.__init__)  # type: ignore[method-assign]
+        return kind
+
+    return decorate
 
 
 def advised(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -39,7 +39,7 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         if kind == "extra_forbidden":
             unknown, further = _unknown_key(path, section), deeper(path, section)
             # A key that is like none here may be meant for another table.
-            elsewhere = "" if unknown.endswith(("?)", "})")) or len(path) == 1 else deeper([path[-1]], root)
+            elsewhere = "" if unknown.endswith(("?)", "})")) or len(path) == 1 else deeper([path[-1]], root, key)
             sentences[unknown + (further or elsewhere)] = None
         elif kind == "missing":
             sentences[f"{key} must be given{_described(path[-1], section)}"] = None
@@ -122,8 +122,11 @@ def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:
     return f"unknown key {shown('.'.join(path))}: {table}{whose} takes {', '.join(known)}{hint}"
 
 
-def deeper(path: list[str], section: type[BaseModel] | None) -> str:
-    """Return a hint where a key of this name stands further below the table that was given it."""
+def deeper(path: list[str], section: type[BaseModel] | None, given: str = "") -> str:
+    """Return a hint where a key of this name stands further below the table that was given it, or in another choice.
+
+    given: the dotted key, where it is wrong.
+    """
     # Sections import this module.
     from raysim.config import kinds
 
@@ -136,7 +139,10 @@ def deeper(path: list[str], section: type[BaseModel] | None) -> str:
             met.update(new)
             for inner in new:
                 if (own := _meant(inner).get(key, key)) in _keys(inner):
-                    return f" (there is {'.'.join([*at, name, own])})"
+                    found = ".".join([*at, name, own])
+                    # A key that another choice of the same table has stands where it was given.
+                    owner = f"[{'.'.join([*at, name])}] with name = {_tag(inner)!r} has it"
+                    return f" ({owner})" if found == given else f" (there is {found})"
             below += [([*at, name], inner) for inner in new]
     return ""
 

@@ -68,9 +68,10 @@ class Section(BaseModel):
         """
         if name in type(self).model_fields:
             key = f"{self._TABLE}{name}"
+            where = ", with the table's name for TABLE" if self._TABLE else ""
             raise ExperimentError(
                 f"{name} cannot be assigned, because an experiment stays as it was checked: "
-                f"experiment.changed({{{key!r}: {shown(value)}}}) returns another."
+                f"experiment.changed({{{key!r}: {shown(value)}}}) returns another{where}."
             )
         super().__setattr__(name, value)
 

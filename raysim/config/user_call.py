@@ -24,8 +24,10 @@ def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
         given: its arguments.
 
     Raises:
-        ExperimentError: it raised.
+        ExperimentError: it is no function, or it raised.
     """
+    if not callable(function):
+        raise ExperimentError(f"{what} must be a function, but got {shown(function)}.")
     try:
         return function(*given)
     except RaysimError:

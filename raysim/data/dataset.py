@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from raysim.config import messages
+from raysim.config.call_advice import advised_class
 from raysim.data import targets
 from raysim.data.array_split import ArraySplit
 from raysim.data.arrow_split import ArrowSplit
@@ -36,6 +37,7 @@ MEANT = MappingProxyType({"val": "validation", "valid": "validation", "dev": "va
 """Words that people use for a split."""
 
 
+@advised_class("FederatedDataset.from_clients({id: (x, y), ...}) makes one of arrays, and open(path) reads one")
 @dataclass(frozen=True, eq=False)
 class FederatedDataset:
     """Train, validation and test splits of clients; immutable, and cheap to send between processes.

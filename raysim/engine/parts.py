@@ -28,7 +28,7 @@ from raysim.config.own_part import (
 from raysim.data.dataset import FederatedDataset
 from raysim.errors import ExperimentError
 from raysim.evaluation.metric import Metrics
-from raysim.experiment.experiment import Experiment
+from raysim.experiment.experiment import Experiment, check_kind
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.server.aggregators.rule import Rule
@@ -78,10 +78,6 @@ class Parts(TypedDict, total=False):
 
 KINDS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
     {
-        "experiment": (
-            (Experiment,),
-            "a raysim.Experiment: raysim.load(path) reads one, Experiment.model_validate(mapping) makes one",
-        ),
         "dataset": (
             (FederatedDataset,),
             "a raysim.FederatedDataset: FederatedDataset.from_clients(clients) makes one, FederatedDataset.open(path) "
@@ -91,6 +87,20 @@ KINDS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
     }
 )
 """What arguments of these names are, for a call and its message."""
+
+MEANT: Mapping[str, str] = MappingProxyType(
+    {
+        "optimizer": "client_optimizer= and server_optimizer=",
+        "data": "dataset=",
+        "network": "model=",
+        "net": "model=",
+        "criterion": "loss=",
+        "loss_fn": "loss=",
+        "folder": "path=",
+        "strategy": "aggregator=, weighting=, server_optimizer= and correction=",
+    }
+)
+"""Words that people use for keywords, as a hint names these."""
 
 
 def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
@@ -106,25 +116,29 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
     parts = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=k) for n, k in kinds.items()]
     allowed = {each.name for each in (*named, *parts)}
     by_place = [each.name for each in named if each.kind is not inspect.Parameter.KEYWORD_ONLY]
-    names = " and ".join(name for name in by_place if name != "self")
+    names = ", ".join(name for name in by_place if name != "self")
 
     @functools.wraps(function)
     def checked(*args: P.args, **keywords: P.kwargs) -> R:
         for name in keywords.keys() - allowed:
-            hint = nearest(name, sorted(allowed)) or _key(name)
+            hint = f" (there are {MEANT[name]})" if name in MEANT else nearest(name, sorted(allowed)) or _key(name)
+            hint = hint or f": beside the parts it takes {', '.join(each.name for each in named)}"
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
         if len(args) > len(by_place):
             hint = ': a key is set before, as experiment.changed({"trials.count": 3}) does' * ("experiment" in by_place)
             raise TypeError(
                 f"{function.__name__}() takes {names} by position and all else by name, but got more by position{hint}"
             )
-        given = signature.bind(*args, **keywords).arguments
+        try:
+            given = signature.bind(*args, **keywords).arguments
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}() {error}: it takes {names} by position.") from None
+        if "experiment" in signature.parameters:
+            check_kind(given.get("experiment"))
         for name, (kinds, wanted) in KINDS.items():
             value = given.get(name, keywords.get(name))
             if value is not None and not isinstance(value, kinds):
                 raise ExperimentError(f"{name} must be {wanted}, but got {type(value).__name__}.")
-        if "experiment" in signature.parameters and given.get("experiment") is None:
-            raise ExperimentError(f"experiment must be {KINDS['experiment'][1]}, but got None.")
         return function(*args, **keywords)
 
     checked.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{inspect.cleandoc(Parts.__doc__ or '')}\n"

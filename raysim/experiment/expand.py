@@ -12,7 +12,7 @@ from raysim.cohort.section import CohortSection
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.errors import ExperimentError
-from raysim.experiment.experiment import Experiment, TrialsSection, Varied
+from raysim.experiment.experiment import Experiment, TrialsSection, Varied, check_kind
 from raysim.server.section import ServerSection
 
 
@@ -23,6 +23,7 @@ def dataset_of(experiment: Experiment) -> FederatedDataset:
         ExperimentError: there is no such section, because a script passes the data; or the partition is not defined.
         DataError: a file of the source is missing or damaged.
     """
+    check_kind(experiment)
     if experiment.data is None:
         raise ExperimentError(
             "The experiment has no [data] section, so dataset= must be passed, from a script: "
@@ -39,6 +40,7 @@ def trials_of(experiment: Experiment) -> tuple[Experiment, ...]:
         >>> [(trial.seed, trial.cohort.seed) for trial in trials_of(experiment)]
         [(7, 3), (8, 4)]
     """
+    check_kind(experiment)
     return tuple(_trial(experiment, i) for i in range(experiment.trials.count))
 
 
@@ -71,6 +73,7 @@ def centralized(experiment: Experiment) -> Experiment:
     Returns:
         An experiment with the name `<name>-centralized`.
     """
+    check_kind(experiment)
     client = experiment.client.model_copy(
         update={"correction": None, "posterior": None, "personalisation": None, "mid_round_dropout": 0.0}
     )

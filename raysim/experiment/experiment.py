@@ -387,6 +387,16 @@ class Experiment(Section):
         return record
 
 
+def check_kind(given: object) -> None:
+    """Raise ExperimentError if something else stands in the place of an experiment."""
+    if not isinstance(given, Experiment):
+        got = shown(given) if given is None or isinstance(given, str | Path) else type(given).__name__
+        raise ExperimentError(
+            f"experiment must be a raysim.Experiment, but got {got}: raysim.load(path) reads one, "
+            "Experiment.model_validate(mapping) makes one."
+        )
+
+
 @advised(f"load(path, set, unset) takes as set {overrides.TAKEN['set']}")
 def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -> Experiment:
     """Read an experiment from a TOML file, with changes.

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from raysim.config.global_draws import draws
+from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition
 from raysim.errors import ModelError
 from raysim.models import softmax
@@ -107,6 +108,8 @@ def task_for(
             f"loss= must be a function of outputs and targets, but got the class {name}: pass what it makes, such as "
             f"{name}(reduction='none')."
         )
+    if loss is not None and not callable(loss):
+        raise ModelError(f"loss= must be a function of outputs and targets, but got {shown(loss)}.")
     if num_classes is None:
         return Task(loss or squared_error, None)
     if padding is not None or uncounted:

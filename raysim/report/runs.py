@@ -100,7 +100,7 @@ def find(folder: Path) -> list[Path]:
         RunFolderError: there is no such folder, or no run in it.
     """
     if not folder.is_dir():
-        raise RunFolderError(f"There is no folder {folder}{not_a_run.or_meant(not_a_run.nearby(folder))}")
+        raise RunFolderError(not_a_run.absent(folder))
     found = sorted(_recorded(folder), key=_natural)
     if not found:
         raise RunFolderError(f"No run lies in {folder}: neither it nor a folder below it has an {files.RECORD}.")

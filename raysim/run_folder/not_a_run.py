@@ -37,6 +37,13 @@ def why(path: Path) -> str:
     return f"it has no {RECORD}{or_meant(found)}"
 
 
+def absent(path: Path) -> str:
+    """Return what to say of a path that is no folder, as a sentence."""
+    if path.is_file():
+        return f"{path} is a file, and no folder with runs."
+    return f"There is no folder {path}{or_meant(nearby(path))}"
+
+
 def in_place_of_a_file(path: Path) -> str:
     """Return what a folder is that was given as an experiment's file, and what continues it, to end a sentence."""
     if (path / RECORD).exists():

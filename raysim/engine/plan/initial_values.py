@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -20,6 +21,9 @@ from raysim.run_folder import checkpoint, experiment_record, files, frozen
 from raysim.storage.reading import parsing, regular
 
 log = logging.getLogger("raysim")
+
+WRAPPER = "module."
+"""What torch's modules of data parallelism put before each name."""
 
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 
@@ -39,10 +43,19 @@ def read(section: ModelChoice | None, model: Model, drawn: Weights) -> tuple[Mod
     """
     if section is None or section.init is None:
         return model, drawn
+    place = Path(section.init).expanduser().absolute()
     try:
-        file = regular(Path(section.init).expanduser().absolute(), ModelError)
+        file = regular(place, ModelError)
     except ModelError as error:
-        raise ModelError(f"model.init: {error}") from None
+        moved = (
+            ""
+            if os.path.lexists(place)
+            else (
+                " Where it was moved, the run goes on with its new place: raysim run FILE --set model.init=PLACE "
+                "--resume, or raysim.run(experiment.changed({'model.init': place}), resume=True)."
+            )
+        )
+        raise ModelError(f"model.init: {error}{moved}") from None
     if file.suffix in PICKLES:
         raise ModelError(
             f"model.init: {file} must be a safetensors file, because one of {file.suffix} can run code when it is "
@@ -115,7 +128,16 @@ def _checked(file: Path, found: Mapping[str, Tensor], model: Model, has_adapters
         log.warning("model.init: %s lacks %s, which keep their drawn values", file, _listed(missing, verb=False))
     elif missing or extra:
         complaints = [f"{_listed(each)} {what}" for each, what in ((missing, "missing"), (extra, "unknown")) if each]
-        raise ModelError(f"model.init: {file} must have the names of the model's tensors: {'; '.join(complaints)}.")
+        wrapped = {name.removeprefix(WRAPPER) for name in found}
+        strip = (
+            f" Those of the file begin with {WRAPPER!r}, as DistributedDataParallel and DataParallel save them: save "
+            f"module.module.state_dict()."
+            if len(wrapped) == len(found) and wrapped <= names.keys() and all(n.startswith(WRAPPER) for n in found)
+            else ""
+        )
+        raise ModelError(
+            f"model.init: {file} must have the names of the model's tensors: {'; '.join(complaints)}.{strip}"
+        )
     for name, value in values.items():
         part = parts[name]
         if tuple(value.shape) != part.shape or value.is_floating_point() != part.dtype.is_floating_point:

@@ -9,7 +9,8 @@ the other one; both are here.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -23,6 +24,8 @@ from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, 
 
 class Momentum(Section):
     """FedAvgM: server SGD with momentum."""
+
+    MEANT: ClassVar[Mapping[str, str]] = {"momentum": "beta1", "beta": "beta1"}
 
     name: Literal["momentum"] = "momentum"
     lr: Factor = Field(1.0, description="Server learning rate.")
