@@ -54,7 +54,8 @@ def make_module():
 if __name__ == "__main__":
     # model= replaces the table [model] of the file.
     experiment = raysim.load("{name}.toml", ["name={name}-own"], ["model"])
-    result = raysim.run(experiment, model=make_module)
+    # A second call starts afresh in the same folder; resume=True would go on with it.
+    result = raysim.run(experiment, model=make_module, overwrite=True)
     print(result.path, result.rounds["eval/test/accuracy"].drop_null()[-1])
 '''
 
@@ -82,7 +83,12 @@ def init(
 
 def configs(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The file to copy here, such as fedavg/mnist_2nn.")
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="The file to copy here, such as fedavg/mnist_2nn.",
+            autocompletion=lambda incomplete: [one for one, _ in _configs() if one.startswith(incomplete)],
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of this name.")] = False,
     as_json: Json = False,

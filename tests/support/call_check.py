@@ -23,8 +23,8 @@ def check_raysim(arguments: list[str]) -> None:
         assert command is not None
         context = command.make_context(name, list(arguments), parent=context)
     file = context.params.get("file")
-    # What a command makes is not there yet.
-    if file is not None and str(file) != "FILE" and not str(file).startswith("runs/"):
+    # What a command makes is not there yet; `raysim init first` makes first.toml.
+    if file is not None and str(file) not in ("FILE", "first.toml") and not str(file).startswith("runs/"):
         exp = raysim.load(ROOT / file, context.params.get("changes") or (), context.params.get("removals") or ())
         if sweeps := context.params.get("sweeps"):
             sweep.points(exp, sweep.parse(sweeps))

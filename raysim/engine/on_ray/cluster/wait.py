@@ -36,7 +36,7 @@ class Room:
         text = f"each needs {_text(self.each)}, and Ray has {_text(has)} free"
         if self.fits:
             return f"{text}, so they are starting: the machine may be busy, or short of memory; Ray's logs say more"
-        return f"{text}. Other jobs on the cluster may hold the rest"
+        return f"{text}. Other jobs on the cluster, or this run's own workers while they start, may hold the rest"
 
 
 class Wait:
