@@ -80,9 +80,8 @@ def test_a_run_on_a_full_disk(
     fill(lambda path: False)
     *_, last = raysim.rounds(exp, dataset=dataset)
     whole = last.params
-    resumed = raysim.run(
-        exp, dataset=dataset, path=tmp_path / "run", resume=kind != "experiment", overwrite=True
-    ).params
+    resumable = kind != "experiment"
+    resumed = raysim.run(exp, dataset=dataset, path=tmp_path / "run", resume=resumable, overwrite=not resumable).params
     assert all(np.array_equal(resumed[each], whole[each]) for each in whole)
 
 

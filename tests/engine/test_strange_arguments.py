@@ -30,7 +30,7 @@ TAKE_EXPERIMENTS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", TAKE_EXPERIMENTS)
 @pytest.mark.parametrize("given", [{"rounds": 3}, "digits.toml", None])
 def test_what_is_no_experiment(name: str, given: Any) -> None:
-    with pytest.raises(ExperimentError, match=r"experiment must be a raysim\.Experiment: raysim\.load"):
+    with pytest.raises(ExperimentError, match=r"experiment must be a raysim\.Experiment, but got .*: raysim\.load"):
         TAKE_EXPERIMENTS[name](given)
 
 
@@ -38,7 +38,7 @@ def test_what_is_no_experiment(name: str, given: Any) -> None:
     ("function", "given", "said"),
     [
         (raysim.run_trials, (3,), r'takes experiment by position .*changed\({"trials.count": 3}\)'),
-        (raysim.run_sweep, ({}, "local"), "takes experiment and values by position and all else by name"),
+        (raysim.run_sweep, ({}, "local"), "takes experiment, values by position and all else by name"),
         (raysim.Runs, ("local",), "takes experiment by position"),
         (raysim.resume, (9,), r"takes path by position and all else by name, but got more by position$"),
     ],
