@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 import raysim
 import tuning
@@ -398,3 +398,36 @@ def test_a_file_of_parallel_modules_or_a_moved_one_is_answered_by_what_to_do(tmp
 def test_a_space_s_list_is_answered_by_the_table_that_lists_it() -> None:
     with pytest.raises(ExperimentError, match=r"but got \[0\.1, 0\.2\] \(\{'grid': \[0\.1, 0\.2\]\} lists them\)"):
         tuning.tune(experiment(), {"client.optimizer.lr": [0.1, 0.2]})
+
+
+class Reversed(nn.Linear):
+    """Gives each example the outputs of another one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).flip(0)
+
+
+class Centred(nn.Linear):
+    """Takes the mean of the batch away."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x - x.mean(0))
+
+
+@pytest.mark.parametrize(
+    ("network", "warned"),
+    [
+        (lambda: Reversed(3, 3), True),
+        (lambda: Centred(3, 3), True),
+        (lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False)), True),
+        (lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), False),
+        (lambda: nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Dropout(0.5)), False),
+    ],
+)
+def test_a_module_that_mixes_examples_is_said_to_make_scores_depend_on_batches(
+    network: Any, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = raysim.FederatedDataset.from_clients({k: (np.eye(3), np.arange(3)) for k in range(4)})
+    exp = experiment(data=None, model=None, cohort={"size": 2}, client={"batch_size": "full"})
+    list(raysim.rounds(exp, dataset=data, model=network, executor="local"))
+    assert any("depend on the others of its batch" in text for text in caplog.messages) == warned

@@ -197,3 +197,29 @@ def test_a_best_model_that_is_not_there_or_damaged_is_named(
         file.write_bytes(content)
     with pytest.raises(raysim.RunFolderError, match=r"The best model of .* cannot be read"):
         kept_model.evaluate(tmp_path / "run", best=True, dataset=dataset)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "experiment.json",
+        "rounds.parquet",
+        "checkpoints/round-000004.safetensors",
+        "checkpoints/new.safetensors",
+        "clients/round-000003.parquet",
+        "../run/checkpoints/../rounds.parquet",
+    ],
+)
+def test_an_export_does_not_replace_what_a_run_has_recorded(
+    name: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    run = tmp_path / "run"
+    parts: Any = {"dataset": dataset, "model": Everything}
+    raysim.run(experiment(model=None, client=FULL, engine={"workers": 0}), path=run, **parts)
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    with pytest.raises(raysim.RunFolderError, match=r"is a file of what .*/run records: choose another place"):
+        raysim.export(run, run / name, **parts)
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
+    for _ in range(2):
+        # An export lies there by default, and is replaced by the next one.
+        assert raysim.export(run, run / "model.safetensors", **parts) == 4

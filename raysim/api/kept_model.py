@@ -81,11 +81,13 @@ def export(
 
     Raises:
         ExperimentError: both `adapter` and `merged`.
-        RunFolderError: the folder has no such model, or data or model differ from those of the run.
+        RunFolderError: the folder has no such model, or data or model differ from those of the run; or `out` is a file
+            in which a run records itself.
         ModelError: the module has state that is not a tensor; or it has no adapters.
     """
     if adapter and merged:
         raise ExperimentError("adapter writes the adapters alone, and merged adds them to their layers: choose one.")
+    files.check_is_no_record(Path(out))
     plan, state = _opened(read_only_copy(path), best, parts, "raysim.export(path, out")
     module = bind(plan.model, state.weights, torch.device("cpu"))
     if adapter:

@@ -18,6 +18,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from raysim.errors import RunFolderError
+
 RECORD, ROUNDS = "experiment.json", "rounds.parquet"
 """The experiment and the rows of a run's folder; a folder with the first holds a run, trials or a sweep."""
 
@@ -34,6 +36,22 @@ _NUMBER = r"round-(\d{6}|[1-9]\d{6,17})"
 _CHECKPOINT = re.compile(rf"{_NUMBER}\.safetensors", re.ASCII)
 _CLIENTS = re.compile(rf"{_NUMBER}\.parquet", re.ASCII)
 _BEST = re.compile(r"best-(\d{6}|[1-9]\d{6,17})\.safetensors", re.ASCII)
+
+
+_FOLDERS = ("checkpoints", "clients", STATES)
+_ENDINGS = (".json", ".parquet", ".db", ".lock")
+
+
+def check_is_no_record(file: Path) -> None:
+    """Raise RunFolderError if a file is one that a run, a sweep or a study records itself in."""
+    place = file.resolve()
+    for folder in place.parents:
+        if not any((folder / name).exists() for name in (RECORD, STUDY)):
+            continue
+        within = place.relative_to(folder)
+        in_folder = len(within.parts) > 1 and within.parts[0] in _FOLDERS
+        if in_folder or (len(within.parts) == 1 and place.exists() and place.name.endswith(_ENDINGS)):
+            raise RunFolderError(f"{file} is a file of what {folder} records: choose another place.")
 
 
 def checkpoint_file(path: Path, done: int) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,9 +20,10 @@ from raysim.client.trainer import Client
 from raysim.client.trainers.construction import make
 from raysim.client.trainers.construction import recording_obstacle as obstacle
 from raysim.config.global_draws import draws
+from raysim.config.repetition import is_close
 from raysim.data.dataset import FederatedDataset
 from raysim.data.on_device import Examples
-from raysim.engine.plan import first_metrics
+from raysim.engine.plan import first_metrics, first_module
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ModelError, within
 from raysim.experiment.experiment import Experiment
@@ -89,13 +90,35 @@ def _holders_of_more(dataset: FederatedDataset, outputs: object) -> list[str]:
     return found
 
 
-def gives_shares(plan: Plan) -> bool:
-    """Return whether the first model's outputs are shares that sum to 1, as after a softmax, for the first examples."""
+class Evaluated(NamedTuple):
+    """Outputs in evaluation of the first model: of a client's first examples, and of as many copies of the first one.
+
+    A batch of one would tell the same, but BatchNorm without running statistics refuses it.
+    """
+
+    together: Tensor
+    copies: Tensor
+
+    @property
+    def are_shares(self) -> bool:
+        """Whether they are shares that sum to 1, as after a softmax."""
+        sums = self.together.double().sum(-1)
+        is_share = self.together.shape[-1] > 1 and bool((self.together >= 0).all())
+        return is_share and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
+
+    @property
+    def mix_examples(self) -> bool:
+        """Whether an example's outputs depend on the others of its batch."""
+        return not is_close(self.together[:1], self.copies[:1], first_module.RELATIVE)
+
+
+def evaluated(plan: Plan) -> Evaluated:
+    """Call the first model as an evaluation does; `check` has called it before."""
     x, _ = load(plan.experiment, plan.dataset, plan.initial)
+    module = bind(plan.model, plan.initial.clone(), x.device).eval()
     with draws(), torch.no_grad():
-        shares = bind(plan.model, plan.initial.clone(), x.device).eval()(x)
-    sums = shares.double().sum(-1)
-    return shares.shape[-1] > 1 and bool((shares >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
+        # A module may write to its input.
+        return Evaluated(module(x.clone()), module(x[:1].repeat_interleave(len(x), 0)))
 
 
 def _failing(module: nn.Module, x: Tensor) -> str:

@@ -209,14 +209,27 @@ def log_beginning(plan: Plan) -> None:
         log.warning(
             "y holds whole numbers, but is of %s, which makes this a regression: class labels are integers", dtype
         )
+    if "model" in plan.passed.names:
+        _warn_of_outputs(plan)
+    if (slow := slow_precision(plan)) is not None:
+        log.warning("engine.precision: %s", slow)
+
+
+def _warn_of_outputs(plan: Plan) -> None:
+    """Warn of a script's module whose outputs the loss or an evaluation takes for something else."""
+    outputs = first_examples.evaluated(plan)
     by_logits = plan.dataset.num_classes is not None and not {"loss", "objective"} & set(plan.passed.names)
-    if by_logits and "model" in plan.passed.names and first_examples.gives_shares(plan):
+    if by_logits and outputs.are_shares:
         log.warning(
             "the outputs of model= are shares that sum to 1, as after a softmax, but the loss, cross-entropy, takes "
             "logits: end the module without softmax, or pass a loss= of shares"
         )
-    if (slow := slow_precision(plan)) is not None:
-        log.warning("engine.precision: %s", slow)
+    if outputs.mix_examples:
+        log.warning(
+            "in evaluation the outputs of model= for an example depend on the others of its batch, so scores depend on "
+            "evaluation.batch_size, and on the clients that share a batch: let forward compute each example by itself, "
+            "and BatchNorm keep running statistics"
+        )
 
 
 def _draws_all(plan: Plan) -> bool:
