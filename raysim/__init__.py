@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from raysim.evaluation.metric import Metric
     from raysim.experiment.differences import differing
     from raysim.experiment.expand import centralized, dataset_of, trials_of
-    from raysim.experiment.experiment import Experiment, load
+    from raysim.experiment.experiment import Experiment
+    from raysim.experiment.reading import load
     from raysim.experiment.stopping import StopReason
     from raysim.server.aggregators.rule import Coefficients, Coordinatewise
     from raysim.server.weighting import ClientFacts
@@ -173,7 +174,8 @@ _HOMES = {
         "raysim.evaluation.metric": "Metric",
         "raysim.experiment.differences": "differing",
         "raysim.experiment.expand": "centralized dataset_of trials_of",
-        "raysim.experiment.experiment": "Experiment load",
+        "raysim.experiment.experiment": "Experiment",
+        "raysim.experiment.reading": "load",
         "raysim.experiment.stopping": "StopReason",
         "raysim.server.aggregators.rule": "Coefficients Coordinatewise",
         "raysim.server.weighting": "ClientFacts",

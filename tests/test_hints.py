@@ -326,6 +326,14 @@ def test_a_folder_cannot_both_go_on_and_start_afresh(call: Any, tmp_path: Path) 
             {"weighting": lambda facts: facts.n},
             r"'n'\"\); ClientFacts has client, constants, examples, loss, .*steps\n",
         ),
+        (
+            {"correction": lambda section: raysim.Correction(raysim.ClientHalf(bend=lambda at: at.grad))},  # type: ignore[attr-defined]
+            r"'grad'.*; LocalGradient has gradient, layout, params, received, start",
+        ),
+        (
+            {"transform": lambda section: raysim.Transform(lambda at: at.update)},  # type: ignore[attr-defined]
+            r"'update'.*; TransformAt has .*delta, ",
+        ),
         ({"objective": lambda module, x, y, at: at.theta}, r"'theta'; ObjectiveAt has broadcast, client, .*round$"),
         (
             {"aggregator": raysim.Coordinatewise(lambda updates, w: updates.median(0))},  # type: ignore[arg-type, return-value]
@@ -360,7 +368,7 @@ def test_a_missing_attribute_is_answered_by_those_that_are_there(parts: dict[str
         ),
         (
             lambda path: raysim.run(path, optimizer=None),  # type: ignore[call-arg]
-            r"\(there are client_optimizer= and server_optimizer=\)$",
+            r"\(did you mean client_optimizer= or server_optimizer=\?\)$",
         ),
         (raysim.FederatedDataset, r"^FederatedDataset\(\) missing .*: FederatedDataset.from_clients\(\{id: \(x, y\), "),
     ],

@@ -12,6 +12,11 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+def name_of_call(function: Callable[..., object]) -> str:
+    """Return the name by which people call a function: for `__init__` that of the class."""
+    return function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+
+
 def advised_class(advice: str) -> Callable[[type[T]], type[T]]:
     """As `advised`, for a class whose makers stand beside it."""
 
@@ -31,8 +36,7 @@ def advised(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
-        # A class is called by its own name.
-        name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+        name = name_of_call(function)
 
         @functools.wraps(function)
         def checked(*args: P.args, **keywords: P.kwargs) -> R:

@@ -49,14 +49,22 @@ def trace(error: BaseException) -> str:
 
 def there_is(error: BaseException) -> str:
     """Return what a record of raysim's has, where an error says that it lacks an attribute; nothing of other errors."""
-    kind = type(error.obj) if isinstance(error, AttributeError) else type(None)
+    record = error.obj if isinstance(error, AttributeError) else None
+    kind = type(record)
     if not kind.__module__.startswith("raysim."):
         return ""
-    names = [name for name in dir(kind) if not name.startswith(("_", "model_")) and name not in dir(tuple)]
+    # A section has pydantic's methods too, and a NamedTuple those of a tuple.
+    of_all = dir(tuple)
+    names = getattr(kind, "model_fields", None) or [n for n in dir(record) if n[0] != "_" and n not in of_all]
     return f"; {kind.__name__} has {', '.join(names)}" if names else ""
 
 
-def place(error: BaseException) -> str:
+def raised(error: BaseException) -> str:
+    """Return an error's kind, place and text for the middle of a sentence, where a traceback would say no more."""
+    return f"{type(error).__name__}{_place(error)}: {within(error)}{there_is(error)}"
+
+
+def _place(error: BaseException) -> str:
     """Return the last line outside raysim before an error, as " (file.py, line 3)"; nothing if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     others = [frame for frame in frames if not Path(frame.filename).is_relative_to(OWN_CODE)]
@@ -91,8 +99,7 @@ def made_by(requirement: str, make: Any, section: Any) -> Any:
             raise
         except Exception as error:
             # Most often it is another function, so the form of make says more than a traceback.
-            raised = f"{type(error).__name__}{place(error)}: {within(error)}"
-            raise ExperimentError(f"{requirement}, but called with the section it raised {raised}.") from error
+            raise ExperimentError(f"{requirement}, but called with the section it raised {raised(error)}.") from error
         drawn = drew()
     if drawn:
         raise ExperimentError(f"{requirement}, but called with the section it {ADVICE}.")

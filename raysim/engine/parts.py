@@ -16,6 +16,7 @@ from raysim.client.objective import Objective
 from raysim.client.optimizers.optimizer import ClientOptimizer
 from raysim.client.transform import Transform
 from raysim.cohort.sampler import CohortAt, Sampler
+from raysim.config.call_advice import name_of_call
 from raysim.config.messages import deeper, nearest
 from raysim.config.own_part import (
     OwnAggregator,
@@ -90,14 +91,14 @@ KINDS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
 
 MEANT: Mapping[str, str] = MappingProxyType(
     {
-        "optimizer": "client_optimizer= and server_optimizer=",
+        "optimizer": "client_optimizer= or server_optimizer=",
         "data": "dataset=",
         "network": "model=",
         "net": "model=",
         "criterion": "loss=",
         "loss_fn": "loss=",
         "folder": "path=",
-        "strategy": "aggregator=, weighting=, server_optimizer= and correction=",
+        "strategy": "aggregator=, weighting=, server_optimizer= or correction=",
     }
 )
 """Words that people use for keywords, as a hint names these."""
@@ -117,22 +118,24 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
     allowed = {each.name for each in (*named, *parts)}
     by_place = [each.name for each in named if each.kind is not inspect.Parameter.KEYWORD_ONLY]
     names = ", ".join(name for name in by_place if name != "self")
+    by_name = ", ".join(each.name for each in named if each.name != "self")
+    called = name_of_call(function)
 
     @functools.wraps(function)
     def checked(*args: P.args, **keywords: P.kwargs) -> R:
         for name in keywords.keys() - allowed:
-            hint = f" (there are {MEANT[name]})" if name in MEANT else nearest(name, sorted(allowed)) or _key(name)
-            hint = hint or f": beside the parts it takes {', '.join(each.name for each in named)}"
-            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
+            hint = f" (did you mean {MEANT[name]}?)" if name in MEANT else nearest(name, sorted(allowed)) or _key(name)
+            hint = hint or f": beside the parts it takes {by_name}"
+            raise TypeError(f"{called}() got an unexpected keyword argument {name!r}{hint}")
         if len(args) > len(by_place):
             hint = ': a key is set before, as experiment.changed({"trials.count": 3}) does' * ("experiment" in by_place)
             raise TypeError(
-                f"{function.__name__}() takes {names} by position and all else by name, but got more by position{hint}"
+                f"{called}() takes {names} by position and all else by name, but got more by position{hint}"
             )
         try:
             given = signature.bind(*args, **keywords).arguments
         except TypeError as error:
-            raise TypeError(f"{function.__name__}() {error}: it takes {names} by position.") from None
+            raise TypeError(f"{called}() {error}: it takes {names} by position.") from None
         if "experiment" in signature.parameters:
             check_kind(given.get("experiment"))
         for name, (kinds, wanted) in KINDS.items():

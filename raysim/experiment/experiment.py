@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
@@ -17,15 +15,14 @@ from raysim.client.corrections.feddualavg import Composite
 from raysim.client.section import ClientSection, FineTuning
 from raysim.client.trainers.trainer_choice import Precision, TrainerName
 from raysim.cohort.section import CohortSection
-from raysim.config import kinds, messages, overrides, toml
+from raysim.config import kinds, messages, overrides
 from raysim.config.call_advice import advised
 from raysim.config.own_part import OwnMetric
 from raysim.config.part import Packaged
 from raysim.config.plain import plain, shown
 from raysim.config.section import Section
 from raysim.config.values import RUN_NAME, Count, Name, Seed
-from raysim.data.field import OF_TABLES, TABLES
-from raysim.data.section import FORMS, AnyData, Data, paths
+from raysim.data.section import Data, paths
 from raysim.errors import ExperimentError
 from raysim.experiment import compatibility, fedex, metric_columns
 from raysim.experiment.pictures import ReportSection
@@ -33,14 +30,7 @@ from raysim.experiment.stop import BestModel, StopSection
 from raysim.models.section import ModelSection
 from raysim.server.fedex import FedEx
 from raysim.server.section import ServerSection
-from raysim.storage import nearby
-from raysim.storage.reading import MOST_BYTES
 from raysim.systems.section import SystemsSection
-
-log = logging.getLogger("raysim")
-
-SOURCE_CLIENTS = 100
-"""Number of clients of a source without natural clients, if it is prepared by its name."""
 
 Percentile = Annotated[float, Field(ge=0, le=100)]
 RunName = Annotated[str, Field(pattern=RUN_NAME, max_length=100)]
@@ -395,89 +385,3 @@ def check_kind(given: object) -> None:
             f"experiment must be a raysim.Experiment, but got {got}: raysim.load(path) reads one, "
             "Experiment.model_validate(mapping) makes one."
         )
-
-
-@advised(f"load(path, set, unset) takes as set {overrides.TAKEN['set']}")
-def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -> Experiment:
-    """Read an experiment from a TOML file, with changes.
-
-    Args:
-        path: the file.
-        set: changes such as "server.optimizer.lr=0.5", in order; values are TOML, or a bare string. A changed `name`
-            drops the other keys of the choice that it replaces.
-        unset: keys to remove, before anything is set.
-
-    Raises:
-        ExperimentError: the file or a change cannot be read, or the result is not a valid experiment.
-    """
-    try:
-        table = toml.loads(text_of(path))
-    except toml.TomlError as error:
-        raise ExperimentError(f"{path} is not valid TOML: {error}") from None
-    try:
-        table = plain(table)
-    except ExperimentError as error:
-        raise ExperimentError(f"{path}: {error}") from None
-    changed: Mapping[str, Any] = overrides.apply(table, set, unset)
-    for name, lost in overrides.replaced(overrides.apply(table, (), unset), changed):
-        keys = ", ".join(f"{name.removesuffix('name')}{key}" for key in lost)
-        log.warning("%s was changed, which drops the keys of the former choice: %s of %s", name, keys, path)
-    try:
-        return Experiment.model_validate(changed)
-    except ExperimentError as error:
-        raise ExperimentError(f"{path}: {error}") from None
-
-
-def text_of(path: str | Path) -> str:
-    """Return the text of an experiment's file, without a mark of its encoding.
-
-    Raises:
-        ExperimentError: the file cannot be read, or is not text in UTF-8.
-    """
-    if not isinstance(path, str | os.PathLike):
-        raise ExperimentError(
-            f"path must be that of a TOML file, but got {shown(path)}: Experiment.model_validate(mapping) takes tables."
-        )
-    if str(path).endswith(TABLES):
-        raise ExperimentError(f"{path} is a table of data, not an experiment: {OF_TABLES}.")
-    try:
-        # A pipe is welcome: the shell's <(...) is one.
-        with open(path, "rb") as file:
-            written = file.read(MOST_BYTES + 1)
-        if len(written) > MOST_BYTES:
-            raise ExperimentError(f"{path} is not valid TOML: it has more than {MOST_BYTES:,} bytes")
-        return toml.decoded(written)
-    except FileNotFoundError:
-        raise ExperimentError(
-            f"There is no experiment file {path}{nearby.nearest(Path(path))}; `raysim configs` has those of the papers."
-        ) from None
-    except toml.TomlError as error:
-        raise ExperimentError(f"{path} is not valid TOML: {error}") from None
-    except OSError as error:
-        raise ExperimentError(f"{shown(str(path))} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
-        raise ExperimentError(f"{shown(str(path))} cannot be read: {error}") from None
-
-
-def of_source(name: str, root: str | None, set: Iterable[str] = ()) -> Experiment:
-    """Return a minimal experiment with a source's data, to prepare them by the source's name.
-
-    Args:
-        name: of the source.
-        root: the folder of its files; None: the default ones.
-        set: changes, as for `load`.
-
-    Raises:
-        ExperimentError: there is no such source, or a change does not fit.
-    """
-    known = {kind.model_fields["name"].default: kind for kind in get_args(AnyData)}
-    if name not in known:
-        form = f" {name!r} is {FORMS[name]}." if name in FORMS else ""
-        raise ExperimentError(
-            f"{name!r} is neither a file nor a source of data: the sources are {', '.join(known)}"
-            f"{messages.nearest(name, list(known))}.{form}"
-        )
-    data: dict[str, Any] = {"name": name, **({"root": root} if root else {})}
-    if known[name].model_fields["clients"].is_required():
-        data["clients"] = SOURCE_CLIENTS
-    return Experiment.model_validate(overrides.apply({"data": data, "cohort": {"size": 1}}, set, ()))

@@ -15,7 +15,7 @@ from torch import Tensor
 from raysim.config.global_draws import ADVICE, draws
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition
-from raysim.config.user_call import place
+from raysim.config.user_call import raised
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 
@@ -49,7 +49,7 @@ def called(title: str, function: Callable[..., Any], *arguments: Any, writes: tu
             returned = function(*arguments)
             drawn = drew()
     except Exception as error:
-        raise ExperimentError(f"{title} raised {type(error).__name__}{place(error)}: {error}") from error
+        raise ExperimentError(f"{title} raised {raised(error)}") from error
     if drawn:
         raise ExperimentError(f"{title} {ADVICE}.")
     for (name, tensor), old in zip(given, before, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -90,35 +90,20 @@ def _holders_of_more(dataset: FederatedDataset, outputs: object) -> list[str]:
     return found
 
 
-class Evaluated(NamedTuple):
-    """Outputs in evaluation of the first model: of a client's first examples, and of as many copies of the first one.
+def are_shares(outputs: Tensor) -> bool:
+    """Return whether outputs are shares that sum to 1, as after a softmax."""
+    sums = outputs.double().sum(-1)
+    is_share = outputs.shape[-1] > 1 and bool((outputs >= 0).all())
+    return is_share and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
+
+
+def mixes_examples(plan: Plan, x: Tensor, together: Tensor) -> bool:
+    """Return whether the first of some outputs depends on the other examples of its batch: copies of it replace these.
 
     A batch of one would tell the same, but BatchNorm without running statistics refuses it.
     """
-
-    together: Tensor
-    copies: Tensor
-
-    @property
-    def are_shares(self) -> bool:
-        """Whether they are shares that sum to 1, as after a softmax."""
-        sums = self.together.double().sum(-1)
-        is_share = self.together.shape[-1] > 1 and bool((self.together >= 0).all())
-        return is_share and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
-
-    @property
-    def mix_examples(self) -> bool:
-        """Whether an example's outputs depend on the others of its batch."""
-        return not is_close(self.together[:1], self.copies[:1], first_module.RELATIVE)
-
-
-def evaluated(plan: Plan) -> Evaluated:
-    """Call the first model as an evaluation does; `check` has called it before."""
-    x, _ = load(plan.experiment, plan.dataset, plan.initial)
-    module = bind(plan.model, plan.initial.clone(), x.device).eval()
-    with draws(), torch.no_grad():
-        # A module may write to its input.
-        return Evaluated(module(x.clone()), module(x[:1].repeat_interleave(len(x), 0)))
+    copies = outputs(plan.model, plan.initial, x[:1].repeat_interleave(len(x), 0))
+    return copies is not None and not is_close(together[:1], copies[:1], first_module.RELATIVE)
 
 
 def _failing(module: nn.Module, x: Tensor) -> str:
@@ -267,9 +252,15 @@ def begins_finite(plan: Plan, position: int) -> bool:
 
 
 def outputs(model: Model, initial: Weights, x: Tensor) -> Tensor | None:
-    """Return the module's outputs for these examples; None if it fails. `check` raises the error."""
+    """Return the module's outputs for these examples; None if it fails. `check` raises the error.
+
+    Raises:
+        ModelError: the factory makes another kind of module than before.
+    """
+    module = bind(model, initial.clone(), x.device).eval()
     try:
-        result = bind(model, initial.clone(), x.device).eval()(x)
+        # A module may write to its input.
+        result = module(x.clone())
     except Exception:
         return None
     return result.detach() if isinstance(result, Tensor) and result.dim() and len(result) == len(x) else None

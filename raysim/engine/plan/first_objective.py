@@ -16,7 +16,7 @@ from raysim.client.trainers.watched_objective import check_losses
 from raysim.config.global_draws import draws
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition
-from raysim.config.user_call import place, there_is
+from raysim.config.user_call import raised
 from raysim.errors import ModelError, within
 from raysim.models.model import Model, Weights, bind
 
@@ -56,10 +56,9 @@ class Trial(NamedTuple):
             try:
                 losses = self.objective.function(module, x, y, at)
             except Exception as error:
-                raised = f"{type(error).__name__}{place(error)}: {error}{there_is(error)}"
                 raise ModelError(
                     f"objective= failed on a batch x of shape {tuple(x.shape)} and dtype {x.dtype}, y of shape "
-                    f"{tuple(y.shape)} and dtype {y.dtype}: {raised}"
+                    f"{tuple(y.shape)} and dtype {y.dtype}: {raised(error)}"
                 ) from error
             drawn = drew()
         for name, (version, value) in before.items():

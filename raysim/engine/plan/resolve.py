@@ -14,6 +14,7 @@ from raysim.client.objective import LocalObjective
 from raysim.client.trainers.construction import rule_for
 from raysim.client.trainers.minimised_loss import Minimised, minimised_loss, recognise
 from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
+from raysim.config.global_draws import draws
 from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pool_clients
 from raysim.engine.numerics import choose_device, has_bf16
@@ -217,14 +218,19 @@ def log_beginning(plan: Plan) -> None:
 
 def _warn_of_outputs(plan: Plan) -> None:
     """Warn of a script's module whose outputs the loss or an evaluation takes for something else."""
-    outputs = first_examples.evaluated(plan)
+    x, _ = first_examples.load(plan.experiment, plan.dataset, plan.initial)
+    with draws(), torch.no_grad():
+        outputs = first_examples.outputs(plan.model, plan.initial, x)
+        mixed = outputs is not None and first_examples.mixes_examples(plan, x, outputs)
+    if outputs is None:
+        return
     by_logits = plan.dataset.num_classes is not None and not {"loss", "objective"} & set(plan.passed.names)
-    if by_logits and outputs.are_shares:
+    if by_logits and first_examples.are_shares(outputs):
         log.warning(
             "the outputs of model= are shares that sum to 1, as after a softmax, but the loss, cross-entropy, takes "
             "logits: end the module without softmax, or pass a loss= of shares"
         )
-    if outputs.mix_examples:
+    if mixed:
         log.warning(
             "in evaluation the outputs of model= for an example depend on the others of its batch, so scores depend on "
             "evaluation.batch_size, and on the clients that share a batch: let forward compute each example by itself, "

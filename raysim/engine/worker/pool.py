@@ -24,7 +24,7 @@ from raysim.client.section import ClientSection, fine_tuned
 from raysim.client.trainer import LocalStart, LockstepTrainer, Trainer
 from raysim.client.trainers.construction import make
 from raysim.cohort.chunks import Chunk
-from raysim.config.user_call import trace
+from raysim.config.user_call import there_is, trace
 from raysim.data.on_device import Examples
 from raysim.engine.job import DOING, UNITS, Kind, Part, RunStates, Shard, UpdateQuery
 from raysim.engine.plan.plan import Plan
@@ -297,12 +297,13 @@ class Pool:
         split = self._plan.dataset.split(unit[0]) if kind == "evaluate" else self._plan.dataset.train
         doing = DOING[kind]
         cause = failure.__cause__
+        raised = f"{cause!r}{there_is(cause)}" if cause else repr(cause)
         lines = trace(cause) if cause else ""
         others = f" or one of {failure.others} others that were with it" if failure.others else ""
         advice = _advice(self._plan.experiment.client) if BATCH_OF_ONE in str(cause) else ""
         return (
             f"{doing} client {split.id_of(failure.position)!r}{others} failed in round {round_index}, "
-            f"{UNITS[kind]} {index}, on {self._worker}: {cause!r}{advice}\n{lines}"
+            f"{UNITS[kind]} {index}, on {self._worker}: {raised}{advice}\n{lines}"
         )
 
 

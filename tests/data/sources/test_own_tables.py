@@ -20,7 +20,8 @@ from raysim.data.section import Gld, Leaf, Table
 from raysim.data.sources import leaf_json
 from raysim.data.sources.published import SourceFile
 from raysim.errors import DataError, ExperimentError, ModelError
-from raysim.experiment.experiment import Experiment, load
+from raysim.experiment.experiment import Experiment
+from raysim.experiment.reading import load
 
 ROWS: dict[str, Any] = {"user": ["b", "a", "b"], "x": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "y": [0, 1, 2]}
 
