@@ -278,12 +278,21 @@ def test_the_layer_that_does_not_fit_is_named() -> None:
         trained(wrong)
 
 
+class SumsToOne(nn.Module):
+    """Some of its outputs are negative."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 9 * (x - x.mean(-1, keepdim=True)) + 1 / x.shape[-1]
+
+
 @pytest.mark.parametrize(
     ("last", "keys", "warned"),
     [
         (lambda: nn.Softmax(-1), {}, True),
         (lambda: nn.LogSoftmax(-1), {}, False),
         (lambda: nn.Identity(), {}, False),
+        (lambda: nn.Sigmoid(), {}, False),
+        (lambda: SumsToOne(), {}, False),
         (lambda: nn.Softmax(-1), {"loss": lambda shares, y: -shares.log()[range(len(y)), y]}, False),
     ],
 )
@@ -397,6 +406,9 @@ def test_a_file_of_parallel_modules_or_a_moved_one_is_answered_by_what_to_do(tmp
     exp = experiment(data=None, model={"name": "linear", "init": str(file)}, cohort={"size": 2})
     data = raysim.FederatedDataset.from_clients(CLIENTS)
     with pytest.raises(raysim.ModelError, match=r"begin with 'module\.', as .*: save module\.module\.state_dict\(\)"):
+        list(raysim.rounds(exp, dataset=data, executor="local"))
+    save_file({f"module.other.{name}": value for name, value in module.state_dict().items()}, file)
+    with pytest.raises(raysim.ModelError, match=r"'module\.other\.weight' are unknown\.$"):
         list(raysim.rounds(exp, dataset=data, executor="local"))
     file.unlink()
     with pytest.raises(raysim.ModelError, match=r"is missing\. Where it was moved, .*--set model\.init=PLACE --resume"):
