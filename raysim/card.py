@@ -6,7 +6,7 @@ No other file calls torch.cuda, so a test without a card has one place to stand 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import torch
@@ -99,15 +99,43 @@ def same_draws(device: torch.device) -> Iterator[Callable[[], None]]:
         put_back()
 
 
-def record_graph(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """Record a CUDA graph of the kernels that `work` launches; return what launches them again, and its result."""
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        # Libraries allocate their workspaces when they are first called, which a recording must not.
-        work()
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        output = work()
-    return graph.replay, output
+class GraphMemory:
+    """Memory of CUDA graphs. They are played one at a time, so what one computes in, another may compute in, too."""
+
+    def __init__(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+        self._aside = torch.cuda.Stream()
+
+    def record(
+        self, work: Callable[[], tuple[Tensor | None, ...]]
+    ) -> tuple[Callable[[], None], tuple[Tensor | None, ...], int]:
+        """Record the kernels that `work` launches; return what launches them again, its results, and what the graph
+        takes, in bytes.
+
+        Not by torch.cuda.graph: that collects garbage and gives torch's free memory back at every recording.
+
+        Raises:
+            RuntimeError: the card cannot record it, or it draws random numbers, which would be others in a graph.
+        """
+        before = torch.cuda.memory_reserved()
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        drawn = generator.get_state()
+        graph = torch.cuda.CUDAGraph()
+        self._aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._aside):
+            # Libraries allocate their workspaces when they are first called, which a recording must not.
+            work()
+            torch.cuda.synchronize()
+            if not torch.equal(generator.get_state(), drawn):
+                generator.set_state(drawn)
+                raise RuntimeError("it draws random numbers from torch's generator")
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                results = work()
+            except BaseException:
+                with suppress(RuntimeError):
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self._aside)
+        return graph.replay, results, max(0, torch.cuda.memory_reserved() - before)

@@ -156,8 +156,12 @@ class EngineSection(Section):
             "and whose clients the run meets at least once on average."
         ),
     )
-    cuda_graphs: bool = Field(
-        False, description="Record the passes of stacked clients on a card as CUDA graphs, and replay them."
+    cuda_graphs: bool | Literal["auto"] = Field(
+        "auto",
+        description=(
+            'Record local steps on a card as CUDA graphs, and replay them; "auto": where clients are trained by '
+            '"stacked" or "recorded", as far as an eighth of the free memory goes.'
+        ),
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="Type in which weights are kept.")
     precision: Precision = Field(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.models.vectors import fresh
+from raysim.models.vectors import empty, fresh
 
 
 class UpdateFacts(NamedTuple):
@@ -98,7 +98,12 @@ def on_cpu(sums: Sums) -> Sums:
     """The same in memory of the host."""
     if sums.delta.device.type == "cpu":
         return sums
-    vectors: dict[str, Any] = {f.name: v.cpu() for f in fields(Sums) if isinstance(v := getattr(sums, f.name), Tensor)}
+    host = torch.device("cpu")
+    vectors: dict[str, Any] = {
+        f.name: empty(v.shape, v.dtype, host).copy_(v)
+        for f in fields(Sums)
+        if isinstance(v := getattr(sums, f.name), Tensor)
+    }
     return replace(sums, **vectors)
 
 

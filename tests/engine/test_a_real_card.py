@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import raysim
+from raysim import card
 from raysim.errors import DeviceMemoryError
 from raysim.models import lstm_char, transformer_word
 from tests.support.trainer_models import MODELS
@@ -107,12 +108,66 @@ def test_where_examples_are_kept_leaves_the_bits_on_a_card(size: int, trainer: s
     assert torch.equal(uploaded, after(experiment, "mlp", True, engine={**chosen, "examples": "host"})[0])
 
 
-@pytest.mark.parametrize("case", ["mlp", "cnn", "norms"])
+@pytest.mark.parametrize(
+    ("trainer", "case"),
+    [
+        *product(["stacked"], ["mlp", "cnn", "norms", "lstm"]),
+        *product(["recorded"], ["mlp", "cnn", "norms", "transformer"]),
+    ],
+)
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
-def test_cuda_graphs_leave_the_bits(precision: str, case: str, experiment: Make) -> None:
-    engine = {"trainer": "stacked", "precision": precision}
-    plain, _ = after(experiment, case, True, engine=engine)
-    assert torch.equal(plain, after(experiment, case, True, engine={**engine, "cuda_graphs": True})[0])
+def test_cuda_graphs_leave_the_bits(precision: str, trainer: str, case: str, experiment: Make) -> None:
+    engine = {"trainer": trainer, "precision": precision}
+    # Enough local steps for the usual shapes to be recorded, and another rate in the second round.
+    client = {"epochs": 3, "lr_decay": 0.5}
+    plain, played = (
+        after(experiment, case, True, engine={**engine, "cuda_graphs": graphs}, client=client)[0]
+        for graphs in (False, True)
+    )
+    assert torch.equal(plain, played)
+
+
+def test_cuda_graphs_are_played(experiment: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = 0
+    record = card.GraphMemory.record
+
+    def counted(self: card.GraphMemory, work: Callable[[], Any]) -> Any:
+        play, *rest = record(self, work)
+
+        def counts() -> None:
+            nonlocal played
+            played += 1
+            play()
+
+        return counts, *rest
+
+    monkeypatch.setattr(card.GraphMemory, "record", counted)
+    for trainer in ("stacked", "recorded"):
+        before = played
+        after(experiment, "mlp", True, engine={"trainer": trainer}, client={"epochs": 3})
+        assert played > before
+
+
+class Draws(nn.Module):
+    """Its masks come from torch's generator, which a graph would not start at a client's key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(nn.functional.dropout(x, 0.5, self.training))
+        return out
+
+
+def test_a_module_that_draws_is_not_recorded_as_a_graph(experiment: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CASES, "draws", (Draws, (6,), False))
+    engine = {"trainer": "recorded"}
+    plain, tried = (
+        after(experiment, "draws", True, engine={**engine, "cuda_graphs": graphs}, client={"epochs": 3})[0]
+        for graphs in (False, True)
+    )
+    assert torch.equal(plain, tried)
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)

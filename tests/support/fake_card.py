@@ -116,7 +116,7 @@ def fake_card() -> Iterator[FakeCard]:
             (card, "generators", lambda device: (torch.default_generator,)),
             (card, "has_bf16", lambda: True),
             (card, "memory", lambda device: card.Memory(1 << 36, 1 << 37, 0, 0)),
-            (card, "recorded", _played),
+            (card, "GraphMemory", _GraphMemory),
         ):
             replaced.enter_context(mock.patch.object(holder, name, value, create=True))
         replaced.enter_context(_known_to_torch())
@@ -143,10 +143,11 @@ def _applied(module: nn.Module, move: Callable[[Tensor], Tensor], recurse: bool 
     return module
 
 
-def _played(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """Stands in for a CUDA graph: the same call, with the output in the same memory."""
-    output = work()
-    return lambda: None, output
+class _GraphMemory:
+    """Stands in for that of CUDA graphs: the results of the first call, in the same memory."""
+
+    def record(self, work: Callable[[], Any]) -> tuple[Callable[[], None], Any, int]:
+        return lambda: None, work(), 0
 
 
 @contextmanager

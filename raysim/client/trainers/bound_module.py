@@ -11,6 +11,7 @@ from raysim.client import dropout
 from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient
+from raysim.client.trainers.cuda_graphs import Recorder, Recordings
 from raysim.client.trainers.recording.local_step import Weighted, record_step
 from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.tape import NotRecorded
@@ -37,6 +38,7 @@ class BoundModule:
         plain: whether what is made is added to the weights, times alpha; otherwise it is written into `gradient`.
         objective: stands in for the task's losses.
         recorded_batches: sizes of full batches, whose steps are recorded; none: all steps are by autograd.
+        recorder: what plays recorded steps as CUDA graphs; None: their operators are called.
         pieces: in which a batch is computed.
     """
 
@@ -50,6 +52,7 @@ class BoundModule:
         plain: bool,
         objective: LocalObjective | None = None,
         recorded_batches: Collection[int] = (),
+        recorder: Recorder | None = None,
         pieces: int = 1,
     ) -> None:
         self._pieces = pieces
@@ -76,6 +79,10 @@ class BoundModule:
         self._recordings: dict[int, Replay | None] = {}
         """By the number of a batch's examples; None: it cannot be recorded."""
         self._loss_gradient = loss_gradient.for_task(task)
+        self._graphs = None
+        if recorder is not None:
+            # A graph is recorded from a step that was recorded before.
+            self._graphs = Recordings(lambda: self._step_as_pass, self._weighted().state, recorder)
 
     def keys_of(self, client: Client) -> Sequence[Tensor | None]:
         """int64 (dropouts,) for each local step: keys of the masks; None where there are none."""
@@ -118,7 +125,10 @@ class BoundModule:
         if keys is not None:
             self._keys.copy_(keys)
         if (recorded := self._recordings.get(y.shape[0])) is not None:
-            return recorded(x, y, alpha)
+            if self._graphs is None:
+                return recorded(x, y, alpha)
+            outputs, losses = self._graphs.run((x, y), alpha)
+            return outputs, losses
         return self._by_autograd(x, y, alpha, at)
 
     def in_pieces(
@@ -178,6 +188,12 @@ class BoundModule:
             # The run's first examples were tried before it began, so this is a length that behaves otherwise. A module
             # that fails here trains by autograd, where its own error shows.
             return None
+
+    def _step_as_pass(self, inputs: Sequence[Tensor], alpha: float) -> tuple[Tensor, Tensor | None]:
+        x, y = inputs
+        recorded = self._recordings[y.shape[0]]
+        assert recorded is not None
+        return recorded(x, y, alpha)
 
     def recording_obstacle(self, x: Tensor, y: Tensor) -> str | None:
         """Why the local step on this batch cannot be recorded; None where it can."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from raysim.client.section import ClientSection
 from raysim.client.trainer import Trainer
 from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.compiled import Compiled, CompiledNetwork
-from raysim.client.trainers.cuda_graphs import on_card
+from raysim.client.trainers.cuda_graphs import CardRecorder
 from raysim.client.trainers.fused import Fused, LayersByHand
 from raysim.client.trainers.kernel.dense import Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel
@@ -57,7 +58,7 @@ def make(
     """Make it once per worker; its buffers have the lengths, dtype and device of `like`.
 
     `sums_gradients` asks for the raw gradients' means even where the section's correction does not; `cuda_graphs` for
-    passes that are recorded on a card. `objective` stands in for the task's losses where the trainer has a module.
+    graphs of local steps on a card. `objective` stands in for the task's losses where the trainer has a module.
     `sums_inverses` asks for the sums of 1 over what the client's optimizer divides by.
     `held`: names of groups that do not move. `several`: the gradients of a local step that takes several.
 
@@ -70,6 +71,7 @@ def make(
     )
     rule = replace(rule, sums_inverses=sums_inverses)
     products = _products(precision, like)
+    recorder = partial(CardRecorder, like.params.device) if cuda_graphs and like.params.is_cuda else None
     if choice.trainer in ("one_by_one", "recorded"):
         full = section.batch_sizes if choice.trainer == "recorded" else frozenset()
         if several is not None:
@@ -84,6 +86,7 @@ def make(
             products,
             objective=objective,
             recorded_batches=full,
+            recorder=recorder,
             pieces=section.accumulate,
         )
     assert several is None, choice.trainer
@@ -102,8 +105,7 @@ def make(
             return Compiled(kernel, task, rule, model.params)
         by_gradient = replace(rule, plain=False)
         return Fused(layers, task, by_gradient, products, lambda plain: CompiledNetwork(kernel, like))
-    record = on_card if cuda_graphs and like.params.is_cuda else None
-    return Stacked(layers, model, task, rule, products, record=record)
+    return Stacked(layers, model, task, rule, products, recorder=recorder)
 
 
 def recording_obstacle(

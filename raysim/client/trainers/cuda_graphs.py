@@ -1,8 +1,7 @@
-"""A pass forward and back that is recorded once per shape and played back: on a card, one launch in place of twenty.
+"""A pass that is recorded once per shape and played back: on a card, one launch in place of hundreds.
 
-A recording repeats the same kernels on the same memory. So every recording has layers of its own, whose caches and
-activations nobody else touches; inputs of its own, filled before it is played; and an output that is copied out before
-it is played again.
+A recording repeats the same kernels on the same memory. So nobody else touches what its pass holds; it has inputs of
+its own, filled before it is played; and results that are copied out before it is played again.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,56 +22,60 @@ WORTH_IT = 4
 """Passes of a shape before it is recorded: recording one takes as long as several."""
 
 MOST = 64
-"""Recordings that are kept, each with its activations; the one that was not played for longest makes room."""
+"""Recordings that are kept, each with what it computes; the one that was not played for longest makes room."""
 
+MEMORY_SHARE = 1 / 8
+"""Of the card's free memory, what recordings may take: beyond it, kernels are so large that launches do not count."""
 
 FORGOTTEN_AT = 4096
 """Shapes that are counted."""
 
+Results = tuple[Tensor | None, ...]
 
-class Pass(Protocol):
-    """A network's pass over the clients at work."""
-
-    def run(self, h: Tensor, targets: Tensor, scales: Tensor, keys: Tensor) -> Tensor:
-        """Parameters take the scaled sum of their client's gradients; returns the outputs by row.
-
-        Args:
-            h: examples, (A, batch, ...).
-            targets: (A * batch, ...).
-            scales: (A * batch,), what each row's gradient is multiplied with: 1 / b_i, or -lr / b_i of a step.
-            keys: int64 (dropout layers, K).
-        """
-        ...
+Pass = Callable[[Sequence[Tensor], float], Results]
+"""(inputs, alpha) -> results; also writes to the weights. It does the same for inputs of one shape and one alpha."""
 
 
 class Played(NamedTuple):
-    """`play` does once more what was recorded, on the memory that it was recorded with; `output` is where that lies."""
+    """`play` does once more what was recorded, on the same memory; `results` lie where it writes them."""
 
     play: Callable[[], None]
-    output: Tensor
+    results: Results
 
 
-Recorder = Callable[[Callable[[], Tensor], Sequence[Tensor]], Played]
-"""(work, tensors that the work writes to) -> what plays it; those tensors are left as they were."""
+Recorder = Callable[[Callable[[], Results], Sequence[Tensor]], Played]
+"""(work, tensors that the work writes to) -> what plays it; those tensors are left as they were. It raises RuntimeError
+where the work cannot be recorded, and torch.OutOfMemoryError where there is no memory for one more."""
 
 
-def on_card(work: Callable[[], Tensor], written: Sequence[Tensor]) -> Played:
-    """A CUDA graph."""
-    before = [tensor.clone() for tensor in written]
-    try:
-        return Played(*card.record_graph(work))
-    finally:
-        for tensor, value in zip(written, before, strict=True):
-            tensor.copy_(value)
+class CardRecorder:
+    """Records CUDA graphs, all of one memory: what one of them has computed may be overwritten by the next."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._memory = card.GraphMemory()
+        self._left_bytes = MEMORY_SHARE * card.memory(device).free
+
+    def __call__(self, work: Callable[[], Results], written: Sequence[Tensor]) -> Played:
+        """See `Recorder`."""
+        if self._left_bytes <= 0:
+            raise torch.OutOfMemoryError("recordings have taken their share")
+        before = [tensor.clone() for tensor in written]
+        try:
+            play, results, num_bytes = self._memory.record(work)
+            self._left_bytes -= num_bytes
+            return Played(play, results)
+        finally:
+            for tensor, value in zip(written, before, strict=True):
+                tensor.copy_(value)
 
 
 class Recordings:
     """Runs passes, and plays those that come often.
 
     Args:
-        make: a pass over the weights, with layers of its own.
+        make: returns a pass for one recording, which holds nothing that another one touches.
         written: what passes write to.
-        record: `on_card`, or what stands in for it.
+        record: a `CardRecorder`, or what stands in for it.
     """
 
     def __init__(self, make: Callable[[], Pass], written: Sequence[Tensor], record: Recorder) -> None:
@@ -80,53 +83,55 @@ class Recordings:
         self._usual = make()
         self._met: Counter[Hashable] = Counter()
         self._kept: OrderedDict[Hashable, _Recording] = OrderedDict()
-        self._broken = False
+        self._records = True
 
-    def run(self, h: Tensor, targets: Tensor, scales: Tensor, keys: Tensor) -> Tensor:
-        """See `Pass.run`; the output is nobody else's."""
-        shape = (h.shape, targets.shape, keys.shape)
-        if shape not in self._kept:
+    def run(self, inputs: Sequence[Tensor], alpha: float = 0.0) -> Results:
+        """Run or play a pass; see `Pass`. The results are nobody else's."""
+        key = (*((one.shape, one.dtype) for one in inputs), alpha)
+        if key not in self._kept:
             if len(self._met) > FORGOTTEN_AT:
                 self._met.clear()
-            self._met[shape] += 1
-            if self._met[shape] <= WORTH_IT or self._broken:
-                return self._usual.run(h, targets, scales, keys)
-            try:
-                own = self._make()
-                self._kept[shape] = _Recording(own, self._written, self._record, h, targets, scales, keys)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError as error:
-                self._broken = True
-                log.warning("local steps cannot be recorded here, so they are launched one by one: %s", error)
-                return self._usual.run(h, targets, scales, keys)
-            if len(self._kept) > MOST:
-                left, _ = self._kept.popitem(last=False)
-                self._met[left] = 0
-        self._kept.move_to_end(shape)
-        return self._kept[shape].run(h, targets, scales, keys)
+            self._met[key] += 1
+            if self._met[key] <= WORTH_IT or not self._records or not self._recorded(key, inputs, alpha):
+                return self._usual(inputs, alpha)
+        self._kept.move_to_end(key)
+        return self._kept[key].run(inputs)
+
+    def _recorded(self, key: Hashable, inputs: Sequence[Tensor], alpha: float) -> bool:
+        """Record the pass, where the card does that and has the memory."""
+        try:
+            recording = _Recording(self._make(), self._written, self._record, inputs, alpha)
+        except torch.OutOfMemoryError:
+            # The pass alone may still have enough.
+            self._records = False
+            card.release_memory()
+            return False
+        except RuntimeError as error:
+            self._records = False
+            log.info("CUDA graphs are not used, because a local step cannot be recorded: %s", error)
+            return False
+        self._kept[key] = recording
+        if len(self._kept) > MOST:
+            left, _ = self._kept.popitem(last=False)
+            self._met[left] = 0
+        return True
 
 
 class _Recording:
-    """One shape's."""
+    """Of one shape and alpha."""
 
     def __init__(
-        self,
-        own: Pass,
-        written: Sequence[Tensor],
-        record: Recorder,
-        h: Tensor,
-        targets: Tensor,
-        scales: Tensor,
-        keys: Tensor,
+        self, own: Pass, written: Sequence[Tensor], record: Recorder, inputs: Sequence[Tensor], alpha: float
     ) -> None:
-        # Kept alive: what the layers hold is what the recording reads.
+        # Kept alive: what the pass holds is what the recording reads.
         self._own = own
-        self._inputs = h.clone(), targets.clone(), scales.clone(), keys.clone()
-        self._played = record(lambda: own.run(*self._inputs), written)
+        # Clients may be trained in inference mode or not: a tensor made outside of it may be written to in both.
+        with torch.inference_mode(False), torch.no_grad():
+            self._inputs = [one.clone() for one in inputs]
+        self._played = record(lambda: own(self._inputs, alpha), written)
 
-    def run(self, h: Tensor, targets: Tensor, scales: Tensor, keys: Tensor) -> Tensor:
-        for own, given in zip(self._inputs, (h, targets, scales, keys), strict=True):
+    def run(self, inputs: Sequence[Tensor]) -> Results:
+        for own, given in zip(self._inputs, inputs, strict=True):
             own.copy_(given)
         self._played.play()
-        return self._played.output.clone()
+        return tuple(None if one is None else one.clone() for one in self._played.results)

@@ -7,7 +7,7 @@ operators are called again without autograd, and products make plain SGD's step.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from raysim.client.objective import LocalObjective, Received
 from raysim.client.trainer import Updates
 from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.client_by_client import ClientByClient, LocalTraining
+from raysim.client.trainers.cuda_graphs import Recorder
 from raysim.client.trainers.local_steps import LocalSteps, StepRule
 from raysim.client.trainers.scores import Scores
 from raysim.models.model import Model, Weights
@@ -35,6 +36,7 @@ class OneByOne(ClientByClient):
         precision: dtype of products, by torch.autocast where it is not that of `like`.
         objective: stands in for the task's losses.
         recorded_batches: sizes of full batches, where local steps are recorded; none: they are not.
+        recorder: makes what plays recorded steps as CUDA graphs; None: their operators are called.
         pieces: in which a batch is computed; where there are several, the rule is not plain.
     """
 
@@ -48,6 +50,7 @@ class OneByOne(ClientByClient):
         *,
         objective: LocalObjective | None = None,
         recorded_batches: Collection[int] = (),
+        recorder: Callable[[], Recorder] | None = None,
         pieces: int = 1,
     ) -> None:
         self._task = task
@@ -62,6 +65,7 @@ class OneByOne(ClientByClient):
                 plain=plain,
                 objective=objective,
                 recorded_batches=recorded_batches,
+                recorder=recorder() if recorder is not None and recorded_batches else None,
                 pieces=pieces,
             )
 

@@ -25,7 +25,7 @@ from raysim.client.chunk_clients import ChunkClients
 from raysim.client.optimizers.optimizer import Rate
 from raysim.client.trainer import Client, LocalStart, Updates
 from raysim.client.trainers import loss_gradient
-from raysim.client.trainers.cuda_graphs import Recorder, Recordings
+from raysim.client.trainers.cuda_graphs import Pass, Recorder, Recordings
 from raysim.client.trainers.layers.build import for_stack, turned
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.layers.layer import Layer, every
@@ -48,7 +48,7 @@ class Stacked:
         task: losses and hits; an example's loss must depend on its own output only.
         rule: what is done to a gradient, and the optimizer, which must work element by element.
         precision: dtype of large products; weights and sums keep that of the broadcast.
-        record: how passes that come often are recorded; None: they are not.
+        recorder: makes what records passes that come often; None: they are not recorded.
     """
 
     trains_together = True
@@ -61,9 +61,9 @@ class Stacked:
         rule: StepRule,
         precision: torch.dtype,
         *,
-        record: Recorder | None = None,
+        recorder: Callable[[], Recorder] | None = None,
     ) -> None:
-        self._record = record
+        self._recorder = recorder
         self._precision = precision
         self._recognised = recognised
         self._model = model
@@ -161,10 +161,21 @@ class Stacked:
             return _Network(self._recognised, self._model, self._task, params, gradient, plain, self._precision)
 
         network = make()
-        if self._record is None:
+        if self._recorder is None:
             return _Stack(params, gradient, network.run, network.num_dropouts)
-        recordings = Recordings(make, (params,) if plain else (params, gradient), self._record)
-        return _Stack(params, gradient, recordings.run, network.num_dropouts)
+
+        def make_pass() -> Pass:
+            run = make().run
+            return lambda inputs, alpha: (run(*inputs),)
+
+        recordings = Recordings(make_pass, (params,) if plain else (params, gradient), self._recorder())
+
+        def run(*inputs: Tensor) -> Tensor:
+            (outputs,) = recordings.run(inputs)
+            assert outputs is not None
+            return outputs
+
+        return _Stack(params, gradient, run, network.num_dropouts)
 
 
 @dataclass(frozen=True)
@@ -204,7 +215,7 @@ def _point_as_it_lies(point: Point, turned: Turned) -> Point:
 
 
 class _Network:
-    """Layers over a stack's weights: `Pass`."""
+    """Layers over a stack's weights."""
 
     def __init__(
         self,
@@ -227,7 +238,17 @@ class _Network:
         self.num_dropouts = len(self._dropouts)
 
     def run(self, h: Tensor, targets: Tensor, scales: Tensor, keys: Tensor) -> Tensor:
-        """See `Pass.run`."""
+        """Make a pass over the clients at work: parameters take the scaled sum of their client's gradients.
+
+        Args:
+            h: examples, (A, batch, ...).
+            targets: (A * batch, ...).
+            scales: (A * batch,), what each row's gradient is multiplied with: 1 / b_i, or -lr / b_i of a step.
+            keys: int64 (dropout layers, K).
+
+        Returns:
+            the outputs by row.
+        """
         for drawing, key in zip(self._dropouts, keys, strict=True):
             drawing.address(key.unsqueeze(0))
         for layer in self._layers:

@@ -132,10 +132,10 @@ def _choice(experiment: Experiment, dataset: FederatedDataset, first: FirstModel
 
     conditions = training_conditions(experiment, kind)
     choice = choose(conditions, first.model.module(), local.task, local.obstacle, not_recorded)
-    if engine.cuda_graphs and (kind != "cuda" or choice.trainer != "stacked"):
+    if engine.cuda_graphs is True and (kind != "cuda" or choice.trainer not in ("stacked", "recorded")):
         raise ExperimentError(
-            f"engine.cuda_graphs = true records the passes of stacked clients on NVIDIA cards, but here clients "
-            f"are trained by the trainer {choice.trainer!r} on {kind}: leave it out."
+            f"engine.cuda_graphs = true records local steps of the trainers 'stacked' and 'recorded' on NVIDIA cards, "
+            f"but here clients are trained by {choice.trainer!r} on {kind}: leave it out."
         )
     return choice
 

@@ -47,7 +47,7 @@ def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
         folder: of a run that goes on; None where a run begins.
     """
     engine = plan.experiment.engine
-    is_open = engine.trainer == "auto" and not engine.cuda_graphs and plan.minimised.obstacle is None
+    is_open = engine.trainer == "auto" and engine.cuda_graphs is not True and plan.minimised.obstacle is None
     if not is_open or choose_device(engine.gpus_per_worker).type != "cuda":
         return plan
     if folder is not None and (recorded := experiment_record.stored_trained_by(folder)) is not None:
@@ -103,6 +103,7 @@ def _key(plan: Plan) -> str:
             conditions.batch_size,
             conditions.plain,
             conditions.gradients,
+            plan.experiment.engine.cuda_graphs,
         ],
         "on": [card.name(), torch.__version__, experiment_record.version()],
     }

@@ -45,7 +45,6 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
         or plan.keeps_updates
         or plan.learns
         or e.fedex is not None
-        or e.engine.cuda_graphs
     )
     if exact:
         on_card = choose_device(e.engine.gpus_per_worker).type != "cpu"

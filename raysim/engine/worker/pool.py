@@ -70,6 +70,7 @@ class Pool:
         # Without their folder nobody trains: a recorded model is scored.
         self._store = plan.client_store() if self._algorithm.state_vectors and plan.states is not None else None
         self._loaded = _to(plan.initial, device, copy=True)
+        self._last_received: tuple[Broadcast | None, Broadcast | None] = (None, None)
         self._kind = personalisations.make(plan.experiment.client, plan.model.params)
         self._trainer: Trainer = self._make_trainer() if partner is None else partner._trainer
         self._own = self._make_own_trainer()
@@ -182,9 +183,7 @@ class Pool:
         e, kind = self._plan.experiment, self._kind
         inverses = local_adaptivity.sums_inverses(e.client, e.server)
         held, several = ((), None) if kind is None else (kind.held, kind.step)
-        return self._trainer_for(
-            e.training, cuda_graphs=e.engine.cuda_graphs, held=held, several=several, sums_inverses=inverses
-        )
+        return self._trainer_for(e.training, held=held, several=several, sums_inverses=inverses)
 
     def _make_own_trainer(self) -> Trainer | None:
         own = None if self._kind is None else self._kind.own
@@ -194,7 +193,6 @@ class Pool:
         self,
         section: ClientSection,
         sums_gradients: bool = False,
-        cuda_graphs: bool = False,
         held: Sequence[str] = (),
         several: StepGradients | None = None,
         sums_inverses: bool = False,
@@ -208,7 +206,7 @@ class Pool:
             section,
             plan.experiment.engine.precision,
             sums_gradients=sums_gradients,
-            cuda_graphs=cuda_graphs,
+            cuda_graphs=plan.experiment.engine.cuda_graphs is not False,
             objective=made.objective,
             sums_inverses=sums_inverses,
             held=held,
@@ -233,8 +231,15 @@ class Pool:
         return result.sums
 
     def _received(self, broadcast: Broadcast) -> Broadcast:
-        beside = {name: vector.to(self._device) for name, vector in broadcast.beside.items()}
-        return replace(broadcast, weights=_to(broadcast.weights, self._device), beside=beside)
+        """The broadcast on the device; the chunks of a round, which have one, send it to a card once."""
+        sent, received = self._last_received
+        if sent is not broadcast:
+            beside = {name: vector.to(self._device) for name, vector in broadcast.beside.items()}
+            received = replace(broadcast, weights=_to(broadcast.weights, self._device), beside=beside)
+            if self._device.type != "cpu":
+                self._last_received = broadcast, received
+        assert received is not None
+        return received
 
     def _context(self, states: ClientStates | None) -> LocalContext:
         context = LocalContext(self._trainer, self._gradients, states, loss=self._loss, own=self._own)

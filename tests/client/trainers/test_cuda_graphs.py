@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from raysim.client.batches import Batches
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
-from raysim.client.trainers import cuda_graphs
+from raysim.client.trainers import bound_module, cuda_graphs
 from raysim.client.trainers.construction import rule_for
-from raysim.client.trainers.cuda_graphs import Played
+from raysim.client.trainers.cuda_graphs import Played, Results
+from raysim.client.trainers.one_by_one import OneByOne
 from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.client.trainers.stacked import Stacked
 from raysim.models.model import Weights, create
@@ -42,23 +43,27 @@ def clients(sizes: list[int], batch: int) -> list[Client]:
 
 
 class Recorder:
-    """Plays by calling again, into the output that the first call made."""
+    """Plays by calling again, into the results that the first call made."""
 
     def __init__(self) -> None:
         self.recorded = self.played = 0
 
-    def __call__(self, work: Callable[[], Tensor], written: Sequence[Tensor]) -> Played:
+    def __call__(self, work: Callable[[], Results], written: Sequence[Tensor]) -> Played:
         before = [tensor.clone() for tensor in written]
-        output = work()
+        results = work()
         for tensor, value in zip(written, before, strict=True):
             tensor.copy_(value)
         self.recorded += 1
 
         def play() -> None:
             self.played += 1
-            output.copy_(work())
+            # A card's graph knows no modes of autograd.
+            with torch.inference_mode():
+                for result, again in zip(results, work(), strict=True):
+                    if result is not None and again is not None:
+                        result.copy_(again)
 
-        return Played(play, output)
+        return Played(play, results)
 
 
 def trained(section: ClientSection, record: cuda_graphs.Recorder | None, members: list[Client]) -> list[Tensor]:
@@ -66,7 +71,9 @@ def trained(section: ClientSection, record: cuda_graphs.Recorder | None, members
     layers = recognise(module())
     assert isinstance(layers, Recognised)
     rule = rule_for(section, sums_gradients=False, product_makes_step=True)
-    trainer = Stacked(layers, model, task_for(3, None), rule, torch.float32, record=record)
+    trainer = Stacked(
+        layers, model, task_for(3, None), rule, torch.float32, recorder=None if record is None else lambda: record
+    )
     found = []
     weights: Weights = start
     for _ in range(2):
@@ -111,7 +118,9 @@ def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_recording_fails_passes_are_run_as_ever(caplog: pytest.LogCaptureFixture) -> None:
-    def fails(work: Callable[[], Tensor], written: Sequence[Tensor]) -> Played:
+    caplog.set_level("INFO", "raysim")
+
+    def fails(work: Callable[[], Results], written: Sequence[Tensor]) -> Played:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     members = clients([44, 44], batch=4)
@@ -120,9 +129,99 @@ def test_where_recording_fails_passes_are_run_as_ever(caplog: pytest.LogCaptureF
     ):
         assert torch.equal(got, expected)
     assert [record.message for record in caplog.records] == [
-        "local steps cannot be recorded here, so they are launched one by one: operation not permitted when stream is "
+        "CUDA graphs are not used, because a local step cannot be recorded: operation not permitted when stream is "
         "capturing"
     ]
+
+
+def test_where_memory_runs_out_what_is_recorded_is_played_and_no_more_is_recorded() -> None:
+    recorder = Recorder()
+
+    def limited(work: Callable[[], Results], written: Sequence[Tensor]) -> Played:
+        if recorder.recorded == 1:
+            raise torch.OutOfMemoryError("recordings have taken their share")
+        return recorder(work, written)
+
+    members = clients([41, 44, 20, 44], batch=4)
+    for got, expected in zip(
+        trained(ClientSection(), limited, members), trained(ClientSection(), None, members), strict=True
+    ):
+        assert torch.equal(got, expected)
+    assert recorder.recorded == 1
+    assert recorder.played > 0
+
+
+class Normed(nn.Module):
+    """With running statistics, masks, and a connection past a layer: no stack takes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.drop = nn.BatchNorm1d(36), nn.Dropout(0.3)
+        self.inner, self.head = nn.Linear(36, 36), nn.Linear(36, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(x.flatten(1))
+        out: Tensor = self.head(h + self.drop(torch.relu(self.inner(h))))
+        return out
+
+
+def by_recordings(
+    section: ClientSection, recorder: Recorder | None, rates: Sequence[float], members: list[Client]
+) -> list[Tensor]:
+    model, start = create(Normed, 0, torch.float32)
+    rule = rule_for(section, sums_gradients=False, product_makes_step=True)
+    trainer = OneByOne(
+        model,
+        start,
+        task_for(3, None),
+        rule,
+        torch.float32,
+        recorded_batches=(4,),
+        recorder=None if recorder is None else lambda: recorder,
+    )
+    return [
+        tensor.clone()
+        for lr in rates
+        for updates in trainer.train(start, members, lr)
+        for tensor in (updates.delta, updates.buffers, updates.counters, updates.loss, updates.correct)
+    ]
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        ClientSection(),
+        ClientSection.model_validate({"optimizer": {"name": "adam", "lr": 0.1}, "max_grad_norm": 1.0}),
+        ClientSection.model_validate({"correction": {"name": "prox", "mu": 0.1}}),
+    ],
+    ids=["plain", "adam and clipping", "prox"],
+)
+def test_played_steps_of_any_module_are_the_same_bits(section: ClientSection) -> None:
+    # A last batch of one cannot be recorded, because BatchNorm has no statistics of it: sizes leave two, three or none.
+    members = clients([42, 44, 19, 43], batch=4)
+    recorder, rates = Recorder(), (0.1, 0.1, 0.05)
+    for got, expected in zip(
+        by_recordings(section, recorder, rates, members), by_recordings(section, None, rates, members), strict=True
+    ):
+        assert torch.equal(got, expected)
+    # A plain step holds its rate, so another one is recorded anew; elsewhere batches of three come often enough, too.
+    assert recorder.recorded == 2
+    assert recorder.played > 20
+
+
+def test_played_steps_and_others_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of a large model, short batches are not recorded: their clients train outside of inference mode.
+    monkeypatch.setattr(bound_module, "MOST_SHAPES", 0)
+    members = clients([44, 42, 40, 43], batch=4)
+    recorder = Recorder()
+    for got, expected in zip(
+        by_recordings(ClientSection(), recorder, (0.1, 0.1), members),
+        by_recordings(ClientSection(), None, (0.1, 0.1), members),
+        strict=True,
+    ):
+        assert torch.equal(got, expected)
+    assert recorder.recorded == 1
+    assert recorder.played > 40
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no card: CUDA graphs are recorded on one only")
@@ -137,8 +236,8 @@ def test_a_graph_is_the_same_bits_on_a_card() -> None:
     weights = Weights(start.params.to(card), start.buffers.to(card), start.counters.to(card))
     rule = rule_for(ClientSection(), sums_gradients=False, product_makes_step=True)
     found = []
-    for record in (None, cuda_graphs.on_card):
-        trainer = Stacked(layers, model, task_for(3, None), rule, torch.float32, record=record)
+    for recorder in (None, lambda: cuda_graphs.CardRecorder(card)):
+        trainer = Stacked(layers, model, task_for(3, None), rule, torch.float32, recorder=recorder)
         for _ in range(2):
             (updates,) = trainer.train(weights, members, 0.1)
         found.append(updates.delta.clone())
