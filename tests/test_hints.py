@@ -214,7 +214,7 @@ def test_an_evaluation_of_no_split_is_said(
     exp = experiment(data=None, model={"name": "linear"}, cohort={"size": 2}, rounds=1, evaluation=evaluation)
     data = raysim.FederatedDataset.from_clients(CLIENTS, test)
     list(raysim.rounds(exp, dataset=data, executor="local"))
-    said = "evaluation.every = 2, but the data have no test split, so nothing is evaluated: they have train;"
+    said = "evaluation.every = 2, but the data have no test split, so no split is scored: they have train;"
     assert (said in caplog.text) == warned
 
 

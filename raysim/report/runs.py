@@ -79,6 +79,9 @@ def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
         RunFolderError: a folder is missing or contains no run, or no run can be read.
     """
     runs, notes = [], []
+    if list(folders) == sorted(folders):
+        # A shell lists what a pattern matches by letters: m10 before m5.
+        folders = sorted(folders, key=_natural)
     for path in dict.fromkeys(path.resolve() for folder in folders for path in find(read_only_copy(folder))):
         shown = _short(path)
         try:

@@ -184,7 +184,7 @@ def log_beginning(plan: Plan) -> None:
     evaluation = plan.experiment.evaluation
     if "every" in evaluation.model_fields_set and not evaluated_splits(plan) and not own_models.splits(plan.experiment):
         log.warning(
-            "evaluation.every = %d, but the data have no test split, so nothing is evaluated: they have %s; "
+            "evaluation.every = %d, but the data have no test split, so no split is scored: they have %s; "
             "dataset.hold_out(share) and data.holdout make the split 'validation', for evaluation.split",
             evaluation.every,
             ", ".join(name for name, split in plan.dataset.splits.items() if len(split)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -42,9 +43,15 @@ def letter_in() -> float:
 
 
 def broken(text: str, room_em: float) -> str:
-    """Return a text in lines that fit; "cohort.size = 5" and "95 %" stay whole."""
-    whole = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
-    return textwrap.fill(whole, max(8, round(room_em / LETTER_EM))).replace("\N{NO-BREAK SPACE}", " ")
+    """Return a text in lines that fit; "cohort.size = 5" and "95 %" stay whole, if they fit."""
+    width = max(8, round(room_em / LETTER_EM))
+
+    def kept(setting: re.Match[str]) -> str:
+        whole = setting[0]
+        return whole.replace(" ", "\N{NO-BREAK SPACE}") if len(whole) <= width else whole
+
+    whole = re.sub(r"\S+(?: = \S+| %)", kept, text)
+    return textwrap.fill(whole, width).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def shares(axes: Axes, which: str = "y") -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from raysim.report.figures import headlines, percentiles
 from raysim.report.gallery import axes as ticks
+from raysim.report.gallery import lanes
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group, groups_to_list
 from raysim.report.looks import INK
@@ -22,8 +23,11 @@ BOX = (25.0, 50.0, 75.0)
 
 
 class _Box(NamedTuple):
+    """Percentile -> its mean over trials, and the deviation."""
+
     group: Group
     values: dict[float, float]
+    deviations: dict[float, float | None]
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
@@ -43,6 +47,11 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
             {
                 "group": [box.group.label for box in boxes],
                 **{f"p{percentile:g}": [box.values[percentile] for box in boxes] for percentile in columns},
+                **{
+                    f"p{percentile:g}_std": pa.array([box.deviations[percentile] for box in boxes], pa.float64())
+                    for percentile in columns
+                },
+                "trials": [len(box.group.runs) for box in boxes],
             }
         )
         low, high = f"{min(columns):g}th", f"{max(columns):g}th"
@@ -61,7 +70,11 @@ def _box(group: Group, columns: dict[float, str]) -> _Box | None:
     values = {percentile: group.finals(name) for percentile, name in columns.items()}
     if not all(values.values()):
         return None
-    return _Box(group, {percentile: statistics.fmean(found) for percentile, found in values.items()})
+    return _Box(
+        group,
+        {percentile: statistics.fmean(found) for percentile, found in values.items()},
+        {percentile: lanes.deviation(found) for percentile, found in values.items()},
+    )
 
 
 def _draw(shown: Sequence[_Box], axes: Axes) -> None:

@@ -18,6 +18,7 @@ from raysim.report.gallery import (
     heat_maps,
     label_similarity,
     learning_curves,
+    method_panels,
     own_model_gain,
     rounds_heat_maps,
     rounds_table,
@@ -29,7 +30,7 @@ from raysim.report.gallery import (
     update_norm,
     worker_timeline,
 )
-from raysim.report.gallery.curves import by_round
+from raysim.report.gallery.curves import EXAMPLES, by_round
 from raysim.report.gallery.figure import Kind
 
 LEARNING, TARGETS, COHORTS, SETTINGS = "Learning", "Targets", "Cohort size", "Settings"
@@ -44,8 +45,16 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
         monotone: learning curves show the best value so far.
     """
     sizes = "runs that differ in cohort.size"
+    many = "more than 12 methods, which differ in a number and in another key"
     return [
         Kind(LEARNING, "Learning curves", "a finished round", partial(learning_curves.make, monotone=monotone)),
+        Kind(LEARNING, "Curves of each method", many, method_panels.of_headline),
+        Kind(
+            LEARNING,
+            "Curves of each method, against examples",
+            many,
+            partial(method_panels.of_headline, against=EXAMPLES),
+        ),
         by_round(
             LEARNING,
             "distance_to_optimum",
@@ -120,12 +129,24 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
             "Pseudo-gradient norm",
             "The norm of the clients' weighted mean update, before the server's optimizer.",
         ),
+        Kind(
+            UPDATES,
+            "Pseudo-gradient norms of each method",
+            many,
+            partial(method_panels.make, column="pseudo_gradient_norm"),
+        ),
         by_round(UPDATES, "params_norm", "Norm of the model", "Of all parameters, after the round."),
         by_round(
             UPDATES,
             "mean_cosine_similarity",
             "Mean cosine similarity of updates",
             "Mean over all pairs of clients of a round; near 0, updates are almost orthogonal.",
+        ),
+        Kind(
+            UPDATES,
+            "Cosine similarities of each method",
+            many,
+            partial(method_panels.make, column="mean_cosine_similarity"),
         ),
         by_round(UPDATES, "clip_level", "Clip level", "The norm above which updates were scaled down in a round."),
         by_round(

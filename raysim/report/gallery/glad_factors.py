@@ -42,29 +42,40 @@ def _gamma(group: Group) -> float | None:
 
 
 def _caption(group: Group) -> str:
-    gamma = _gamma(group)
-    bounds = "unbounded" if gamma is None else f"dashed: its bounds, 1 - {gamma:g} t and 1 + {gamma:g} t"
     return (
-        f"The factor on each parameter group's step, mean over trials; {bounds}. Above 1: clients agree less than they "
-        f"used to."
+        f"The factor on each parameter group's step, mean over trials; {_bounds_in_words(group)}. Above 1: clients "
+        f"agree less than they used to."
     )
 
 
 def _ratio_caption(group: Group) -> str:
-    return "A round's similarity index over the baseline of the rounds before it, for each unit of FedGLAD's scope."
+    return (
+        f"A round's similarity index over the baseline of the rounds before it, for each unit of FedGLAD's scope; "
+        f"{_bounds_in_words(group)}."
+    )
+
+
+def _bounds_in_words(group: Group) -> str:
+    gamma = _gamma(group)
+    return "unbounded" if gamma is None else f"dashed: the bounds, 1 - {gamma:g} t and 1 + {gamma:g} t"
 
 
 def _factors(group: Group, found: Values, axes: Axes) -> None:
     axes.axhline(1, color=INK, linewidth=0.8)
     parameters.draw(found, "factor", axes)
+    _bounds(group, found, axes)
+
+
+def _ratios(group: Group, found: Values, axes: Axes) -> None:
+    axes.axhline(1, color=INK, linewidth=0.8)
+    parameters.draw(found, "GSI / B", axes)
+    _bounds(group, found, axes)
+
+
+def _bounds(group: Group, found: Values, axes: Axes) -> None:
     low, high = axes.get_ylim()
     if (gamma := _gamma(group)) is not None:
         t = next(iter(found.values())).rounds.astype(np.float64) - 1
         for sign in (-1, 1):
             ticks.dashed(axes, t + 1, 1 + sign * gamma * t)
     axes.set_ylim(low, high)
-
-
-def _ratios(group: Group, found: Values, axes: Axes) -> None:
-    axes.axhline(1, color=INK, linewidth=0.8)
-    parameters.draw(found, "GSI / B", axes)

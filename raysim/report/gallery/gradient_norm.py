@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 COLUMN = "pseudo_gradient_norm"
 REFERENCE = 50.0
-SHOWN_LANES = 4
+SHOWN_LANES = 12
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:

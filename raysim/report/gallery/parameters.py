@@ -19,7 +19,7 @@ from raysim.report.series import Series, thin_out
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SHOWN_GROUPS = 4
+SHOWN_GROUPS = 12
 """Number of groups of runs with a separate figure."""
 WHOLE = "whole model"
 

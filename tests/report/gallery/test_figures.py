@@ -50,7 +50,12 @@ def test_every_kind_is_made_where_its_columns_are_there_and_none_where_they_are_
 ) -> None:
     shares = {"fedex/theta/0": 0.5, "fedex/theta/1": 0.5}
     write(tmp_path / "fedex" / "run", [shares], rounds=1, fedex={"configs": [{}, {"epochs": 2}]})
-    found = [of(sweep), fair_runs(tmp_path / "fair"), of(tmp_path / "fedex")]
+    for size in range(1, 8):
+        for lr in (0.1, 0.2):
+            rows = [{"accuracy": lr, "examples_so_far": 9, "pseudo_gradient_norm": 1.0, "mean_cosine_similarity": 0.1}]
+            client = {"optimizer": {"name": "sgd", "lr": lr}}
+            write(tmp_path / "many" / f"{size}-{lr}", rows, rounds=1, cohort={"size": size}, client=client)
+    found = [of(sweep), fair_runs(tmp_path / "fair"), of(tmp_path / "fedex"), of(tmp_path / "many")]
     for kind in kinds():
         assert any(list(kind.make(groups)) for groups in found), kind.title
     write(tmp_path / "alone" / "run", [{"clients": 3}], rounds=1)
