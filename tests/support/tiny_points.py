@@ -14,6 +14,8 @@ from tests.support.paper_commands import Command
 
 VALUES, KEYS = 2, 2
 """Of each of the first swept keys the first values; of further keys the first."""
+COHORTS = 3
+"""Sizes of cohorts, at most: populations are tiny."""
 SMALL = (
     "rounds=2",
     "evaluation.every=1",
@@ -25,13 +27,16 @@ SMALL = (
 """What a picture shows does not depend on the model; the method, its records and the swept keys stay."""
 
 
-def few(points: Sequence[raysim.Experiment]) -> list[raysim.Experiment]:
-    """Return a few points of a sweep, with a few clients in a round of a small population."""
+def few(points: Sequence[raysim.Experiment], most: int = VALUES) -> list[raysim.Experiment]:
+    """Return a few points of a sweep, with a few clients in a round of a small population.
+
+    `most`: values of each of the first swept keys.
+    """
     keys = distinguishing([point.determining() for point in points])
     taken = {}
     for number, key in enumerate(dict.fromkeys(key for row in keys for key in row)):
         values = list(dict.fromkeys(written(row[key]) for row in keys if key in row))
-        taken[key] = values[: VALUES if number < KEYS else 1]
+        taken[key] = values[: (min(most, COHORTS) if key == "cohort.size" else most) if number < KEYS else 1]
     chosen = [
         point
         for point, row in zip(points, keys, strict=True)
@@ -46,9 +51,9 @@ def _small(point: raysim.Experiment, cohort: int) -> raysim.Experiment:
     return point.changed([*SMALL, f"cohort.size={cohort}", *(["data.clients=12"] if divided else [])])
 
 
-def run(command: Command, folder: Path) -> list[Group]:
-    """Run a few points of a command below a folder; returns them as a report sees them."""
-    for number, point in enumerate(few(command.points)):
+def run(command: Command, folder: Path, most: int = VALUES) -> list[Group]:
+    """Run a few points of a command below a folder; returns them as a report sees them. `most`: see `few`."""
+    for number, point in enumerate(few(command.points, most)):
         raysim.run(point, path=folder / "runs" / f"{number}")
     return group_runs(read_all([folder / "runs"])[0])[0]
 
