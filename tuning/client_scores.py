@@ -49,7 +49,19 @@ def sums(tables: Sequence[Iterable[Row]], figure: str) -> ClientSums:
     return found
 
 
+def client_rows(file: Path, index: int) -> list[Row]:
+    """Return the rows of the clients that were evaluated after a round.
+
+    Raises:
+        StudyError: they are of another round.
+    """
+    rows: list[Row] = parquet.read(file, StudyError).to_pylist()
+    if other := {row.get("round") for row in rows} - {index}:
+        raise StudyError(f"{file} holds round {other.pop()}: files were exchanged. Put back the ones that were there.")
+    return rows
+
+
 def _tables(run: Path, rounds: range) -> list[list[Row]]:
     files = [run / "clients" / f"round-{index:06}.parquet" for index in rounds]
-    found = [parquet.read(file, StudyError).to_pylist() for file in files if file.exists()]
+    found = [client_rows(file, index) for file, index in zip(files, rounds, strict=True) if file.exists()]
     return [[row for row in rows if row["split"] == "validation" and row["examples"]] for rows in found]

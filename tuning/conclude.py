@@ -11,7 +11,9 @@ from typing import Any
 from raysim import Experiment, RaysimError, Report, Runs
 from raysim.experiment.row import Row
 from tuning import standard_error
+from tuning.errors import StudyError
 from tuning.folder import clear_unfinished
+from tuning.kept_trial import SEAL, digest
 from tuning.ledger import Ledger
 from tuning.progress import StudyProgress
 from tuning.protocol import final_experiment, with_each_seed
@@ -28,8 +30,27 @@ def folder_of(folder: Path, number: int) -> Path:
 
 
 def results(attributes: Mapping[str, Any]) -> dict[int, Mapping[str, Mapping[str, float | None]]]:
-    """Return trial -> column of its last evaluation -> mean over the seeds, and its standard error."""
-    return {int(key.removeprefix(PREFIX)): value for key, value in attributes.items() if key.startswith(PREFIX)}
+    """Return trial -> column of its last evaluation -> mean over the seeds, and its standard error.
+
+    Raises:
+        StudyError: a result is not the one that was written.
+    """
+    found = {}
+    for key, kept in attributes.items():
+        if not key.startswith(PREFIX):
+            continue
+        number = key.removeprefix(PREFIX)
+        if not (
+            number.isdecimal()
+            and isinstance(kept, Mapping)
+            and kept.get(SEAL) == digest([int(number), kept.get("evaluations")])
+        ):
+            raise StudyError(
+                f"The result of the final runs of trial {number} is damaged in the study's storage: it is not the one "
+                f"that was written. Restore the storage, or give the study another folder (--path, path=)."
+            )
+        found[int(number)] = kept["evaluations"]
+    return found
 
 
 def conclude(
@@ -56,7 +77,9 @@ def conclude(
             progress.print_line(f"on all training clients, and then on the test split: trial {trials}")
             begun = {number: _begun(experiment, tuning, chosen[number], folder_of(folder, number)) for number in mine}
             for number, last in _run(runs, begun, folder, progress).items():
-                ledger.study.set_user_attr(f"{PREFIX}{number}", _summary(last))
+                evaluations = _summary(last)
+                kept = {"evaluations": evaluations, SEAL: digest([number, evaluations])}
+                ledger.study.set_user_attr(f"{PREFIX}{number}", kept)
         else:
             time.sleep(POLL_S)
 

@@ -22,13 +22,14 @@ from raysim import DivergedError, Experiment, Runs, differing
 from raysim.experiment.row import Row
 from raysim.report.closing import Line
 from raysim.report.picture_files import save
+from raysim.run_folder.files import checkpoints
 from raysim.run_folder.tables import column
 from raysim.storage.atomic import write, write_text
 from raysim.storage.reading import json_object
 from tuning import budget, generations, protocol, study
 from tuning.budget import written
 from tuning.errors import StudyError
-from tuning.folder import clear_unfinished
+from tuning.folder import check_links, clear_unfinished
 from tuning.generations import Descendant, EvolutionSection
 from tuning.log_filter import quiet_hosts, quiet_rounds
 from tuning.noise import laplace
@@ -116,6 +117,7 @@ def evolve(
         with quiet_hosts():
             runs = stack.enter_context(Runs(measured, **how, together="exact"))
         runs.check_branch(measured)
+        check_links(where)
         _claim(where, json.loads(json.dumps(identity)))
         for generation, end in enumerate(generations.ends(section, measured)):
             if not bred:
@@ -124,9 +126,9 @@ def evolve(
                 sign = 1 if tuning.objective.is_maximised else -1
                 scores = [None if value is None else sign * value for value in scored[-1]]
                 bred.append(generations.next_generation(section, space, bred[-1], scores, measured.seed, generation))
-            rows = _trained(runs, measured, bred[-1], where, generation, end, show)
-            scored.append([_score(tuning, measured, own, [generation, m]) for m, own in enumerate(rows)])
             begun = 0 if generation == 0 else generations.ends(section, measured)[generation - 1]
+            rows = _trained(runs, measured, bred[-1], where, generation, range(begun, end), show)
+            scored.append([_score(tuning, measured, own, [generation, m]) for m, own in enumerate(rows)])
             spent.update(budget.cost_of_trial([[row for row in own or () if row["round"] >= begun] for own in rows]))
             show.print_line(_summary(tuning.objective, generation, end, bred[-1], scored[-1]))
     best = _best(tuning.objective, scored[-1])
@@ -193,15 +195,21 @@ def _trained(
     members: Sequence[Descendant],
     folder: Path,
     generation: int,
-    end: int,
+    rounds: range,
     show: StudyProgress,
 ) -> list[list[Row] | None]:
     """Train a generation; return the rows of each member since the first round, None if it has diverged."""
     begun: list[tuple[Experiment, Path]] = []
     for number, member in enumerate(members):
-        exp = measured.changed({**member.values, "stop": {"budget": {"rounds": end}}})
+        exp = measured.changed({**member.values, "stop": {"budget": {"rounds": rounds.stop}}})
         path = member_folder(folder, generation, number)
         clear_unfinished(path, folder)
+        if member.parent is not None and path.exists() and not any(n >= rounds.start for n in checkpoints(path)):
+            # It would be trained from the first round on, and would not go on from its parent.
+            raise StudyError(
+                f"{path} has lost its checkpoints of {rounds.start} rounds and more: put them back; or remove that "
+                f"folder and those of the later generations, and the same command makes them again."
+            )
         if member.parent is not None and not path.exists():
             runs.branch(exp, path, origin=member_folder(folder, generation - 1, member.parent))
         begun.append((exp, path))

@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 from raysim.run_folder.files import RECORD, STUDY
+from raysim.storage import inside
 from raysim.storage.atomic import write_text
-from raysim.storage.inside import inside
 from raysim.storage.reading import json_object
 from tuning.errors import StudyError
 
@@ -32,6 +32,15 @@ def check(folder: Path, storage: str, name: str) -> None:
             f"{folder} is the folder of the study {kept.get('name')!r} in {kept.get('storage')}, and this is {name!r} "
             f"in {storage}: give this one another folder (--path, path=)."
         )
+
+
+def check_links(folder: Path) -> None:
+    """Check that no symbolic link leads out of a study's folder, whose runs are begun, replaced and removed.
+
+    Raises:
+        StudyError: one does; names it.
+    """
+    inside.check_links(folder, StudyError)
 
 
 def claim(folder: Path, storage: str, name: str) -> None:
@@ -59,9 +68,9 @@ def read(folder: Path) -> tuple[str, str]:
     return name, storage
 
 
-def has_trials(folder: Path) -> bool:
-    """Return whether a study's folder has a folder of a trial."""
-    return any((folder / "trials").glob("*/*"))
+def trials_of(folder: Path) -> list[int]:
+    """Return the numbers of the trials that have a folder with something in it, in a study's folder."""
+    return sorted({int(run.parent.name) for run in (folder / "trials").glob("*/*") if run.parent.name.isdecimal()})
 
 
 def way_out(has_storage: bool, has_folder: bool) -> str:
@@ -86,6 +95,6 @@ def clear_unfinished(run: Path, study: Path) -> None:
     Raises:
         StudyError: a symbolic link leads out of the study's folder.
     """
-    inside(study, run.relative_to(study).as_posix(), study, StudyError)
+    inside.inside(study, run.relative_to(study).as_posix(), study, StudyError)
     if run.is_dir() and not (run / "experiment.json").exists():
         shutil.rmtree(run)

@@ -24,15 +24,25 @@ SEAL = "seal"
 
 
 def seal(
-    slot: int, outcome: str, params: Mapping[str, Any], values: Sequence[float] | None, facts: Mapping[str, Any]
+    place: tuple[int, int],
+    outcome: str,
+    params: Mapping[str, Any],
+    values: Sequence[float] | None,
+    facts: Mapping[str, Any],
 ) -> str:
     """Return the digest of what an ended trial records; a database has no checksums of its own.
+
+    place: its number, after which its folder is named, and its slot.
 
     Optuna gives a trial that was stopped early the last value that it reported: only those of finished ones are sealed.
     """
     told = list(values or ()) if outcome in (FINISHED, MISSED) else []
-    text = json.dumps([slot, outcome, params, told, facts], sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return digest([*place, outcome, params, told, facts])
+
+
+def digest(content: Any) -> str:
+    """Return the digest of plain values."""
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def check(trial: FrozenTrial, keys: Collection[str] = ()) -> None:
@@ -49,7 +59,7 @@ def check(trial: FrozenTrial, keys: Collection[str] = ()) -> None:
 
 
 def _flaw(trial: FrozenTrial, keys: Collection[str]) -> str | None:
-    slot = trial.user_attrs["slot"]
+    slot = trial.user_attrs.get("slot")
     if type(slot) is not int or not 0 <= slot < MOST_SLOTS:
         return f"its slot is {slot!r:.40}"
     if not trial.state.is_finished():
@@ -68,8 +78,7 @@ def _flaw(trial: FrozenTrial, keys: Collection[str]) -> str | None:
         return f"what it spent is {spent!r:.40}"
     if outcome in (FINISHED, MISSED) and (flaw := _flaw_of_result(trial, facts)) is not None:
         return flaw
-    sealed = trial.user_attrs.get(SEAL)
-    if sealed is not None and sealed != seal(slot, outcome, trial.params, trial.values, facts):
+    if trial.user_attrs.get(SEAL) != seal((trial.number, slot), outcome, trial.params, trial.values, facts):
         return "its record is not the one that was written"
     return None
 

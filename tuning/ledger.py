@@ -81,6 +81,10 @@ class Ledger:
         """The study's number of trials."""
         return self._total
 
+    def num_trials(self) -> int:
+        """Return the number of trials in the storage, of any outcome; their numbers are those below it."""
+        return len(self.study.get_trials(deepcopy=False))
+
     def num_beyond(self) -> int:
         """Return how many ended trials the storage has beyond the study's number of trials."""
         every = by_slot(self.study, self._space.dimensions)
@@ -167,7 +171,7 @@ class Ledger:
         self._processes.check()
         held.trial.set_user_attr("facts", dict(facts))
         held.trial.set_user_attr("outcome", outcome)
-        held.trial.set_user_attr(SEAL, seal(held.slot, outcome, held.trial.params, values, facts))
+        held.trial.set_user_attr(SEAL, seal((held.number, held.slot), outcome, held.trial.params, values, facts))
         self.study.sampler = self._sampler(held.slot)
         self.study.tell(held.number, values, state)
 
@@ -211,9 +215,16 @@ def by_slot(study: optuna.Study, keys: Collection[str] = ()) -> dict[int, Frozen
     """Return a study's trials by slot, in order; of several in one slot the newest, which stands for the others.
 
     Raises:
-        StudyError: a trial is damaged; see `kept_trial.check` for `keys`.
+        StudyError: a trial is lost or damaged; see `kept_trial.check` for `keys`.
     """
-    trials = [trial for trial in study.get_trials(deepcopy=False) if "slot" in trial.user_attrs]
+    trials = study.get_trials(deepcopy=False)
+    numbers = sorted(trial.number for trial in trials)
+    if numbers != list(range(len(numbers))):
+        lost = next(place for place, number in enumerate([*numbers, None]) if number != place)
+        raise StudyError(
+            f"The study's storage has no trial {lost}, and has later ones: it was lost. Restore the storage, or give "
+            f"the study another folder (--path, path=)."
+        )
     for trial in trials:
         check(trial, keys)
     return dict(sorted((trial.user_attrs["slot"], trial) for trial in trials))
@@ -242,7 +253,9 @@ def open_study(
         if study.trials:
             raise StudyError(f"{where} has a study {name!r} that raysim did not create: give this one another name.")
         study.set_user_attr("identity", identity_now)
-    if found := differing(study.user_attrs["identity"], identity_now):
+    if not isinstance(kept := study.user_attrs["identity"], Mapping):
+        raise StudyError(f"{where} is damaged: its study {name!r} has the identity {kept!r:.40}. {way_out}")
+    if found := differing(kept, identity_now):
         raise StudyError(f"{where} has a study {name!r} with other settings: {'; '.join(found)}. {way_out}")
 
 

@@ -27,6 +27,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuning.errors import StudyError
+from tuning.kept_trial import MOST_SLOTS
 
 log = logging.getLogger("raysim")
 
@@ -50,7 +51,11 @@ class Log:
 
     @classmethod
     def read(cls, rows: Iterable[FrozenTrial]) -> Log:
-        """Return the log of the storage's rows, in any order."""
+        """Return the log of the storage's rows, in any order.
+
+        Raises:
+            StudyError: a row is not as a process writes it.
+        """
         processes: dict[int, Mapping[str, Any]] = {}
         left: set[int] = set()
         slots: list[int] = []
@@ -59,7 +64,12 @@ class Log:
         heirs: dict[int, int] = {}
         for row in sorted(rows, key=lambda row: row.number):
             record = row.user_attrs
-            match record.get("kind"):
+            if (flaw := _flaw(record)) is not None:
+                raise StudyError(
+                    f"Row {row.number} of the study's processes is damaged in its storage: {flaw}. Restore the "
+                    f"storage, or give the study another folder (--path, path=)."
+                )
+            match record["kind"]:
                 case "process":
                     processes[row.number] = record["identity"]
                     beats[row.number] = record.get("beat", 0)
@@ -76,9 +86,35 @@ class Log:
 
     def owner(self, process: int) -> int:
         """Return the present owner of a process's work: itself, its heir, or the heir's heir."""
-        while process in self.heirs:
-            process = self.heirs[process]
+        for _ in range(len(self.heirs)):
+            process = self.heirs.get(process, process)
         return process
+
+
+_FIELDS: Mapping[str, Mapping[str, type]] = {
+    "process": {"identity": dict},
+    "slots": {"process": int, "count": int},
+    "take": {"process": int, "what": str},
+    "heir": {"process": int, "of": int},
+}
+"""What the rows of each kind hold."""
+
+
+def _flaw(record: Mapping[str, Any]) -> str | None:
+    """Return why a row is none of a log; None if it is."""
+    kind = record.get("kind")
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        return f"its kind is {kind!r:.40}"
+    for name, of in _FIELDS[kind].items():
+        if type(record.get(name)) is not of:
+            return f"its {name} is {record.get(name)!r:.40}"
+    if kind == "slots" and not 0 < record["count"] <= MOST_SLOTS:
+        return f"its count is {record['count']}"
+    if kind == "heir" and record["of"] == record["process"]:
+        return "it is its own heir"
+    if kind == "process" and not record["identity"].keys() >= {"machine", "pid", "started"}:
+        return f"its identity is {record['identity']!r:.40}"
+    return None
 
 
 class Processes:

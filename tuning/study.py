@@ -88,6 +88,7 @@ def tune(
     whole = dataset if dataset is not None else dataset_of(experiment)
     name, read = experiment.name, tuning.parsed_space()
     url = tuning.storage or default_url(where)
+    folder.check_links(where)
     folder.check(where, portable_address(url, where), name)
     how: dict[str, Any] = {"executor": executor, "address": address, **parts}
     with ExitStack() as stack:
@@ -106,10 +107,14 @@ def tune(
         show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
         ledger = _ledger(storage, processes, measured, tuning, read)
-        if not ledger.by_slot() and folder.has_trials(where):
+        # Folders are listed first: another process of the study writes to its storage before it makes one.
+        with_folder = folder.trials_of(where)
+        ledger.by_slot()
+        if lost := [number for number in with_folder if number >= ledger.num_trials()]:
             raise StudyError(
-                f"{where} holds trials of the study, but its storage, {shown(url)}, has none of them: restore the "
-                f"storage, or give the study another folder (--path, path=)."
+                f"{where} holds trials of the study, but its storage, {shown(url)}, has "
+                f"{'none of them' if not ledger.num_trials() else f'no trial {lost[0]}'}: restore the storage, or give "
+                f"the study another folder (--path, path=)."
             )
         if (beyond := ledger.num_beyond()) > 0:
             total = ledger.total

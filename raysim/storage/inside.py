@@ -43,6 +43,22 @@ def flaw(name: str) -> str | None:
     return f"is longer than {MOST_PARTS} parts of {MOST_BYTES} bytes" if too_long else None
 
 
+def check_links(folder: Path, error: type[RaysimError]) -> None:
+    """Refuse a folder in which a symbolic link leads out of it: what is written, or removed, there would be elsewhere.
+
+    Raises:
+        RaysimError: of the class `error`; names the link and where it leads.
+    """
+    root = os.path.realpath(folder)
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            link = os.path.join(place, name)
+            if os.path.islink(link) and not Path(target := os.path.realpath(link)).is_relative_to(root):
+                raise error(
+                    f"{link} is a symbolic link to {target}, outside of {folder}: put the folder or file itself there."
+                )
+
+
 def inside(folder: Path, name: str, source: object, error: type[RaysimError]) -> Path:
     """Return `folder / name`, which lies in the folder, after symbolic links too.
 

@@ -36,7 +36,21 @@ def edited(folder: Path, statement: str) -> None:
         ("update trial_user_attributes set value_json = '[]' where key = 'facts'", r"its facts are \[\]"),
         ("update trial_user_attributes set value_json = '\"won\"' where key = 'outcome'", "its outcome is 'won'"),
         ("update trial_user_attributes set value_json = '{' where key = 'facts'", "is damaged"),
-        ("delete from trial_user_attributes", "but its storage, .*, has none of them"),
+        ("delete from trial_user_attributes", "Trial 0 is damaged in the study's storage: its slot is None"),
+        ("delete from trial_user_attributes where key = 'seal'", "its record is not the one that was written"),
+        ("update trials set number = 9 - number", "it was lost|its record is not the one that was written"),
+        ("update trials set number = 1 - number where number < 2 and state = 'COMPLETE'", "is damaged|was lost"),
+        ("delete from trials where number = 0", "has no trial 0, and has later ones"),
+        (
+            "update trial_user_attributes set value_json = '\"x\"' where key = 'kind'",
+            "Row 0 of the study's processes is damaged in its storage: its kind is 'x'",
+        ),
+        ("delete from trial_user_attributes where key = 'process'", "processes is damaged .* its process is None"),
+        ("delete from trial_user_attributes where key = 'identity'", "processes is damaged .* its identity is None"),
+        (
+            "update trial_user_attributes set value_json = '99999999999' where key = 'count'",
+            "processes is damaged .* its count is 99999999999",
+        ),
         ("delete from trials", "but its storage, .*, has none of them"),
         ("update trials set datetime_start = 'yesterday'", "is damaged"),
     ],
@@ -62,3 +76,56 @@ def test_a_damaged_study_is_not_read(study: Study, tmp_path: Path) -> None:
     edited(tmp_path / "study", "update study_user_attributes set value_json = '{}' where key = 'identity'")
     with pytest.raises(tuning.StudyError, match="'tuning'"):
         tuning.read(tmp_path / "study")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update study_user_attributes set value_json = replace(value_json, '0.', '1.') where key = 'final/0'",
+        "update study_user_attributes set value_json = '{}' where key = 'final/0'",
+        "update study_user_attributes set value_json = '5' where key = 'final/0'",
+        "update study_user_attributes set key = 'final/x' where key = 'final/0'",
+        "update study_user_attributes set key = 'final/77' where key = 'final/0'",
+    ],
+)
+def test_the_result_of_a_final_run_is_the_one_that_was_written(statement: str, study: Study, tmp_path: Path) -> None:
+    found = study()
+    edited(tmp_path / "study", statement.replace("final/0", f"final/{found.best.number}"))
+    for again in (study, lambda: tuning.read(tmp_path / "study")):
+        with pytest.raises(tuning.StudyError, match=r"The result of the final runs of trial \w+ is damaged"):
+            again()
+
+
+def test_clients_of_another_round_are_refused(study: Study, tmp_path: Path) -> None:
+    study(final=0)
+    clients = tmp_path / "study" / "trials" / "0000" / "seed-0" / "clients"
+    first, *_, last = sorted(clients.iterdir())
+    first.replace(tmp_path / "aside")
+    last.replace(first)
+    (tmp_path / "aside").replace(last)
+    with pytest.raises(tuning.StudyError, match="holds round 1: files were exchanged"):
+        study(final=0)
+
+
+@pytest.mark.parametrize("place", ["trials", "trials/0001", "trials/0001/seed-0", "study.db", "best.toml"])
+def test_nothing_is_written_or_removed_through_a_link_out_of_the_folder(
+    place: str, study: Study, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    (victim / "seed-0").mkdir(parents=True)
+    (victim / "notes.txt").write_text("mine")
+    link = tmp_path / "study" / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(victim / "notes.txt" if link.suffix else victim)
+    before = sorted(victim.rglob("*"))
+    with pytest.raises(tuning.StudyError, match=rf"{place} is a symbolic link to .*victim.*, outside of"):
+        study(final=0)
+    assert sorted(victim.rglob("*")) == before
+    assert (victim / "notes.txt").read_text() == "mine"
+
+
+def test_a_link_within_the_folder_and_a_folder_that_is_a_link_are_the_users(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "study").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "study" / "newest").symlink_to("trials")
+    assert study(final=0).best.number in (0, 1, 2)

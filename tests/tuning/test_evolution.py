@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,18 @@ def test_neither_interruptions_nor_workers_change_a_bit(
     for folder in folders:
         for name in ("several", "cut"):
             assert rows(tmp_path / name / folder) == rows(tmp_path / "whole" / folder)
+
+
+def test_a_member_that_has_lost_its_checkpoints_is_not_trained_anew(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    found = tuning.evolve(exp, dataset=small, path=tmp_path / "own")
+    member = tmp_path / "own" / "generation-002" / "member-3"
+    shutil.rmtree(member / "checkpoints")
+    with pytest.raises(tuning.StudyError, match=r"member-3 has lost its checkpoints of 2 rounds and more"):
+        tuning.evolve(exp, dataset=small, path=tmp_path / "own")
+    shutil.rmtree(member)
+    assert tuning.evolve(exp, dataset=small, path=tmp_path / "own").table == found.table
 
 
 def test_one_that_diverges_goes_on_from_another() -> None:

@@ -149,3 +149,9 @@ def test_this_process_is_seen_and_one_that_is_not_there_is_not() -> None:
     assert processes.has_ended({**here, "started": "1"}) is True
     assert processes.has_ended({**here, "pid": 2**22 + 1}) is True
     assert processes.has_ended({**here, "machine": "elsewhere"}) is None
+
+
+def test_a_row_that_no_process_writes_is_named() -> None:
+    for row in ({"kind": "other"}, {}, take("final", "1"), slots(0, -1), slots(0, 10**12), heir(3, 3)):  # type: ignore[arg-type]
+        with pytest.raises(StudyError, match="Row 0 of the study's processes is damaged"):
+            log(row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import tuning
 from raysim.cli import app
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
 from tuning.budget import StudyBudget
+from tuning.table import card
 from tuning.table import file as table_file
 from tuning.table.file import KEY
 from tuning.table.record import ACCURACIES, LOSSES
@@ -221,6 +223,13 @@ def with_column(name: str, values: Callable[[list[Any]], list[Any]], kind: pa.Da
         (with_column("client.optimizer.lr", lambda rates: [0.123] * len(rates)), "has client.optimizer.lr = 0.123"),
         (lambda found: found.slice(0, len(found) - 1), "it has [0-9]+ rows, and was written with [0-9]+"),
         (lambda found: found.drop_columns(["client.optimizer.lr"]), "column 'client.optimizer.lr' is missing"),
+        (with_column("clients", lambda rows: [-5] * len(rows)), "column 'clients' has numbers below 0"),
+        (with_column(ACCURACIES, lambda rows: [[None] * len(row) for row in rows]), "has no number of any client"),
+        (with_column(LOSSES, lambda rows: [[0.5] * len(row) for row in rows]), "it is not as it was written"),
+        (with_column("eval/validation/loss", lambda rows: [0.5 for _ in rows]), "it is not as it was written"),
+        (with_metadata(experiment={}), "cohort must be given"),
+        (with_metadata(**{"content of the data": "other"}), "it is not as it was written"),
+        (with_metadata(clients={"names": ["a"], "examples": [10**400]}), "need a number of examples each"),
         (with_metadata(seeds=[0, 0]), r"its seeds \[0, 0\] are not different"),
         (with_metadata(seeds="0"), "its seeds are not whole numbers"),
         (with_metadata(clients={"names": [1], "examples": [1]}), "its clients have no names"),
@@ -252,6 +261,43 @@ def test_a_card_replaces_no_other_file(exp: raysim.Experiment, tmp_path: Path) -
     with pytest.raises(tuning.StudyError, match=r"grid\.md is the name of a card"):
         tuning.make_table(exp, tmp_path / "grid.md")
     assert (tmp_path / "notes.md").read_text() == "my notes"
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ("seed-1", "has lost records: a table needs every round of it, and it has 0"),
+        ("seed-0/rounds.parquet", "has lost records: a table needs every round of it, and it has 0"),
+        ("seed-0/clients/round-000002.parquet", "round-000002.parquet"),
+    ],
+)
+def test_a_hole_in_the_grid_is_no_divergence(
+    lost: str, said: str, exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    exp = exp.changed({"tuning.space": {"client.optimizer.lr": {"grid": [0.1, 1.0]}}})
+    how: dict[str, Any] = {"folder": tmp_path / "grid", "dataset": small, "storage": quick(tmp_path)}
+    tuning.make_table(exp, tmp_path / "whole.parquet", **how)
+    place = tmp_path / "grid" / "trials" / "0001" / lost
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink()
+    with pytest.raises(tuning.StudyError, match=said):
+        tuning.make_table(exp, tmp_path / "holed.parquet", **how)
+    assert not (tmp_path / "holed.parquet").exists()
+
+
+def test_a_table_replaces_a_table_only(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:
+    (tmp_path / "numbers.parquet").write_bytes(b"mine")
+    with pytest.raises(tuning.StudyError, match=r"numbers\.parquet is there and is no table"):
+        tuning.make_table(exp, tmp_path / "numbers.parquet")
+    (tmp_path / "run").mkdir()
+    for name in ("experiment.json", "rounds.parquet"):
+        (tmp_path / "run" / name).write_bytes(b"mine")
+    with pytest.raises(raysim.RunFolderError, match=r"is a file of what .* records"):
+        tuning.make_table(exp, tmp_path / "run" / "rounds.parquet")
+    table_file.write(table, tmp_path / "table.parquet")
+    card.check_free(tmp_path / "table.parquet")
 
 
 def test_the_commands_publish_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

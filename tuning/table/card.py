@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from importlib import metadata
 from pathlib import Path
 
 import tomlkit
 
 from raysim.config.counted import counted
+from raysim.run_folder.files import check_is_no_record
 from raysim.storage.atomic import write_text
 from tuning.best_file import without_none
 from tuning.errors import StudyError
@@ -38,11 +40,16 @@ def card_of(path: Path) -> Path:
 
 
 def check_free(path: Path) -> None:
-    """Refuse a table's file whose card would replace it, or a file that is not a card.
+    """Refuse a table's file that would replace another file than a table, or whose card would replace another file.
 
     Raises:
         StudyError: says which.
+        RunFolderError: it is a file that a run or a study records itself in.
     """
+    if not file.is_table(path):
+        check_is_no_record(path)
+        if os.path.lexists(path):
+            raise StudyError(f"{path} is there and is no table: give the table another file, or remove that one.")
     card = card_of(path)
     if card == path:
         raise StudyError(f"{path} is the name of a card, which stands beside its table: end the table's in .parquet.")

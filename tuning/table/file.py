@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raysim import Experiment, ExperimentError
@@ -22,7 +24,9 @@ from tuning.table.table_check import PLACES, check_columns, clients_of, seeds_of
 
 KEY = b"raysim_table"
 """Of the metadata."""
-FORMAT = 1
+FORMAT = 2
+DIGEST = "digest"
+"""Of all else, in the metadata."""
 
 
 def published(experiment: Experiment) -> Experiment:
@@ -58,8 +62,42 @@ def write(table: PublishedTable, path: Path) -> None:
     for name in dict.fromkeys(name for _, _, row in every for name in row):
         kind = pa.list_(pa.float32()) if name in (LOSSES, ACCURACIES) else None
         columns[name] = pa.array([row.get(name) for _, _, row in every], kind)
-    found = pa.table(columns).replace_schema_metadata({KEY: json.dumps(about).encode()})
+    content = pa.table(columns)
+    about[DIGEST] = _digest(content, about)
+    found = content.replace_schema_metadata({KEY: json.dumps(about).encode()})
     write_file(path, lambda file: pq.write_table(found, file, compression="zstd"))
+
+
+def is_table(path: Path) -> bool:
+    """Return whether there is a file that says that it is a table, whatever else it holds."""
+    if not path.is_file():
+        return False
+    try:
+        return KEY in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def _digest(content: pa.Table, about: Mapping[str, Any]) -> str:
+    """Return the digest of a table's columns and of what is said about it: a file has none of its metadata."""
+    found = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
+    for name, chunked in zip(content.column_names, content.columns, strict=True):
+        column = pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)
+        found.update(name.encode())
+        if pa.types.is_list(column.type):
+            found.update(pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False).tobytes())
+            column = column.flatten()
+        found.update(str(column.type).encode())
+        found.update(column.is_valid().to_numpy(zero_copy_only=False).tobytes())
+        if _is_plain(column.type):
+            found.update(column.drop_null().to_numpy(zero_copy_only=False).tobytes())
+        else:
+            found.update(json.dumps(column.to_pylist()).encode())
+    return found.hexdigest()
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
 def read(path: Path) -> PublishedTable:
@@ -94,4 +132,7 @@ def _read(path: Path) -> PublishedTable:
                 raise ValueError(f"configuration {place} has round {row['round']} where {len(runs)} belongs")
             runs.append(row)
         experiment = Experiment.model_validate(about["experiment"])
+        # Last, because the others say what is wrong.
+        if about.pop(DIGEST, None) != _digest(found, about):
+            raise ValueError("it is not as it was written: get the file again, or make the table again")
         return PublishedTable(experiment, space, seeds, str(about["content of the data"]), clients, rows)

@@ -8,11 +8,13 @@ from typing import Any
 
 from raysim import Experiment, ExperimentError, dataset_of
 from raysim.experiment.row import Row
+from raysim.run_folder.files import RECORD, ROUNDS, client_file
 from raysim.run_folder.tables import column
 from raysim.storage import parquet
 from tuning import protocol, search, section, study
+from tuning.client_scores import client_rows
 from tuning.errors import StudyError
-from tuning.kept_trial import FAILED
+from tuning.kept_trial import FAILED, FINISHED
 from tuning.pruners import NoPruner
 from tuning.samplers import Grid
 from tuning.space import Space
@@ -74,29 +76,38 @@ def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **se
     held = protocol.with_validation_clients(whole, tuning, dataset) or dataset_of(measured)
     seeds = [each.seed for each in protocol.with_each_seed(measured, tuning)]
     space = tuning.parsed_space()
-    runs = _by_place(found.trials.to_pylist(), space, where)
-    clients, rows = _collected([[trial / f"seed-{place}" for place in range(len(seeds))] for trial in runs])
+    trials = _by_place(found.trials.to_pylist(), space)
+    clients, rows = _collected(
+        [
+            [
+                list(_scored(run, measured.rounds if row["outcome"] == FINISHED else None))
+                for run in (search.trial_folder(where, row["trial"]) / f"seed-{place}" for place in range(len(seeds)))
+            ]
+            for row in trials
+        ]
+    )
     table = PublishedTable(measured, space, tuple(seeds), held.fingerprint, clients, rows)
     file.write(table, path)
     card.write(table, path)
     return table
 
 
-def _by_place(trials: Sequence[Mapping[str, Any]], space: Space, folder: Path) -> list[Path]:
-    """Return the folders of all trials, in the order of the grid."""
+def _by_place(trials: Sequence[Row], space: Space) -> list[Row]:
+    """Return all trials, in the order of the grid."""
     read = {}
     for key in space.dimensions:
         listed = values_of(space, key)
         # The trials have all values of the key, so their column is of the same kind as this one.
         read[key] = dict(zip(column(listed).to_pylist(), listed, strict=True))
     values = [{key: read[key][row[key]] for key in space.dimensions} for row in trials]
-    found = {place_of(space, each): row["trial"] for each, row in zip(values, trials, strict=True)}
-    return [search.trial_folder(folder, found[place]) for place in sorted(found)]
+    found = {place_of(space, each): row for each, row in zip(values, trials, strict=True)}
+    return [found[place] for place in sorted(found)]
 
 
-def _collected(runs: Sequence[Sequence[Path]]) -> tuple[ScoredClients, list[list[list[Row]]]]:
+def _collected(
+    scored: Sequence[Sequence[Sequence[tuple[Row, Mapping[str, Row]]]]],
+) -> tuple[ScoredClients, list[list[list[Row]]]]:
     """Return the clients, and the rows by configuration and seed; where one seed diverged, all end with its end."""
-    scored = [[list(_scored(run)) for run in of_trial] for of_trial in runs]
     # A run whose first round diverged has evaluated nobody.
     first = next(table for of_trial in scored for rows in of_trial for _, table in rows)
     clients = ScoredClients(tuple(first), tuple(each["examples"] for each in first.values()))
@@ -107,11 +118,25 @@ def _collected(runs: Sequence[Sequence[Path]]) -> tuple[ScoredClients, list[list
     return clients, every
 
 
-def _scored(run: Path) -> Iterator[tuple[Row, Mapping[str, Row]]]:
-    """Yield the rounds of a run, each with its row of every validation client by name."""
-    file = run / "rounds.parquet"
-    for row in parquet.read(file, StudyError).to_pylist() if file.exists() else ():
-        clients = parquet.read(run / "clients" / f"round-{row['round']:06}.parquet", StudyError).to_pylist()
+def _scored(run: Path, total: int | None) -> Iterator[tuple[Row, Mapping[str, Row]]]:
+    """Yield the rounds of a run, each with its row of every validation client by name.
+
+    Args:
+        total: its number of rounds; None: its trial diverged, perhaps before its first round ended.
+
+    Raises:
+        StudyError: rows or clients are lost.
+    """
+    file = run / ROUNDS
+    rows = parquet.read(file, StudyError).to_pylist() if file.exists() else []
+    known = [row.get("round") for row in rows]
+    if not (run / RECORD).exists() or known != list(range(len(rows) if total is None else total)):
+        raise StudyError(
+            f"{run} has lost records: a table needs every round of it, and it has {len(rows)}. Put the whole folder "
+            f"back, or make the table from another study."
+        )
+    for row in rows:
+        clients = client_rows(client_file(run, row["round"]), row["round"])
         yield row, {each["client"]: each for each in clients if each["split"] == "validation"}
 
 

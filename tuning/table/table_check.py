@@ -12,9 +12,15 @@ from raysim.run_folder.tables import column
 from tuning.space import Space
 from tuning.table.record import ACCURACIES, LOSSES, ScoredClients, configurations
 
+COUNTED = ("round", "clients", "rejected", "examples", "bytes_down", "bytes_up", "simulated_time_s")
+"""Columns of amounts."""
+
 PLACES = ("configuration", "seed")
 """Columns that say of which run a row is."""
 
+
+MOST_EXAMPLES = 1 << 48
+"""Of a client."""
 
 LARGEST = 1e150
 """Of finite figures: sums of squares of larger ones are infinite."""
@@ -26,7 +32,9 @@ def clients_of(about: Mapping[str, Any]) -> ScoredClients:
     if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
         raise ValueError("its clients have no names")
     if not (
-        isinstance(examples, list) and len(examples) == len(names) and all(type(n) is int and n > 0 for n in examples)
+        isinstance(examples, list)
+        and len(examples) == len(names)
+        and all(type(n) is int and 0 < n < MOST_EXAMPLES for n in examples)
     ):
         raise ValueError(f"its {len(names)} clients need a number of examples each, 1 or more")
     return ScoredClients(tuple(names), tuple(examples))
@@ -64,10 +72,15 @@ def check_columns(found: pa.Table, space: Space, size: int, seeds: Sequence[int]
             raise ValueError(f"column {field.name!r} holds {field.type}, and no figures")
         if any(LARGEST < abs(value) < math.inf for value in _known(found, field.name)):
             raise ValueError(f"column {field.name!r} has numbers beyond {LARGEST:g}")
+    for name in COUNTED:
+        if any(value < 0 for value in _known(found, name)):
+            raise ValueError(f"column {name!r} has numbers below 0")
     for name in (LOSSES, ACCURACIES):
         _check_scores(found[name], name, len(clients.names))
     if any(not 0 <= value <= 1 for value in _known(found, "eval/validation/accuracy")):
         raise ValueError("column 'eval/validation/accuracy' has numbers that are not shares of examples")
+    if _known(found, "eval/validation/accuracy") and any(set(row) == {None} for row in found[ACCURACIES].to_pylist()):
+        raise ValueError(f"{ACCURACIES} has no number of any client in a row")
     _check_values(found, space)
 
 
