@@ -27,11 +27,13 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuning.errors import StudyError
-from tuning.kept_trial import MOST_SLOTS
 
 log = logging.getLogger("raysim")
 
 BEAT_S, SILENT_S = 10.0, 60.0
+
+MOST_SLOTS = 10**6
+"""That one row takes."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from raysim.config.printable import printable
 from raysim.report.progress import place
 from tuning.objective import Objective
 from tuning.writing import figure, settings
@@ -72,4 +73,4 @@ class StudyProgress(AbstractContextManager["StudyProgress"]):
 
     def print_line(self, text: str) -> None:
         """Print a line."""
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print(printable(text), markup=False, highlight=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ from typer.core import TyperGroup
 
 from raysim.cli import begin, check, data, kept_model, keys, meant_option, on_cluster, parts, recorded_runs, run, tune
 from raysim.cli.output import FAILED, MISUSED, say
+from raysim.config.printable import of_record
 from raysim.errors import (
     DataError,
     ExperimentError,
@@ -28,6 +30,8 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         from raysim.engine.rounds.terminable import terminable
 
+        logger = logging.getLogger("raysim")
+        logger.addFilter(of_record)
         try:
             with terminable():
                 return super().invoke(ctx)
@@ -43,6 +47,8 @@ class _Commands(TyperGroup):
         except OSError as error:
             say(f"error: {error}")
             raise typer.Exit(FAILED) from None
+        finally:
+            logger.removeFilter(of_record)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from raysim.cli.as_json import print_json
+from raysim.config.printable import printable
 
 FAILED = 1
 """An error during the work."""
@@ -23,7 +24,7 @@ INTERRUPTED = 130
 
 def say(text: str) -> None:
     """Print a message on standard error."""
-    typer.echo(text, err=True)
+    typer.echo(printable(text), err=True)
 
 
 def print_table(lines: Sequence[tuple[str, str]]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from raysim.config.counted import counted
+from raysim.config.printable import printable
 from raysim.engine.rounds.run_status import UnderWay
 from raysim.experiment import metric_columns, stopping
 from raysim.experiment.experiment import Experiment
@@ -43,7 +44,7 @@ def table(lines: Sequence[Line]) -> Table:
     grid.add_column(overflow="fold")
     for label, text in lines:
         # Text, not str: a path may contain brackets, which are not markup.
-        grid.add_row(label, Text(text))
+        grid.add_row(label, Text(printable(text)))
     return grid
 
 
@@ -55,7 +56,7 @@ def text(lines: Sequence[Line]) -> str:
     folder  runs/a
     """
     width = max(len(label) for label, _ in lines)
-    return "\n".join(f"{label:{width}}  {what}" for label, what in lines)
+    return printable("\n".join(f"{label:{width}}  {what}" for label, what in lines))
 
 
 def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:

@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from raysim.config.printable import printable
 from raysim.report import figures
 from raysim.report.standing import Standing
 
@@ -44,7 +45,7 @@ class LiveBar:
 
     def print_line(self, text: str) -> None:
         """Print a line above the bar."""
-        self._console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(text), style="dim", markup=False, highlight=False, soft_wrap=True)
 
     def show(self, standing: Standing) -> None:
         """Draw this standing from now on."""

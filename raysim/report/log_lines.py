@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self, TextIO
 
+from raysim.config.printable import printable
 from raysim.report.standing import Standing
 
 EVERY_S = 60.0
@@ -30,7 +31,7 @@ class LogLines:
 
     def print_line(self, text: str) -> None:
         """Write a line."""
-        print(text, file=self._stream, flush=True)
+        print(printable(text), file=self._stream, flush=True)
 
     def show(self, standing: Standing) -> None:
         """Write the standing if enough time has passed."""

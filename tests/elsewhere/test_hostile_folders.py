@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from raysim.storage.remote.mirror import Mirror
 from raysim.storage.remote.remote import Remote
 from tests.support import sealed_json
 from tests.support.run_folders import accuracies, experiment, write
+from tests.support.tiny_study import EXPERIMENT
 from tuning.errors import StudyError
 from tuning.folder import clear_unfinished
 
@@ -283,3 +285,32 @@ def test_a_lock_is_no_link(run: Path, mine: Path) -> None:
     with pytest.raises(RunFolderError, match="must be a file, but is a symbolic link"):
         lock.check_free(run)
     assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("change", ["put", "delete"])
+def test_a_mirrors_folder_that_is_a_link_is_not_written_through(change: str, mine: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "checkpoints").symlink_to(mine)
+    remote, before = Remote(there.as_uri()), {file: file.read_bytes() for file in mine.rglob("*") if file.is_file()}
+    (tmp_path / "file").write_text("new")
+    name = f"checkpoints/{next(iter(before)).relative_to(mine)}"
+    carry_out = partial(remote.put, tmp_path / "file", name) if change == "put" else partial(remote.delete, name)
+    with pytest.raises(RemoteError, match="by a symbolic link"):
+        carry_out()
+    assert {file: file.read_bytes() for file in mine.rglob("*") if file.is_file()} == before
+
+
+def test_nothing_that_a_file_says_reaches_the_terminal_as_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = {"name": "x", "storage": "sqlite:///\x1b]0;pwned\x07\x1b[31m.db"}
+    (tmp_path / "study").mkdir()
+    sealed_json.write(tmp_path / "study" / "study.json", record)
+    (tmp_path / "a.toml").write_text(EXPERIMENT)
+    monkeypatch.setattr("sys.argv", ["raysim", "tune", str(tmp_path / "a.toml"), "--path", str(tmp_path / "study")])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr()
+    assert "\\x1b]0;pwned\\x07" in said.err
+    assert not set("\x1b\x07") & set(said.out + said.err)

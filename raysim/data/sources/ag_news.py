@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 from typing import Literal
 
@@ -14,6 +13,7 @@ from raysim.arrays import Int64s
 from raysim.config.values import FilePath
 from raysim.data.partitioned import Partitioned
 from raysim.data.source import Source
+from raysim.data.sources.packed import unpacked
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.data.tokens import texts
@@ -122,7 +122,7 @@ def _checked(file: SourceFile, found: list[str], labels: list[int]) -> tuple[lis
 def _rows(file: SourceFile) -> list[tuple[int, list[str]]]:
     with file.reading("a whole csv file in UTF-8"):
         content = file.path.read_bytes()
-        content = gzip.decompress(content) if file.path.suffix == ".gz" else content
+        content = unpacked(content) if file.path.suffix == ".gz" else content
         text = content.decode("utf-8")
     rows: list[tuple[int, list[str]]] = []
     reader, first_line = csv.reader(io.StringIO(text, newline=""), strict=True), 1

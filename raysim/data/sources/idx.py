@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import math
 import struct
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from raysim.data.sources.packed import unpacked
 from raysim.data.sources.published import Published
 from raysim.errors import DataError
 from raysim.storage.reading import parsing
@@ -70,8 +70,8 @@ class IdxFile:
         if self.path.suffix != ".gz":
             return self.content
         try:
-            return gzip.decompress(self.content)
-        except (OSError, EOFError, zlib.error) as error:
+            return unpacked(self.content)
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             raise DataError(
                 f"{self.path}: expected a whole gzip file, found {len(self.content)} bytes that do not unpack: {error}"
             ) from error

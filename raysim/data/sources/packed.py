@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import shutil
 import tarfile
@@ -92,6 +93,20 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             content = tar.extractfile(member) if member.isfile() else None
             if content is not None:
                 yield member.name, content
+
+
+def unpacked(content: bytes) -> bytes:
+    """Return what a gzip file's content unpacks to.
+
+    Raises:
+        ValueError: it is larger than 1 GiB; of the published files the largest, of EMNIST, has half of that.
+        OSError, EOFError, zlib.error: it is damaged.
+    """
+    with gzip.open(io.BytesIO(content)) as stream:
+        found: bytes = stream.read(_MOST_BYTES + 1)
+    if len(found) > _MOST_BYTES:
+        raise ValueError(f"it unpacks to more than {_MOST_BYTES:,} bytes")
+    return found
 
 
 def members(path: Path, is_member: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:

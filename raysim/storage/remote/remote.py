@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from raysim.errors import RemoteError
-from raysim.storage.inside import flaw
+from raysim.storage.inside import flaw, inside
 from raysim.storage.reading import MOST_BYTES, regular
 from raysim.storage.remote.uri import uri_of
 
@@ -105,7 +105,7 @@ class Remote:
     def put(self, file: Path, name: str) -> None:
         """Upload a local file; meanwhile readers see the old file, or none."""
         with self._reaching("writing", name), file.open("rb") as source:
-            target = self._at(name)
+            target = self._to_change(name)
             if self._files.type_name in _ATOMIC:
                 self._write(iter(lambda: source.read(PIECE_BYTES), b""), target)
                 return
@@ -121,12 +121,19 @@ class Remote:
     def delete(self, name: str) -> None:
         """Remove a file; a missing file is not an error."""
         with self._reaching("deleting", name):
-            self._forget(self._at(name))
+            self._forget(self._to_change(name))
 
     def _at(self, name: str) -> str:
         if (why := flaw(name)) is not None:
             raise RemoteError(f"{self.uri} has no file {name!r}: the name {why}.")
         return str(self._root / name)
+
+    def _to_change(self, name: str) -> str:
+        """Return where a file is written or removed; on a disk no symbolic link may lead out of the folder."""
+        place = self._at(name)
+        if self._files.type_name == "local":
+            inside(Path(self._root), name, self.uri, RemoteError)
+        return place
 
     def _opened(self, name: str) -> Any:
         """Open a file; on a disk a pipe may have its name, and to open that would wait for a writer."""

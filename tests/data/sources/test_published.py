@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from raysim.data.downloads import offered
 from raysim.data.prepare import prepare
 from raysim.data.section import Data
-from raysim.data.sources.packed import Packed
+from raysim.data.sources.packed import Packed, unpacked
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.shakespeare import Shakespeare
 from raysim.errors import DataError, MissingFileError
@@ -305,3 +305,10 @@ def test_rows_that_cannot_be_written_are_said_with_the_folder_that_they_are_from
     with pytest.raises(DataError, match="returns to client") as caught:
         prepare(Shakespeare(root=str(works.parent)), seed=0)
     assert str(caught.value).startswith(f"{works.parent}: ")
+
+
+def test_a_small_file_does_not_unpack_to_all_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raysim.data.sources.packed._MOST_BYTES", 1 << 16)
+    assert unpacked(gzip.compress(bytes(1 << 16))) == bytes(1 << 16)
+    with pytest.raises(ValueError, match="it unpacks to more than 65,536 bytes"):
+        unpacked(gzip.compress(bytes(1 << 26)))
