@@ -221,6 +221,7 @@ def with_column(name: str, values: Callable[[list[Any]], list[Any]], kind: pa.Da
         (with_column(ACCURACIES, lambda rows: [[7.0] * len(row) for row in rows]), "that are not shares of examples"),
         (with_column(ACCURACIES, lambda rows: [b"x"] * len(rows), pa.binary()), "holds binary, and no list"),
         (with_column("client.optimizer.lr", lambda rates: [0.123] * len(rates)), "has client.optimizer.lr = 0.123"),
+        (lambda found: pa.concat_tables([found] * 9), "rows, and its runs have [0-9]+ rounds"),
         (lambda found: found.slice(0, len(found) - 1), "it has [0-9]+ rows, and was written with [0-9]+"),
         (lambda found: found.drop_columns(["client.optimizer.lr"]), "column 'client.optimizer.lr' is missing"),
         (with_column("clients", lambda rows: [-5] * len(rows)), "column 'clients' has numbers below 0"),

@@ -16,7 +16,7 @@ from raysim import Experiment, ExperimentError
 from raysim.run_folder.tables import column
 from raysim.storage import parquet
 from raysim.storage.atomic import write as write_file
-from raysim.storage.reading import checked_object, parsing
+from raysim.storage.reading import checked_object, parsing, regular
 from tuning import space as spaces
 from tuning.errors import StudyError
 from tuning.table.record import ACCURACIES, LOSSES, PublishedTable
@@ -113,13 +113,20 @@ def read(path: Path) -> PublishedTable:
 
 
 def _read(path: Path) -> PublishedTable:
-    found = parquet.read(path, StudyError)
+    regular(path, StudyError)
     with parsing(path, "a table of `raysim table`", StudyError):
-        about = checked_object(json.loads((pq.read_schema(path).metadata or {}).get(KEY, b"null")))
+        file = pq.read_metadata(path)
+        about = checked_object(json.loads((file.metadata or {}).get(KEY, b"null")))
         if about.get("format") != FORMAT:
             raise ValueError(f"its format is {about.get('format')!r}, and this raysim reads {FORMAT}")
         space = spaces.parse(about["space"])
         clients, seeds, size = clients_of(about["clients"]), seeds_of(about["seeds"]), size_of(space)
+        experiment = Experiment.model_validate(about["experiment"])
+        # Before it is read: a small file may unpack to more rows than there is memory for.
+        if file.num_rows > (most := size * len(seeds) * experiment.rounds):
+            raise ValueError(f"it has {file.num_rows:,} rows, and its runs have {most:,} rounds")
+    found = parquet.read(path, StudyError)
+    with parsing(path, "a table of `raysim table`", StudyError):
         check_columns(found, space, size, seeds, clients)
         if about.get("rows", len(found)) != len(found):
             raise ValueError(f"it has {len(found):,} rows, and was written with {about['rows']:,}")
@@ -131,7 +138,6 @@ def _read(path: Path) -> PublishedTable:
             if row["round"] != len(runs):
                 raise ValueError(f"configuration {place} has round {row['round']} where {len(runs)} belongs")
             runs.append(row)
-        experiment = Experiment.model_validate(about["experiment"])
         # Last, because the others say what is wrong.
         if about.pop(DIGEST, None) != _digest(found, about):
             raise ValueError("it is not as it was written: get the file again, or make the table again")
