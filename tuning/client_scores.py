@@ -8,7 +8,8 @@ from pathlib import Path
 from optuna.trial import FrozenTrial
 
 from raysim.experiment.row import Row
-from raysim.storage import parquet
+from raysim.run_folder.files import client_file
+from raysim.run_folder.run_table import read_table
 from tuning.errors import StudyError
 from tuning.kept_trial import FINISHED
 from tuning.objective import Objective
@@ -49,19 +50,20 @@ def sums(tables: Sequence[Iterable[Row]], figure: str) -> ClientSums:
     return found
 
 
-def client_rows(file: Path, index: int) -> list[Row]:
+def client_rows(run: Path, index: int) -> list[Row]:
     """Return the rows of the clients that were evaluated after a round.
 
     Raises:
         StudyError: they are of another round.
+        RunFolderError: they are lost, damaged, or of another run.
     """
-    rows: list[Row] = parquet.read(file, StudyError).to_pylist()
+    file = client_file(run, index)
+    rows: list[Row] = read_table(run, file).to_pylist()
     if other := {row.get("round") for row in rows} - {index}:
         raise StudyError(f"{file} holds round {other.pop()}: files were exchanged. Put back the ones that were there.")
     return rows
 
 
 def _tables(run: Path, rounds: range) -> list[list[Row]]:
-    files = [run / "clients" / f"round-{index:06}.parquet" for index in rounds]
-    found = [client_rows(file, index) for file, index in zip(files, rounds, strict=True) if file.exists()]
+    found = [client_rows(run, index) for index in rounds if client_file(run, index).exists()]
     return [[row for row in rows if row["split"] == "validation" and row["examples"]] for rows in found]

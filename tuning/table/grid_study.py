@@ -8,9 +8,9 @@ from typing import Any
 
 from raysim import Experiment, ExperimentError, dataset_of
 from raysim.experiment.row import Row
-from raysim.run_folder.files import RECORD, ROUNDS, client_file
+from raysim.run_folder.files import RECORD, ROUNDS
+from raysim.run_folder.run_table import read_table
 from raysim.run_folder.tables import column
-from raysim.storage import parquet
 from tuning import protocol, search, section, study
 from tuning.client_scores import client_rows
 from tuning.errors import StudyError
@@ -125,10 +125,10 @@ def _scored(run: Path, total: int | None) -> Iterator[tuple[Row, Mapping[str, Ro
         total: its number of rounds; None: its trial diverged, perhaps before its first round ended.
 
     Raises:
-        StudyError: rows or clients are lost.
+        StudyError, RunFolderError: rows or clients are lost or damaged.
     """
     file = run / ROUNDS
-    rows = parquet.read(file, StudyError).to_pylist() if file.exists() else []
+    rows = read_table(run, file).to_pylist() if file.exists() else []
     known = [row.get("round") for row in rows]
     if not (run / RECORD).exists() or known != list(range(len(rows) if total is None else total)):
         raise StudyError(
@@ -136,7 +136,7 @@ def _scored(run: Path, total: int | None) -> Iterator[tuple[Row, Mapping[str, Ro
             f"back, or make the table from another study."
         )
     for row in rows:
-        clients = client_rows(client_file(run, row["round"]), row["round"])
+        clients = client_rows(run, row["round"])
         yield row, {each["client"]: each for each in clients if each["split"] == "validation"}
 
 
