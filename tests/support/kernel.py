@@ -1,15 +1,26 @@
-"""Skips tests of compiled code where it cannot be had, and compiles it for other processors than this one."""
+"""Skips tests of compiled code where it cannot be had, compiles it for other processors, and trains clients by it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import raysim
+from raysim.client import local_training
+from raysim.client.section import ClientSection
+from raysim.client.trainers.construction import make
 from raysim.client.trainers.kernel.dense import SOURCE
+from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
+from raysim.data.on_device import Examples
+from raysim.models.model import create
+from raysim.models.task import task_for
 from raysim.storage import compiled_c
 
 PROCESSORS = {"haswell": {"fma", "avx2"}, "x86-64-v2": {"ssse3"}}
@@ -43,3 +54,37 @@ def compiled_for(processor: str, cache: Path) -> Iterator[None]:
 def _forget() -> None:
     compiled_c.library.cache_clear()
     compiled_c.obstacle.cache_clear()
+
+
+def chosen(module: nn.Module, **changes: Any) -> TrainerChoice:
+    """The trainer of clients with ten examples a batch; `changes`: of the conditions."""
+    given: dict[str, Any] = {
+        "trainer": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
+        "batch_size": 10, "plain": True, "threads": 1,
+    }  # fmt: skip
+    return choose(TrainingConditions(**(given | changes)), module, task_for(2, None))
+
+
+def deltas(
+    make_module: Callable[[], nn.Module],
+    sizes: tuple[int, ...],
+    work: dict[str, Any],
+    trainer: str = "compiled",
+    dtype: torch.dtype = torch.float32,
+    features: int = 33,
+) -> torch.Tensor:
+    """Updates (clients, P) of clients with so many examples; `work`: of the client's section."""
+    draw = np.random.default_rng(0)
+    data = raysim.FederatedDataset.from_clients(
+        train={str(i): (draw.standard_normal((n, features)), draw.integers(0, 7, n)) for i, n in enumerate(sizes)}
+    )
+    section = ClientSection.model_validate(work)
+    model, weights = create(make_module, 0, dtype)
+    made = make(TrainerChoice.of_size(trainer, len(sizes)), model, weights, task_for(7, None), section, "float32")  # type: ignore[arg-type]
+    members = local_training.members(Examples(data), tuple(range(len(sizes))), section, 0, 0, weights.params)
+    return torch.cat([t.updates.delta.clone() for t in local_training.train(made, weights, members, 0.3, model.params)])
+
+
+def wide() -> nn.Module:
+    """Widths that fill no vector, more outputs and rows than a product takes at a time, and a layer without bias."""
+    return nn.Sequential(nn.Linear(33, 41), nn.Tanh(), nn.Linear(41, 23, bias=False), nn.ReLU(), nn.Linear(23, 7))

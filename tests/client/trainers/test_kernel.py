@@ -1,10 +1,8 @@
-"""The compiled kernel: which modules it takes, what it relies on, and where it cannot be had."""
+"""The compiled kernel: which modules it takes, and what it relies on."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,29 +23,17 @@ from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.client.trainers.compiled import Compiled
 from raysim.client.trainers.construction import make
-from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
+from raysim.client.trainers.kernel.dense import Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel, StartingPoint, Windows
 from raysim.client.trainers.recognise import Recognised, recognise
-from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
+from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.data.on_device import Examples
-from raysim.errors import ClientError, ModelError, ResourceError
+from raysim.errors import ClientError, ModelError
 from raysim.models.model import create
 from raysim.models.task import task_for
-from raysim.storage import compiled_c
-from tests.support.kernel import PROCESSORS, compiled_for, needs_kernel
+from tests.support.kernel import PROCESSORS, chosen, compiled_for, deltas, needs_kernel, wide
 
 PROX = {"name": "prox", "mu": 0.3}
-
-
-@pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A cache without a kernel, and a process that knows none."""
-    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
-    compiled_c.library.cache_clear()
-    compiled_c.obstacle.cache_clear()
-    yield tmp_path / "cache" / f"kernels-{os.geteuid()}"
-    compiled_c.library.cache_clear()
-    compiled_c.obstacle.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -90,38 +76,6 @@ def test_what_is_no_such_line_is_told_why(module: nn.Module, reason: str) -> Non
     assert reason in str(line(module))
     with pytest.raises(ModelError, match=r"engine\.trainer = 'compiled' cannot be used"):
         chosen(module, trainer="compiled")
-
-
-def chosen(module: nn.Module, **changes: Any) -> TrainerChoice:
-    given: dict[str, Any] = {
-        "trainer": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
-        "batch_size": 10, "plain": True, "threads": 1,
-    }  # fmt: skip
-    return choose(TrainingConditions(**(given | changes)), module, task_for(2, None))
-
-
-def deltas(
-    make_module: Callable[[], nn.Module],
-    sizes: tuple[int, ...],
-    work: dict[str, Any],
-    trainer: str = "compiled",
-    dtype: torch.dtype = torch.float32,
-    features: int = 33,
-) -> torch.Tensor:
-    draw = np.random.default_rng(0)
-    data = raysim.FederatedDataset.from_clients(
-        train={str(i): (draw.standard_normal((n, features)), draw.integers(0, 7, n)) for i, n in enumerate(sizes)}
-    )
-    section = ClientSection.model_validate(work)
-    model, weights = create(make_module, 0, dtype)
-    made = make(TrainerChoice.of_size(trainer, len(sizes)), model, weights, task_for(7, None), section, "float32")  # type: ignore[arg-type]
-    members = local_training.members(Examples(data), tuple(range(len(sizes))), section, 0, 0, weights.params)
-    return torch.cat([t.updates.delta.clone() for t in local_training.train(made, weights, members, 0.3, model.params)])
-
-
-def wide() -> nn.Module:
-    """Widths that fill no vector, more outputs and rows than a product takes at a time, and a layer without bias."""
-    return nn.Sequential(nn.Linear(33, 41), nn.Tanh(), nn.Linear(41, 23, bias=False), nn.ReLU(), nn.Linear(23, 7))
 
 
 @pytest.mark.parametrize(
@@ -336,83 +290,6 @@ def contracts() -> bool:
     return "fma" in Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
 
 
-def test_it_is_compiled_once_and_kept(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen(wide()).trainer == "compiled"
-    (kept,) = fresh.iterdir()
-    before = kept.stat().st_mtime_ns
-    compiled_c.library.cache_clear()
-    monkeypatch.setattr(compiled_c, "_compile_to", None)
-    compiled_c.library(SOURCE, torch.float32)
-    assert [kept.stat().st_mtime_ns] == [before]
-
-
-def test_a_damaged_library_is_compiled_again(fresh: Path, caplog: pytest.LogCaptureFixture) -> None:
-    chosen(wide())
-    (kept,) = fresh.iterdir()
-    whole = bytearray(kept.read_bytes())
-    whole[len(whole) // 2] ^= 1
-    # Not in its place: this process has it in its memory.
-    kept.unlink()
-    kept.write_bytes(whole)
-    kept.chmod(0o700)
-    compiled_c.library.cache_clear()
-    assert deltas(wide, (3,), {"batch_size": 2}).any()
-    assert f"{kept} is damaged, and is compiled again" in caplog.text
-    (made,) = fresh.iterdir()
-    assert compiled_c.distrust(made) is None
-
-
-def make_writable(kept: Path) -> None:
-    kept.chmod(0o777)
-
-
-def make_a_link(kept: Path) -> None:
-    kept.rename(kept.with_name("another"))
-    kept.symlink_to("another")
-
-
-def make_anothers(kept: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a file away")
-    os.chown(kept, 12345, -1)
-
-
-STRANGE = {"can be written by other users": make_writable, "is a link": make_a_link, "belongs to user": make_anothers}
-
-
-@pytest.mark.parametrize("why", STRANGE)
-def test_a_library_that_others_could_have_written_is_not_loaded(
-    fresh: Path, caplog: pytest.LogCaptureFixture, why: str
-) -> None:
-    chosen(wide())
-    (kept,) = fresh.iterdir()
-    STRANGE[why](kept)
-    assert why in str(compiled_c.distrust(kept))
-    compiled_c.library.cache_clear()
-    compiled_c.library(SOURCE, torch.float32)
-    assert why in caplog.text
-    assert compiled_c.distrust(kept) is None
-
-
-@pytest.mark.parametrize("why", STRANGE)
-def test_a_folder_that_others_could_write_to_is_not_used(fresh: Path, why: str) -> None:
-    fresh.mkdir(parents=True)
-    STRANGE[why](fresh)
-    with pytest.raises(compiled_c.NoLibraryError, match=why):
-        compiled_c.library(SOURCE, torch.float32)
-    assert not list(fresh.iterdir())
-
-
-def test_the_folder_is_private_whatever_the_umask(fresh: Path) -> None:
-    before = os.umask(0)
-    try:
-        compiled_c.library(SOURCE, torch.float32)
-    finally:
-        os.umask(before)
-    (kept,) = fresh.iterdir()
-    assert [oct(path.stat().st_mode & 0o777) for path in (fresh, kept)] == ["0o700", "0o700"]
-
-
 # What the kernel is handed by address
 
 
@@ -545,65 +422,6 @@ def test_a_layer_whose_width_is_not_its_weights_is_refused() -> None:
         ModelError, match=r"0\.weight must have the shape \(2, 400\), as its layer says, but has \(2, 4\)"
     ):
         Kernel(found, model.params, torch.float32, squared=False)
-
-
-def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    return "there is no C compiler: none of cc, gcc, clang is on the PATH, and CC is not set"
-
-
-def no_such_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    monkeypatch.setenv("CC", "tcc-of-mine -O1")
-    return "CC names tcc-of-mine, which is not there"
-
-
-def failing_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    monkeypatch.setenv("CC", f"{shutil.which('sh')} -c 'echo fatal: no headers >&2; exit 3'")
-    return "sh does not compile it: fatal: no headers"
-
-
-def no_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "file"))
-    return "it cannot be compiled or loaded"
-
-
-def unreadable_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    monkeypatch.setenv("CC", "gcc 'with an open quote")
-    return "No closing quotation"
-
-
-def no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    def unknown() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("RAYSIM_CACHE")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", unknown)
-    return "Could not determine home directory."
-
-
-@pytest.mark.parametrize(
-    "lacking", [no_compiler, no_such_compiler, failing_compiler, no_room, unreadable_compiler, no_home]
-)
-@pytest.mark.usefixtures("fresh")
-def test_without_a_kernel_the_other_forms_train_and_say_what_is_lacking(
-    lacking: Callable[[pytest.MonkeyPatch, Path], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    wanted = lacking(monkeypatch, tmp_path)
-    choice = chosen(nn.Linear(33, 7))
-    assert choice.trainer == "stacked"
-    assert "the compiled kernel would be faster, but" in choice.why
-    assert wanted in choice.why
-    with pytest.raises(ModelError, match=r"engine\.trainer = 'compiled' cannot be used") as raised:
-        chosen(nn.Linear(33, 7), trainer="compiled")
-    assert wanted in str(raised.value)
-    # A worker on another machine may be the one that lacks it.
-    with pytest.raises(
-        ResourceError, match=r"needs a C compiler, .* on every machine, but on .* set engine\.trainer = 'fused'"
-    ):
-        deltas(wide, (3,), {"batch_size": 2})
 
 
 def test_a_target_that_is_no_class_is_an_error_not_a_write_elsewhere(

@@ -1,0 +1,169 @@
+"""The kernel's library: compiled once and kept, again where it is damaged or strange; and where none can be had."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from raysim.client.trainers.kernel.dense import SOURCE
+from raysim.errors import ModelError, ResourceError
+from raysim.storage import compiled_c
+from tests.support.kernel import chosen, deltas, needs_kernel, wide
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A cache without a kernel, and a process that knows none."""
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    compiled_c.library.cache_clear()
+    compiled_c.obstacle.cache_clear()
+    yield tmp_path / "cache" / f"kernels-{os.geteuid()}"
+    compiled_c.library.cache_clear()
+    compiled_c.obstacle.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _kernel() -> None:
+    needs_kernel()
+
+
+def test_it_is_compiled_once_and_kept(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen(wide()).trainer == "compiled"
+    (kept,) = fresh.iterdir()
+    before = kept.stat().st_mtime_ns
+    compiled_c.library.cache_clear()
+    monkeypatch.setattr(compiled_c, "_compile_to", None)
+    compiled_c.library(SOURCE, torch.float32)
+    assert [kept.stat().st_mtime_ns] == [before]
+
+
+def test_a_damaged_library_is_compiled_again(fresh: Path, caplog: pytest.LogCaptureFixture) -> None:
+    chosen(wide())
+    (kept,) = fresh.iterdir()
+    whole = bytearray(kept.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    # Not in its place: this process has it in its memory.
+    kept.unlink()
+    kept.write_bytes(whole)
+    kept.chmod(0o700)
+    compiled_c.library.cache_clear()
+    assert deltas(wide, (3,), {"batch_size": 2}).any()
+    assert f"{kept} is damaged, and is compiled again" in caplog.text
+    (made,) = fresh.iterdir()
+    assert compiled_c.distrust(made) is None
+
+
+def make_writable(kept: Path) -> None:
+    kept.chmod(0o777)
+
+
+def make_a_link(kept: Path) -> None:
+    kept.rename(kept.with_name("another"))
+    kept.symlink_to("another")
+
+
+def make_anothers(kept: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(kept, 12345, -1)
+
+
+STRANGE = {"can be written by other users": make_writable, "is a link": make_a_link, "belongs to user": make_anothers}
+
+
+@pytest.mark.parametrize("why", STRANGE)
+def test_a_library_that_others_could_have_written_is_not_loaded(
+    fresh: Path, caplog: pytest.LogCaptureFixture, why: str
+) -> None:
+    chosen(wide())
+    (kept,) = fresh.iterdir()
+    STRANGE[why](kept)
+    assert why in str(compiled_c.distrust(kept))
+    compiled_c.library.cache_clear()
+    compiled_c.library(SOURCE, torch.float32)
+    assert why in caplog.text
+    assert compiled_c.distrust(kept) is None
+
+
+@pytest.mark.parametrize("why", STRANGE)
+def test_a_folder_that_others_could_write_to_is_not_used(fresh: Path, why: str) -> None:
+    fresh.mkdir(parents=True)
+    STRANGE[why](fresh)
+    with pytest.raises(compiled_c.NoLibraryError, match=why):
+        compiled_c.library(SOURCE, torch.float32)
+    assert not list(fresh.iterdir())
+
+
+def test_the_folder_is_private_whatever_the_umask(fresh: Path) -> None:
+    before = os.umask(0)
+    try:
+        compiled_c.library(SOURCE, torch.float32)
+    finally:
+        os.umask(before)
+    (kept,) = fresh.iterdir()
+    assert [oct(path.stat().st_mode & 0o777) for path in (fresh, kept)] == ["0o700", "0o700"]
+
+
+def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return "there is no C compiler: none of cc, gcc, clang is on the PATH, and CC is not set"
+
+
+def no_such_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setenv("CC", "tcc-of-mine -O1")
+    return "CC names tcc-of-mine, which is not there"
+
+
+def failing_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setenv("CC", f"{shutil.which('sh')} -c 'echo fatal: no headers >&2; exit 3'")
+    return "sh does not compile it: fatal: no headers"
+
+
+def no_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "file"))
+    return "it cannot be compiled or loaded"
+
+
+def unreadable_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setenv("CC", "gcc 'with an open quote")
+    return "No closing quotation"
+
+
+def no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("RAYSIM_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", unknown)
+    return "Could not determine home directory."
+
+
+@pytest.mark.parametrize(
+    "lacking", [no_compiler, no_such_compiler, failing_compiler, no_room, unreadable_compiler, no_home]
+)
+@pytest.mark.usefixtures("fresh")
+def test_without_a_kernel_the_other_forms_train_and_say_what_is_lacking(
+    lacking: Callable[[pytest.MonkeyPatch, Path], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wanted = lacking(monkeypatch, tmp_path)
+    choice = chosen(nn.Linear(33, 7))
+    assert choice.trainer == "stacked"
+    assert "the compiled kernel would be faster, but" in choice.why
+    assert wanted in choice.why
+    with pytest.raises(ModelError, match=r"engine\.trainer = 'compiled' cannot be used") as raised:
+        chosen(nn.Linear(33, 7), trainer="compiled")
+    assert wanted in str(raised.value)
+    # A worker on another machine may be the one that lacks it.
+    with pytest.raises(
+        ResourceError, match=r"needs a C compiler, .* on every machine, but on .* set engine\.trainer = 'fused'"
+    ):
+        deltas(wide, (3,), {"batch_size": 2})
