@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from optuna.trial import FrozenTrial
 
 from raysim.experiment.row import Row
 from raysim.run_folder.files import client_file
 from raysim.run_folder.run_table import read_table
+from tuning import kept_run
 from tuning.errors import StudyError
 from tuning.kept_trial import FINISHED
 from tuning.objective import Objective
 from tuning.regret import ClientSums, Regret, bootstrap
 from tuning.search import trial_folder
+from tuning.space import Space
 
 
-def regret(folder: Path, trials: Iterable[FrozenTrial], objective: Objective) -> tuple[Regret, ...]:
+def regret(folder: Path, trials: Iterable[FrozenTrial], space: Space, objective: Objective) -> tuple[Regret, ...]:
     """Return the regret of choosing among the finished trials of a study's folder by few validation clients.
 
     Empty if the objective is not a sum over clients, or the folders of some runs are on another machine.
@@ -28,8 +31,11 @@ def regret(folder: Path, trials: Iterable[FrozenTrial], objective: Objective) ->
     scores = []
     for trial in finished:
         of_trial = trial_folder(folder, trial.number)
-        rounds = [objective.rounds(total) for total in trial.user_attrs["facts"]["rounds"]]
-        runs = [_tables(of_trial / f"seed-{place}", counted) for place, counted in enumerate(rounds)]
+        facts, values = trial.user_attrs["facts"], space.values(trial.params)
+        runs = [
+            _tables(of_trial / f"seed-{place}", values, seed, objective.rounds(total))
+            for place, (seed, total) in enumerate(zip(facts["seeds"], facts["rounds"], strict=True))
+        ]
         if not all(runs):
             return ()
         scores.append([sums(tables, objective.name) for tables in runs])
@@ -64,6 +70,9 @@ def client_rows(run: Path, index: int) -> list[Row]:
     return rows
 
 
-def _tables(run: Path, rounds: range) -> list[list[Row]]:
+def _tables(run: Path, values: Mapping[str, Any], seed: int, rounds: range) -> list[list[Row]]:
+    if not run.exists():
+        return []
+    kept_run.check(run, values, seed)
     found = [client_rows(run, index) for index in rounds if client_file(run, index).exists()]
     return [[row for row in rows if row["split"] == "validation" and row["examples"]] for rows in found]

@@ -150,7 +150,7 @@ def tune(
                 _conclude(experiment, tuning, ledger, runs, chosen, where, show)
         study = ledger.study
         found = result.rank_trials(trials, read, tuning.objective, study.user_attrs)
-        regret = client_scores.regret(where, trials, tuning.objective)
+        regret = client_scores.regret(where, trials, read, tuning.objective)
         made = result.of_trials(name, tuning.objective, tuning.cost, unit_of(tuning), read, trials, found, where)
         finished = replace(made, regret=regret)
         write_best(experiment, finished, source)

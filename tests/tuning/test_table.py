@@ -288,6 +288,21 @@ def test_a_hole_in_the_grid_is_no_divergence(
     assert not (tmp_path / "holed.parquet").exists()
 
 
+@pytest.mark.parametrize(("one", "other"), [("0000", "0001"), ("0001/seed-0", "0001/seed-1")])
+def test_folders_that_were_exchanged_make_no_table(
+    one: str, other: str, exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    exp = exp.changed({"tuning.space": {"client.optimizer.lr": {"grid": [0.1, 1.0]}}})
+    how: dict[str, Any] = {"folder": tmp_path / "grid", "dataset": small, "storage": quick(tmp_path)}
+    tuning.make_table(exp, tmp_path / "whole.parquet", **how)
+    first, second = (tmp_path / "grid" / "trials" / name for name in (one, other))
+    first.rename(tmp_path / "aside")
+    second.rename(first)
+    (tmp_path / "aside").rename(second)
+    with pytest.raises(tuning.StudyError, match="holds another run than that of its trial"):
+        tuning.make_table(exp, tmp_path / "whole.parquet", **how)
+
+
 def test_a_table_replaces_a_table_only(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:
     (tmp_path / "numbers.parquet").write_bytes(b"mine")
     with pytest.raises(tuning.StudyError, match=r"numbers\.parquet is there and is no table"):

@@ -11,7 +11,7 @@ from raysim.experiment.row import Row
 from raysim.run_folder.files import RECORD, ROUNDS
 from raysim.run_folder.run_table import read_table
 from raysim.run_folder.tables import column
-from tuning import protocol, search, section, study
+from tuning import kept_run, protocol, search, section, study
 from tuning.client_scores import client_rows
 from tuning.errors import StudyError
 from tuning.kept_trial import FAILED, FINISHED
@@ -19,7 +19,7 @@ from tuning.pruners import NoPruner
 from tuning.samplers import Grid
 from tuning.space import Space
 from tuning.table import card, file
-from tuning.table.record import ACCURACIES, LOSSES, PublishedTable, ScoredClients, place_of, values_of
+from tuning.table.record import ACCURACIES, LOSSES, PublishedTable, ScoredClients, configurations, place_of, values_of
 
 FIGURES = ("round", "clients", "rejected", "examples", "loss", "accuracy", "bytes_down", "bytes_up", "simulated_time_s")
 """Columns that a table keeps, beside all evaluations: what two machines measure alike."""
@@ -76,16 +76,15 @@ def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **se
     held = protocol.with_validation_clients(whole, tuning, dataset) or dataset_of(measured)
     seeds = [each.seed for each in protocol.with_each_seed(measured, tuning)]
     space = tuning.parsed_space()
-    trials = _by_place(found.trials.to_pylist(), space)
-    clients, rows = _collected(
-        [
-            [
-                list(_scored(run, measured.rounds if row["outcome"] == FINISHED else None))
-                for run in (search.trial_folder(where, row["trial"]) / f"seed-{place}" for place in range(len(seeds)))
-            ]
-            for row in trials
-        ]
-    )
+    scored = []
+    for row, values in zip(_by_place(found.trials.to_pylist(), space), configurations(space), strict=True):
+        of_trial, total = (
+            search.trial_folder(where, row["trial"]),
+            measured.rounds if row["outcome"] == FINISHED else None,
+        )
+        runs = [of_trial / f"seed-{place}" for place in range(len(seeds))]
+        scored.append([list(_scored(run, values, seed, total)) for run, seed in zip(runs, seeds, strict=True)])
+    clients, rows = _collected(scored)
     table = PublishedTable(measured, space, tuple(seeds), held.fingerprint, clients, rows)
     file.write(table, path)
     card.write(table, path)
@@ -118,14 +117,17 @@ def _collected(
     return clients, every
 
 
-def _scored(run: Path, total: int | None) -> Iterator[tuple[Row, Mapping[str, Row]]]:
+def _scored(
+    run: Path, values: Mapping[str, Any], seed: int, total: int | None
+) -> Iterator[tuple[Row, Mapping[str, Row]]]:
     """Yield the rounds of a run, each with its row of every validation client by name.
 
     Args:
+        values, seed: of the run that belongs there.
         total: its number of rounds; None: its trial diverged, perhaps before its first round ended.
 
     Raises:
-        StudyError, RunFolderError: rows or clients are lost or damaged.
+        StudyError, RunFolderError: rows or clients are lost or damaged, or of another run.
     """
     file = run / ROUNDS
     rows = read_table(run, file).to_pylist() if file.exists() else []
@@ -135,6 +137,7 @@ def _scored(run: Path, total: int | None) -> Iterator[tuple[Row, Mapping[str, Ro
             f"{run} has lost records: a table needs every round of it, and it has {len(rows)}. Put the whole folder "
             f"back, or make the table from another study."
         )
+    kept_run.check(run, values, seed)
     for row in rows:
         clients = client_rows(run, row["round"])
         yield row, {each["client"]: each for each in clients if each["split"] == "validation"}

@@ -18,6 +18,7 @@ from raysim.models.layout import Layout
 from raysim.models.lora import base_name, is_adapter
 from raysim.models.model import Model, ModelChoice, Weights, replace_frozen, replace_params
 from raysim.run_folder import checkpoint, experiment_record, files, frozen
+from raysim.storage.nearby import nearest
 from raysim.storage.reading import parsing, regular
 
 log = logging.getLogger("raysim")
@@ -47,15 +48,13 @@ def read(section: ModelChoice | None, model: Model, drawn: Weights) -> tuple[Mod
     try:
         file = regular(place, ModelError)
     except ModelError as error:
-        moved = (
-            ""
-            if os.path.lexists(place)
-            else (
-                " Where it was moved, the run goes on with its new place: raysim run FILE --set model.init=PLACE "
+        hint = ""
+        if not os.path.lexists(place):
+            hint = nearest(place).strip() or (
+                "A run whose file was moved goes on with its new place: raysim run FILE --set model.init=PLACE "
                 "--resume, or raysim.run(experiment.changed({'model.init': place}), resume=True)."
             )
-        )
-        raise ModelError(f"model.init: {error}{moved}") from None
+        raise ModelError(f"model.init: {error} {hint}".rstrip()) from None
     if file.suffix in PICKLES:
         raise ModelError(
             f"model.init: {file} must be a safetensors file, because one of {file.suffix} can run code when it is "
@@ -129,10 +128,11 @@ def _checked(file: Path, found: Mapping[str, Tensor], model: Model, has_adapters
     elif missing or extra:
         complaints = [f"{_listed(each)} {what}" for each, what in ((missing, "missing"), (extra, "unknown")) if each]
         wrapped = {name.removeprefix(WRAPPER) for name in found}
+        all_wrapped = found and len(wrapped) == len(found) and all(name.startswith(WRAPPER) for name in found)
         strip = (
             f" Those of the file begin with {WRAPPER!r}, as DistributedDataParallel and DataParallel save them: save "
             f"module.module.state_dict()."
-            if len(wrapped) == len(found) and wrapped <= names.keys() and all(n.startswith(WRAPPER) for n in found)
+            if all_wrapped and wrapped <= names.keys()
             else ""
         )
         raise ModelError(
