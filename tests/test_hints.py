@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -411,8 +412,18 @@ def test_a_file_of_parallel_modules_or_a_moved_one_is_answered_by_what_to_do(tmp
     with pytest.raises(raysim.ModelError, match=r"'module\.other\.weight' are unknown\.$"):
         list(raysim.rounds(exp, dataset=data, executor="local"))
     file.unlink()
-    with pytest.raises(raysim.ModelError, match=r"is missing\. Where it was moved, .*--set model\.init=PLACE --resume"):
+    moved = r"is missing\. A run whose file was moved .*--set model\.init=PLACE --resume"
+    with pytest.raises(raysim.ModelError, match=moved):
         list(raysim.rounds(exp, dataset=data, executor="local"))
+
+
+def test_a_misspelt_file_of_weights_is_answered_by_the_nearest(
+    tmp_path: Path, experiment: Callable[..., raysim.Experiment]
+) -> None:
+    (tmp_path / "base.safetensors").write_bytes(b"")
+    exp = experiment(data=None, model={"name": "linear", "init": str(tmp_path / "bse.safetensors")}, cohort={"size": 2})
+    with pytest.raises(raysim.ModelError, match=r"\(did you mean 'base\.safetensors'\?\)$"):
+        list(raysim.rounds(exp, dataset=raysim.FederatedDataset.from_clients(CLIENTS), executor="local"))
 
 
 def test_a_space_s_list_is_answered_by_the_table_that_lists_it() -> None:

@@ -10,12 +10,15 @@ from raysim import Experiment
 from raysim.config.counted import counted
 from raysim.report.closing import Line
 from raysim.report.figures import loss, share
+from raysim.run_folder.experiment_record import stored_passed
+from raysim.run_folder.files import RECORD
 from tuning import pruners, samplers
 from tuning.budget import written
 from tuning.dimension import Listed
 from tuning.kept_trial import FAILED
 from tuning.regret import Regret
 from tuning.result import RETRY, Configuration, SmallerBudget, Study, TableBest
+from tuning.search import trial_folder
 from tuning.section import TuningSection, section_of
 from tuning.storage import default_url, shown
 from tuning.writing import figure, number, sentence, settings
@@ -51,6 +54,16 @@ def preview(experiment: Experiment, path: Path) -> list[Line]:
     ]
 
 
+def _run_of(best: Path, study: Study) -> str:
+    """Return what runs the best configuration: a command, or a call of a script that passes the same parts."""
+    runs = sorted(trial_folder(study.path, study.best.number).glob(f"*/{RECORD}"))
+    passed = stored_passed(runs[0].parent) if runs else None
+    if passed is None or not passed.names:
+        return f"raysim run {best}"
+    parts = ", ".join(f"{name}=..." for name in passed.names)
+    return f"raysim.run(raysim.load({str(best)!r}), {parts})"
+
+
 def lines(study: Study) -> list[Line]:
     """Return the lines that `raysim tune` prints at the end."""
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in study.counts.items())
@@ -71,7 +84,7 @@ def lines(study: Study) -> list[Line]:
         *_tested(study),
         ("folder", f"{study.path} (trials.parquet{'' if study.table else ', a run of each seed of each trial'})"),
         *(("picture", str(picture)) for picture in sorted(study.path.glob("*.png"))),
-        ("next", f"raysim run {best}"),
+        ("next", _run_of(best, study)),
     ]
 
 

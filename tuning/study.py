@@ -132,6 +132,12 @@ def tune(
             text = _too_small(tuning, measured, len((held or dataset_of(measured)).train))
         if text is not None:
             log.warning("%s", text)
+        if of_data := [key for key in read.dimensions if key.startswith("data.")]:
+            log.warning(
+                "tuning.space varies %s: trials differ in their data, so each is measured on validation clients of its "
+                "own",
+                of_data[0],
+            )
         before = result.rank_trials(ended, read, tuning.objective)
         if before and before[0].missed is None:
             show.begun_with(before[0].value)

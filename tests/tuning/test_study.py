@@ -274,3 +274,19 @@ def test_wilcoxon_compares_seeds_and_spares_the_last(study: Callable[..., tuning
 def test_the_best_on_the_edge_is_said(study: Callable[..., tuning.Study]) -> None:
     found = study(space={"client.optimizer.lr": {"grid": [1e-6, 1e-5, 0.3]}}, final=0)
     assert found.edges == ("client.optimizer.lr = 0.3 is the largest that was tried: extend it up",)
+
+
+def test_a_space_over_the_data_is_said(
+    tuned: Callable[..., raysim.Experiment], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    exp = tuned(final=0, trials=1, sampler={"name": "random"}, space={"data.clients": {"grid": [10, 20]}})
+    exp = exp.changed({"data": {"name": "digits", "clients": 10}, "rounds": 1})
+    tuning.tune(exp, path=tmp_path / "study")
+    assert "tuning.space varies data.clients: trials differ in their data" in caplog.text
+
+
+def test_what_runs_the_best_passes_what_the_study_was_passed(
+    study: Callable[..., tuning.Study], tmp_path: Path
+) -> None:
+    best = tmp_path / "study" / "best.toml"
+    assert dict(tuning.lines(study(final=0)))["next"] == f"raysim.run(raysim.load({str(best)!r}), dataset=...)"
