@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -305,6 +306,14 @@ def test_a_softmax_before_the_cross_entropy_is_said(
     network = lambda: nn.Sequential(nn.Linear(3, 3), last())  # noqa: E731
     list(raysim.rounds(exp, dataset=data, model=network, executor="local", **keys))
     assert any("shares that sum to 1, as after a softmax" in text for text in caplog.messages) == warned
+
+
+@pytest.mark.parametrize(("x", "warned"), [(3000.0, True), (-3000.0, True), (16.0, False), (math.nan, False)])
+def test_numbers_far_from_one_are_said(x: float, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
+    data = raysim.FederatedDataset.from_clients({k: (np.full((3, 2), x, np.float32), np.arange(3)) for k in range(4)})
+    exp = experiment(data=None, model={"name": "linear"}, cohort={"size": 2})
+    next(raysim.rounds(exp, dataset=data, executor="local"))
+    assert any("goes up to 3e+03: most models learn little" in text for text in caplog.messages) == warned
 
 
 def test_the_client_of_a_wrong_label_is_named() -> None:

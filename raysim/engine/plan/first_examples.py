@@ -33,6 +33,9 @@ from raysim.models.task import Task, check_fit
 MOST = 2
 """Number of examples of the first client."""
 
+FAR = 100.0
+"""Size of numbers at which models that are drawn as torch draws them learn little, or diverge."""
+
 LOOKED_AT = 8
 """Clients whose values are looked at before the first round, and where none has an update."""
 
@@ -232,6 +235,17 @@ def not_finite(dataset: FederatedDataset, positions: Iterable[int], dtype: torch
         if not all((each.to(dtype) if each.is_floating_point() else each).isfinite().all() for each in (x, y)):
             ids.append(dataset.train.id_of(position))
     return ids
+
+
+def far_from_one(dataset: FederatedDataset, positions: Iterable[int]) -> float | None:
+    """Return the largest finite size of a number in the x of these training clients; None if it is at most `FAR`."""
+    if not np.issubdtype(np.dtype(dataset.x.dtype), np.floating):
+        return None
+    largest = 0.0
+    for position in positions:
+        values = np.abs(np.asarray(dataset.train.client(position)[0], np.float64) * dataset.x.scale + dataset.x.offset)
+        largest = max(largest, float(np.max(values, where=np.isfinite(values), initial=0.0)))
+    return largest if largest > FAR else None
 
 
 def labels_as_floats(dataset: FederatedDataset, positions: Iterable[int]) -> str | None:

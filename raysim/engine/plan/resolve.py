@@ -205,6 +205,12 @@ def log_beginning(plan: Plan) -> None:
     if found := first_examples.not_finite(plan.dataset, looked, plan.initial.params.dtype):
         flaw = f"of the first {len(looked)} training clients {len(found)} have values that are not finite"
         log.warning("%s: %s: updates that this makes not finite are rejected", flaw, ", ".join(found))
+    if (largest := first_examples.far_from_one(plan.dataset, looked)) is not None:
+        log.warning(
+            "x of the first training clients goes up to %.3g: most models learn little from numbers far from 1; give "
+            "each feature a mean near 0 and a deviation near 1 before the data are read",
+            largest,
+        )
     # A script's loss may take labels as real numbers.
     if "loss" not in plan.passed.names and (dtype := first_examples.labels_as_floats(plan.dataset, looked)) is not None:
         log.warning(
