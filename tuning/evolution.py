@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raysim import DivergedError, Experiment, Runs, differing
+from raysim.config.ipython import as_printed
 from raysim.experiment.row import Row
 from raysim.report.closing import Line
 from raysim.report.picture_files import save
@@ -68,6 +69,8 @@ class Evolution:
         from raysim.report.closing import text
 
         return text(lines(self))
+
+    _repr_pretty_ = as_printed
 
     def _repr_html_(self) -> str:
         from raysim.report import notebook

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from optuna.trial import FrozenTrial
 
+from raysim.config.ipython import as_printed
 from raysim.run_folder.tables import column
 from tuning.budget import bought
 from tuning.conclude import results
@@ -124,6 +125,8 @@ class Study:
         from tuning.closing import lines
 
         return text(lines(self))
+
+    _repr_pretty_ = as_printed
 
     def _repr_html_(self) -> str:
         from raysim.report import notebook

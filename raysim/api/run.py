@@ -28,6 +28,7 @@ from raysim.api.preflight import (
     opening_of,
     with_executor,
 )
+from raysim.config.ipython import as_printed
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import log_beginning, resolve
@@ -114,6 +115,8 @@ class Result:
             return experiment_record.stored_experiment(self.path)
         except RunFolderError:
             return None
+
+    _repr_pretty_ = as_printed
 
     def _repr_html_(self) -> str | None:
         from raysim.report import closing, notebook

@@ -18,6 +18,7 @@ from raysim.api.interrupted import note_of_several, noting
 from raysim.api.preflight import ExecutorName, folder_of
 from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
+from raysim.config.ipython import as_printed
 from raysim.engine.parts import Parts, takes_parts
 from raysim.errors import ExperimentError, RaysimError, RunFolderError, within
 from raysim.experiment import differences, sweep
@@ -75,6 +76,8 @@ class SweepResult:
             return None
         points = [(point.path.name, point.rounds, point.stopped) for point in self.points]
         return closing.lines_of_sweep(stored[0], points, self.path)
+
+    _repr_pretty_ = as_printed
 
     def _repr_html_(self) -> str | None:
         from raysim.report import notebook

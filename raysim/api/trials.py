@@ -15,6 +15,7 @@ from raysim.api.interrupted import note_of_several, noting
 from raysim.api.preflight import ExecutorName, folder_of
 from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
+from raysim.config.ipython import as_printed
 from raysim.engine.parts import Parts, takes_parts
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import differences
@@ -57,6 +58,8 @@ class TrialsResult:
         from raysim.report import closing
 
         return closing.lines_of_trials(experiment, self.summary, self.path, [trial.stopped for trial in self.trials])
+
+    _repr_pretty_ = as_printed
 
     def _repr_html_(self) -> str | None:
         from raysim.report import notebook

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from raysim.config.counted import counted
+from raysim.config.ipython import Printer, as_printed
 from raysim.errors import RunFolderError
 from raysim.report import figures, notebook
 from raysim.report.best import Chosen, Scored, choose, methods, until
@@ -31,6 +32,9 @@ class BestMethods(NamedTuple):
 
     def __str__(self) -> str:
         return "\n".join([*(f"note: {note}" for note in self.notes), *self.lines])
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        as_printed(self, printer, cycle)
 
     def _repr_html_(self) -> str:
         return notebook.html_of_text(str(self), [path.with_name(f"{path.name}.png") for path in self.pictures])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from raysim.config.ipython import Printer, as_printed
 from raysim.report import comparison_table
 from raysim.report.comparison import Comparison, Test, compare, default_metrics
 from raysim.report.comparison_table import Format
@@ -25,6 +26,9 @@ class Comparisons(NamedTuple):
 
     def __str__(self) -> str:
         return "\n".join([*(f"note: {note}" for note in self.notes), self.written()])
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        as_printed(self, printer, cycle)
 
     def _repr_markdown_(self) -> str:
         return "\n\n".join([*self.notes, self.written("markdown")])

@@ -26,6 +26,28 @@ def test_a_result_is_the_closing_table_and_the_curve(
     assert repr(result) == f"Result(path={result.path!r}, stopped=None)"
 
 
+class Terminal:
+    """As IPython's printer."""
+
+    def __init__(self) -> None:
+        self.shown = ""
+
+    def text(self, text: str) -> None:
+        self.shown += text
+
+
+def test_on_a_terminal_of_ipython_a_result_is_as_it_is_printed(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    result, other = (
+        raysim.run(experiment(cohort={"size": size}), dataset=dataset, path=tmp_path / f"{size}") for size in (2, 3)
+    )
+    for each in (result, raysim.compare(result.path, other.path)):
+        terminal = Terminal()
+        each._repr_pretty_(terminal, False)
+        assert terminal.shown == str(each)
+
+
 def test_trials_show_mean_and_deviation(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
     result = raysim.run_trials(experiment(trials=2), dataset=dataset, path=tmp_path / "all")
     shown = result._repr_html_()

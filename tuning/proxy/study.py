@@ -11,6 +11,7 @@ import numpy as np
 
 from raysim import Experiment
 from raysim.config.counted import counted
+from raysim.config.ipython import as_printed
 from raysim.report.closing import Line
 from tuning import trials_file
 from tuning.errors import StudyError
@@ -50,6 +51,8 @@ class ProxyStudy:
         from raysim.report.closing import text
 
         return text(lines(self))
+
+    _repr_pretty_ = as_printed
 
     def _repr_html_(self) -> str:
         from raysim.report import notebook
