@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -135,6 +136,15 @@ def _targets(module: nn.Module, section: Lora) -> list[str]:
     layers = [name for name, child in module.named_modules() if type(child) is nn.Linear]
     if layers == [""]:
         raise ModelError("model.lora needs layers with names, but the module is an nn.Linear: put it in nn.Sequential.")
+    for pattern in section.targets:
+        others = {name: child for name, child in module.named_modules() if name and fnmatchcase(name, pattern)}
+        if others and not others.keys() & set(layers):
+            name, other = next(iter(others.items()))
+            kind = type(other).__name__
+            raise ModelError(
+                f"model.lora.targets: {pattern!r} matches {name!r}, {'an' if kind[0] in 'AEIOU' else 'a'} {kind}, but only "
+                f"layers of the class nn.Linear get adapters: {', '.join(layers[:5]) or 'the module has none'}."
+            )
     found = matching(section.targets, layers, "model.lora.targets", "nn.Linear")
     for name in found:
         parent = module.get_submodule(name.rpartition(".")[0])

@@ -88,6 +88,10 @@ def test_tied_layers_are_not_trained_whole() -> None:
             r"model.lora.targets: 'hed' matches no nn.Linear of the module \(did you mean 'head'\?\)",
         ),
         ({"targets": ["q_proj"]}, r"matches no nn.Linear of the module: it has fc, inner.0, .* and 1 more\."),
+        (
+            {"targets": ["attention"]},
+            "'attention' matches 'attention', a TransformerEncoderLayer, but only layers of the class nn.Linear get",
+        ),
         ({"whole": ["haed"]}, r"model.lora.whole: 'haed' matches no layer of the module \(did you mean 'head'\?\)"),
         ({"whole": ["*fc"]}, "'fc' is trained whole, so it takes no adapter"),
         (
