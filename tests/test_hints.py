@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import raysim
 import tuning
 from raysim.errors import ClientError, ExperimentError, ModelError
+from raysim.testing import ContractError, check_part
 from tests.support.run_folders import experiment
 
 NO_EXPERIMENT = r"^experiment must be a raysim\.Experiment, but got 'a\.toml': raysim\.load\(path\) reads one"
@@ -314,6 +315,29 @@ def test_numbers_far_from_one_are_said(x: float, warned: bool, caplog: pytest.Lo
     exp = experiment(data=None, model={"name": "linear"}, cohort={"size": 2})
     next(raysim.rounds(exp, dataset=data, executor="local"))
     assert any("goes up to 3e+03: most models learn little" in text for text in caplog.messages) == warned
+
+
+@pytest.mark.parametrize(("stray", "warned"), [(9_999, True), (2, False)])
+def test_a_stray_label_is_said(stray: int, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
+    raysim.FederatedDataset.from_clients({k: (np.eye(3), np.array([0, 1, stray])) for k in range(4)})
+    text = "labels go up to 9,999, so the model has 10,000 outputs, but only 3 different labels occur"
+    assert any(text in each for each in caplog.messages) == warned
+
+
+def test_a_text_that_is_a_number_is_to_stand_in_quotes() -> None:
+    with pytest.raises(raysim.ExperimentError, match='name must be a string, but got 5: write it in quotes, as "5"'):
+        experiment(name=5)
+
+
+def test_data_that_are_not_used_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    exp = experiment(data={"name": "digits", "clients": 4}, model={"name": "linear"}, cohort={"size": 2})
+    next(raysim.rounds(exp, dataset=raysim.FederatedDataset.from_clients(CLIENTS), executor="local"))
+    assert "dataset= is used, and the 'digits' of [data] is not: leave [data] out" in caplog.messages
+
+
+def test_what_is_no_part_is_not_checked() -> None:
+    with pytest.raises(ContractError, match=r"check_part takes a raysim\.Part, such as .*, but got <function"):
+        check_part(lambda: None)  # type: ignore[arg-type]
 
 
 def test_the_client_of_a_wrong_label_is_named() -> None:

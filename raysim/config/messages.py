@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -57,7 +58,10 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
             sentences[f"{key}: {details['ctx']['error']}" if key else str(details["ctx"]["error"])] = None
         else:
             # A key that takes several types fails once for each: one sentence lists them all.
-            kinds = wanted.setdefault((key, f"{shown(given)}{_remedy(given, path, section)}"), [])
+            remedy = _remedy(given, path, section)
+            if details["type"] == "string_type" and isinstance(given, bool | int | float):
+                remedy = f": write it in quotes, as {json.dumps(str(given))}"
+            kinds = wanted.setdefault((key, f"{shown(given)}{remedy}"), [])
             kinds.append(_expectation(details))
     for (key, given), kinds in wanted.items():
         if any(other.startswith((f"{key}.", f"{key}[")) for other in named):

@@ -77,8 +77,13 @@ def _check(where: str, column: str, array: npt.NDArray[Any], field: Field) -> No
         found = f"{array.dtype.name}[{', '.join(map(str, array.shape[1:]))}]"
         raise DataError(
             f"{where}: every client's {column} must have one dtype and shape per example, here {field} as in the first "
-            f"training client, but this one has {found}"
+            f"training client, but this one has {found}{_converted(field, array)}"
         )
+
+
+def _converted(field: Field, array: npt.NDArray[Any]) -> str:
+    """Return how the array gets the field's dtype, where that is all that differs."""
+    return f": convert it, by .astype(np.{field.dtype})" if tuple(array.shape[1:]) == field.shape else ""
 
 
 def _joined(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:

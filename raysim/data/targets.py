@@ -30,6 +30,10 @@ def check_largest(label: int, where: str) -> None:
         raise DataError(f"{where}: an integer label must be at most {LARGEST_LABEL}, but one is {label}")
 
 
+MANY_CLASSES = 1_000
+"""From which number of classes on it is looked at how many of them occur."""
+
+
 def warn(targets: Sequence[npt.NDArray[Any]], has_classes: bool = False) -> None:
     """Warn of targets of all splits, rows first, where their form is hardly meant.
 
@@ -55,9 +59,24 @@ def warn(targets: Sequence[npt.NDArray[Any]], has_classes: bool = False) -> None
                 largest,
                 largest + 1,
             )
+        if (
+            largest >= MANY_CLASSES
+            and (met := len(np.unique(np.concatenate([np.unique(y) for y in some])))) <= largest / 10
+        ):
+            log.warning(
+                "labels go up to %s, so the model has %s outputs, but only %s different labels occur: number them from "
+                "0, such as by np.unique(y, return_inverse=True)[1], or look for a stray one",
+                f"{largest:,}",
+                f"{largest + 1:,}",
+                f"{met:,}",
+            )
 
 
 def _is_one_hot(rows: npt.NDArray[Any]) -> bool:
     if rows.ndim != 2 or rows.shape[1] < 2:
         return False
     return bool(((rows == 0) | (rows == 1)).all() and (rows.sum(axis=1) == 1).all())
+
+
+def _distinct(targets: Sequence[npt.NDArray[Any]]) -> int:
+    return len(np.unique(np.concatenate([np.unique(y) for y in targets])))

@@ -142,8 +142,8 @@ def _targets(module: nn.Module, section: Lora) -> list[str]:
             name, other = next(iter(others.items()))
             kind = type(other).__name__
             raise ModelError(
-                f"model.lora.targets: {pattern!r} matches {name!r}, {'an' if kind[0] in 'AEIOU' else 'a'} {kind}, but only "
-                f"layers of the class nn.Linear get adapters: {', '.join(layers[:5]) or 'the module has none'}."
+                f"model.lora.targets: {pattern!r} matches {name!r}, {'an' if kind[0] in 'AEIOU' else 'a'} {kind}, but "
+                f"only layers of the class nn.Linear get adapters: {', '.join(layers[:5]) or 'the module has none'}."
             )
     found = matching(section.targets, layers, "model.lora.targets", "nn.Linear")
     for name in found:

@@ -72,6 +72,11 @@ def check_part(
         ContractError: the invariant that is broken, and the line where it is.
         RaysimError: as a run with the part would.
     """
+    if not isinstance(part, Part):
+        raise ContractError(
+            f"check_part takes a raysim.Part, such as raysim.Part('correction', 'own', raysim.OwnPart, make), but got "
+            f"{part!r:.80}"
+        )
     place = next((place for place in PLACES if part.kind == place.own.KEYWORD), None)
     if place is not None and part.section is OwnPart:
         # The keys that a script's own part of this kind has in an experiment.

@@ -119,7 +119,8 @@ class CifarFiles:
         there = instead(folder, (distribution.binary.name,))
         raise MissingFileError(
             f"{there}{folder} must hold {distribution.binary.name}, {distribution.python.name} or "
-            f"{', '.join((*train, *test))}; published at {distribution.binary.address}: put one of them there"
+            f"{', '.join((*train, *test))}; published at {distribution.binary.address}: put one of them there, or name "
+            f"parts of it by data.train_files and data.test_files"
         )
 
     def load(self, train: tuple[str, ...], test: tuple[str, ...]) -> tuple[CifarImages, CifarImages]:

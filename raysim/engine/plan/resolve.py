@@ -189,6 +189,8 @@ def log_beginning(plan: Plan) -> None:
             evaluation.every,
             ", ".join(name for name, split in plan.dataset.splits.items() if len(split)),
         )
+    if "dataset" in plan.passed.names and plan.experiment.data is not None:
+        log.warning("dataset= is used, and the %r of [data] is not: leave [data] out", plan.experiment.data.name)
     section = plan.experiment.model
     if "model" in plan.passed.names and section is not None and section.name != "own":
         log.warning(
