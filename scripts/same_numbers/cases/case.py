@@ -26,6 +26,7 @@ UNUSED = {
     "emnist_idx.EmnistIdx.split = digits": "needs the published files",
     "emnist_idx.EmnistIdx.split = mnist": "needs the published files",
     "experiment.EngineSection.cpus_per_worker": "placement",
+    "experiment.EngineSection.cuda_graphs = False": "needs a card",
     "experiment.EngineSection.cuda_graphs = True": "needs a card",
     "experiment.EngineSection.gpus_per_worker": "placement",
     "experiment.EngineSection.precision = tf32": "needs a card",
