@@ -264,6 +264,17 @@ def test_a_card_replaces_no_other_file(exp: raysim.Experiment, tmp_path: Path) -
     assert (tmp_path / "notes.md").read_text() == "my notes"
 
 
+@pytest.fixture
+def small_grid(exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path) -> Callable[[str], object]:
+    """Make a table of two rates, in a file of this name, from one study in the folder grid."""
+    exp = exp.changed({"tuning.space": {"client.optimizer.lr": {"grid": [0.1, 1.0]}}})
+
+    def make(name: str) -> object:
+        return tuning.make_table(exp, tmp_path / name, folder=tmp_path / "grid", dataset=small, storage=quick(tmp_path))
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("lost", "said"),
     [
@@ -273,34 +284,30 @@ def test_a_card_replaces_no_other_file(exp: raysim.Experiment, tmp_path: Path) -
     ],
 )
 def test_a_hole_in_the_grid_is_no_divergence(
-    lost: str, said: str, exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+    lost: str, said: str, small_grid: Callable[[str], object], tmp_path: Path
 ) -> None:
-    exp = exp.changed({"tuning.space": {"client.optimizer.lr": {"grid": [0.1, 1.0]}}})
-    how: dict[str, Any] = {"folder": tmp_path / "grid", "dataset": small, "storage": quick(tmp_path)}
-    tuning.make_table(exp, tmp_path / "whole.parquet", **how)
+    small_grid("whole.parquet")
     place = tmp_path / "grid" / "trials" / "0001" / lost
     if place.is_dir():
         shutil.rmtree(place)
     else:
         place.unlink()
     with pytest.raises((tuning.StudyError, raysim.RunFolderError), match=said):
-        tuning.make_table(exp, tmp_path / "holed.parquet", **how)
+        small_grid("holed.parquet")
     assert not (tmp_path / "holed.parquet").exists()
 
 
 @pytest.mark.parametrize(("one", "other"), [("0000", "0001"), ("0001/seed-0", "0001/seed-1")])
 def test_folders_that_were_exchanged_make_no_table(
-    one: str, other: str, exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+    one: str, other: str, small_grid: Callable[[str], object], tmp_path: Path
 ) -> None:
-    exp = exp.changed({"tuning.space": {"client.optimizer.lr": {"grid": [0.1, 1.0]}}})
-    how: dict[str, Any] = {"folder": tmp_path / "grid", "dataset": small, "storage": quick(tmp_path)}
-    tuning.make_table(exp, tmp_path / "whole.parquet", **how)
+    small_grid("whole.parquet")
     first, second = (tmp_path / "grid" / "trials" / name for name in (one, other))
     first.rename(tmp_path / "aside")
     second.rename(first)
     (tmp_path / "aside").rename(second)
     with pytest.raises(tuning.StudyError, match="holds another run than that of its trial"):
-        tuning.make_table(exp, tmp_path / "whole.parquet", **how)
+        small_grid("whole.parquet")
 
 
 def test_a_table_replaces_a_table_only(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:
