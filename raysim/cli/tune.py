@@ -67,7 +67,7 @@ def tune(
         if refused := [name for name, is_given in unused.items() if is_given]:
             raise typer.BadParameter(f"With --table nothing is trained or stored: leave out {' and '.join(refused)}.")
         text = text_of(file)
-        study = tuning.tune_on(experiment, tuning.read_table(table), path=where, source=text, **settings)
+        study = tuning.tune_on(experiment, tuning.read_table(table), path=path, source=text, **settings)
     else:
         text, how = text_of(file), training(local, address, progress)
         with continuing(f"the study in {where}"):

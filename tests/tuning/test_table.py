@@ -310,6 +310,15 @@ def test_folders_that_were_exchanged_make_no_table(
         small_grid("whole.parquet")
 
 
+def test_a_study_on_a_table_lies_beside_the_one_that_made_it(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tuning.make_table(exp, tmp_path / "table.parquet", dataset=small)
+    found = tuning.tune_on(exp, tuning.read_table(tmp_path / "table.parquet"))
+    assert found.path == Path("runs") / f"{exp.name}-on-table"
+
+
 def test_a_table_replaces_a_table_only(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:
     (tmp_path / "numbers.parquet").write_bytes(b"mine")
     with pytest.raises(tuning.StudyError, match=r"numbers\.parquet is there and is no table"):

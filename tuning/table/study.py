@@ -18,7 +18,7 @@ from tuning.regret import Regret, bootstrap
 from tuning.result import Study, TableBest
 from tuning.section import TuningSection
 from tuning.space import COHORT_SIZE
-from tuning.study import default_folder, unit_of, write_best
+from tuning.study import unit_of, write_best
 from tuning.table.course import Course, courses, scores
 from tuning.table.play import PLACE, play
 from tuning.table.record import PublishedTable, values_of, view_of
@@ -30,7 +30,8 @@ def tune_on(
     """Carry out the study of `[tuning]` on a table: no configuration is trained, and none is tried on test.
 
     Args:
-        path: the study's folder, for `trials.parquet` and `best.toml`; by default `runs/<name>-tuning`.
+        path: the study's folder, for `trials.parquet` and `best.toml`; by default `runs/<name>-on-table`: in
+            `runs/<name>-tuning` lies the study that made the table, if it was made here.
         source: as for `tune`. keys: of `[tuning]`, such as trials=20.
 
     Raises:
@@ -40,7 +41,7 @@ def tune_on(
     tuning = section.checked_section({**(experiment.tuning or {}), **keys}, experiment)
     check(experiment, tuning, table)
     tuning_keys = told_by(table, experiment, tuning)
-    where = path or default_folder(experiment)
+    where = path or Path("runs") / f"{experiment.name}-on-table"
     folder.check(where, "a table", experiment.name)
     with quiet_rounds():
         trials = play(table, tuning_keys, tuning, experiment.seed, experiment.name)
