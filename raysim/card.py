@@ -124,8 +124,11 @@ class GraphMemory:
         self._aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._aside):
             # Libraries allocate their workspaces when they are first called, which a recording must not.
-            work()
-            torch.cuda.synchronize()
+            try:
+                work()
+            finally:
+                # What failed on the way must not go on beside what comes next.
+                torch.cuda.synchronize()
             if not torch.equal(generator.get_state(), drawn):
                 generator.set_state(drawn)
                 raise RuntimeError("it draws random numbers from torch's generator")

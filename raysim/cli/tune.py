@@ -56,7 +56,6 @@ def tune(
     tuning.section_of(experiment)
     given = {"trials": trials, "concurrent": concurrent, "storage": storage}
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    where = path or tuning.default_folder(experiment)
     if table is not None:
         unused = {
             "--storage": storage is not None,
@@ -70,6 +69,7 @@ def tune(
         study = tuning.tune_on(experiment, tuning.read_table(table), path=path, source=text, **settings)
     else:
         text, how = text_of(file), training(local, address, progress)
+        where = path or tuning.default_folder(experiment)
         with continuing(f"the study in {where}"):
             study = tuning.tune(experiment, path=where, source=text, retry_failed=retry_failed, **how, **settings)
     show(study, lambda: tuning.lines(study), as_json)

@@ -30,6 +30,7 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
     """Return one sentence per wrong key, in the order of the record's keys; `at` is the record's dotted key."""
     sentences: dict[str, None] = {}
     wanted: dict[tuple[str, str], list[str]] = {}
+    numbers: dict[str, float] = {}
     named: set[str] = set()
     for details in error.errors():
         path, section = _resolve(details["loc"], root, ends_in_key=details["type"] in ("extra_forbidden", "missing"))
@@ -58,15 +59,17 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
             sentences[f"{key}: {details['ctx']['error']}" if key else str(details["ctx"]["error"])] = None
         else:
             # A key that takes several types fails once for each: one sentence lists them all.
-            remedy = _remedy(given, path, section)
-            if details["type"] == "string_type" and isinstance(given, bool | int | float):
-                remedy = f": write it in quotes, as {json.dumps(str(given))}"
-            kinds = wanted.setdefault((key, f"{shown(given)}{remedy}"), [])
+            kinds = wanted.setdefault((key, f"{shown(given)}{_remedy(given, path, section)}"), [])
             kinds.append(_expectation(details))
+            if isinstance(given, bool | int | float):
+                numbers[key] = given
     for (key, given), kinds in wanted.items():
         if any(other.startswith((f"{key}.", f"{key}[")) for other in named):
             continue  # an error inside the table is more exact
-        sentences[f"{key} must be {' or '.join(dict.fromkeys(kinds))}, but got {given}"] = None
+        quoted = ""
+        if kinds == [_NAMES["string"]] and key in numbers:
+            quoted = f": write it in quotes, as {json.dumps(str(numbers[key]))}"
+        sentences[f"{key} must be {' or '.join(dict.fromkeys(kinds))}, but got {given}{quoted}"] = None
     texts = list(sentences)
     more = [f"and {len(texts) - MOST_SAID} more"] if len(texts) > MOST_SAID else []
     return "; ".join([*texts[:MOST_SAID], *more])

@@ -59,10 +59,7 @@ def warn(targets: Sequence[npt.NDArray[Any]], has_classes: bool = False) -> None
                 largest,
                 largest + 1,
             )
-        if (
-            largest >= MANY_CLASSES
-            and (met := len(np.unique(np.concatenate([np.unique(y) for y in some])))) <= largest / 10
-        ):
+        if largest >= MANY_CLASSES and (met := _distinct(some)) <= largest / 10:
             log.warning(
                 "labels go up to %s, so the model has %s outputs, but only %s different labels occur: number them from "
                 "0, such as by np.unique(y, return_inverse=True)[1], or look for a stray one",

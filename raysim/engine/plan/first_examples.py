@@ -243,8 +243,9 @@ def far_from_one(dataset: FederatedDataset, positions: Iterable[int]) -> float |
         return None
     largest = 0.0
     for position in positions:
-        values = np.abs(np.asarray(dataset.train.client(position)[0], np.float64) * dataset.x.scale + dataset.x.offset)
-        largest = max(largest, float(np.max(values, where=np.isfinite(values), initial=0.0)))
+        x = dataset.train.client(position)[0]
+        ends = (reduce(x, where=np.isfinite(x), initial=0.0) for reduce in (np.min, np.max))
+        largest = max(largest, *(abs(float(end) * dataset.x.scale + dataset.x.offset) for end in ends))
     return largest if largest > FAR else None
 
 
