@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from raysim.report.gallery import (
     client_gain,
+    client_percentiles,
     curves,
     fairness,
     final_accuracy,
@@ -309,3 +311,14 @@ def test_curves_carry_their_labels_bands_and_percent(sweep: Path) -> None:
 def test_losses_over_many_decades_are_on_a_logarithmic_axis(tmp_path: Path) -> None:
     write(tmp_path / "run", [{"eval/test/loss": 1.0}, {"eval/test/loss": 1e6}])
     assert drawn(next(learning_curves.make(of(tmp_path))))[0].get_yscale() == "log"
+
+
+def test_percentiles_over_clients_have_their_deviation_over_trials(tmp_path: Path) -> None:
+    for seed, shift in ((0, 0.0), (1, 0.2)):
+        figures = {f"eval/test/p{p}": p / 200 + shift for p in (5, 25, 50, 75, 95)}
+        write(tmp_path / f"{seed}", [{"eval/test/accuracy": 0.5, **figures}], rounds=1, seed=seed)
+    (figure,) = client_percentiles.make(of(tmp_path))
+    (row,) = figure.data.to_pylist()
+    assert row["p50"] == pytest.approx(0.35)
+    assert row["p50_std"] == pytest.approx(statistics.stdev([0.25, 0.45]))
+    assert row["trials"] == 2

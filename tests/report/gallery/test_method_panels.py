@@ -29,6 +29,9 @@ def test_every_method_has_a_panel_and_every_cohort_a_line_with_a_name(tmp_path: 
     assert {panel.title for panel in figure.panels} == {"sgd", "momentum"}
     assert figure.data.num_rows == 2 * 7 * 2
     assert len(set(figure.data["group"].to_pylist())) == 14
+    looks = [[line.get_color() for line in axes.get_lines()] for axes in drawn(figure)]
+    assert looks[0] == looks[1]
+    assert len(set(looks[0])) == 6
     for axes in drawn(figure):
         assert axes.get_legend_handles_labels()[1] == [f"cohort.size = {size}" for size in SIZES]
         assert [line.get_ydata().tolist() for line in axes.get_lines()] == [[size, 2.0 * size] for size in SIZES]

@@ -89,13 +89,19 @@ def test_the_baseline_stands_beside_the_index_of_all_clients(tmp_path: Path) -> 
 
 def test_the_whole_model_is_one_unit_where_its_index_is_the_scope(tmp_path: Path) -> None:
     rows = [{"gsi": 1.5, "gsi/a": 1.4, "gsi_baseline": 1.6, "gsi_unbounded": 1.5 / 1.6, "probe/gsi": 1.7}] * 2
-    write(tmp_path / "run", rows, server={"glad": {"scope": "universal"}})
+    write(tmp_path / "run", rows, server={"glad": {"scope": "universal", "gamma": 0.02}})
     (figure,) = similarity_index.beside_true(groups(tmp_path))
     assert [axes.get_title() for axes in drawn(figure)] == ["whole model"]
     assert set(figure.data["mean"].to_pylist()) == {1.5, 1.6, 1.7}
     (ratio,) = glad_factors.before_bounds(groups(tmp_path))
     assert ratio.data["mean"].to_pylist() == [1.5 / 1.6] * 2
-    assert drawn(ratio)[0].get_ylabel() == "GSI / B"
+    (axes,) = drawn(ratio)
+    assert axes.get_ylabel() == "GSI / B"
+    # Beside the ratio and the line at 1: the bounds 1 -+ gamma t, at t = 0 and 1.
+    gamma = 0.02
+    assert sorted(list(line.get_ydata()) for line in axes.get_lines() if len(line.get_ydata()) == 2) == sorted(
+        [[1, 1], [1.5 / 1.6] * 2, [1, 1 - gamma], [1, 1 + gamma]]
+    )
 
 
 def test_norms_of_cohort_and_of_all_clients_are_on_one_axis(tmp_path: Path) -> None:
