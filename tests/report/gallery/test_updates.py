@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from raysim.report.gallery import (
@@ -99,9 +100,9 @@ def test_the_whole_model_is_one_unit_where_its_index_is_the_scope(tmp_path: Path
     assert axes.get_ylabel() == "GSI / B"
     # Beside the ratio and the line at 1: the bounds 1 -+ gamma t, at t = 0 and 1.
     gamma = 0.02
-    assert sorted(list(line.get_ydata()) for line in axes.get_lines() if len(line.get_ydata()) == 2) == sorted(
-        [[1, 1], [1.5 / 1.6] * 2, [1, 1 - gamma], [1, 1 + gamma]]
-    )
+    drawn_lines = [np.asarray(line.get_ydata(), np.float64).tolist() for line in axes.get_lines()]
+    expected = [[1.0, 1.0], [1.5 / 1.6] * 2, [1.0, 1 - gamma], [1.0, 1 + gamma]]
+    assert sorted(line for line in drawn_lines if len(line) == 2) == sorted(expected)
 
 
 def test_norms_of_cohort_and_of_all_clients_are_on_one_axis(tmp_path: Path) -> None:
