@@ -102,36 +102,36 @@ def same_draws(device: torch.device) -> Iterator[Callable[[], None]]:
 class GraphMemory:
     """Memory of CUDA graphs. They are played one at a time, so what one computes in, another may compute in, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._pool = torch.cuda.graph_pool_handle()
         self._aside = torch.cuda.Stream()
 
-    def record(
-        self, work: Callable[[], tuple[Tensor | None, ...]]
-    ) -> tuple[Callable[[], None], tuple[Tensor | None, ...], int]:
-        """Record the kernels that `work` launches; return what launches them again, its results, and what the graph
-        takes, in bytes.
-
-        Not by torch.cuda.graph: that collects garbage and gives torch's free memory back at every recording.
-
-        Raises:
-            RuntimeError: the card cannot record it, or it draws random numbers, which would be others in a graph.
-        """
-        before = torch.cuda.memory_reserved()
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
-        drawn = generator.get_state()
-        graph = torch.cuda.CUDAGraph()
+    def warm_up(self, work: Callable[[], object]) -> None:
+        """Do the work once where it will be recorded: libraries allocate workspaces when a stream first calls them."""
         self._aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._aside):
-            # Libraries allocate their workspaces when they are first called, which a recording must not.
             try:
                 work()
             finally:
                 # What failed on the way must not go on beside what comes next.
                 torch.cuda.synchronize()
-            if not torch.equal(generator.get_state(), drawn):
-                generator.set_state(drawn)
-                raise RuntimeError("it draws random numbers from torch's generator")
+
+    def record(
+        self, work: Callable[[], tuple[Tensor | None, ...]]
+    ) -> tuple[Callable[[], None], tuple[Tensor | None, ...], int]:
+        """Record the kernels that `work` launches, which do not run; return what launches them, the results' places,
+        and what the graph takes, in bytes.
+
+        Not by torch.cuda.graph: that collects garbage and gives torch's free memory back at every recording.
+
+        Raises:
+            RuntimeError: the card cannot record it.
+        """
+        before = memory(self._device).free
+        graph = torch.cuda.CUDAGraph()
+        self._aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._aside):
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 results = work()
@@ -141,4 +141,4 @@ class GraphMemory:
                 raise
             graph.capture_end()
         torch.cuda.current_stream().wait_stream(self._aside)
-        return graph.replay, results, max(0, torch.cuda.memory_reserved() - before)
+        return graph.replay, results, max(0, before - memory(self._device).free)

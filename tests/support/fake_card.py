@@ -146,6 +146,12 @@ def _applied(module: nn.Module, move: Callable[[Tensor], Tensor], recurse: bool 
 class _GraphMemory:
     """Stands in for that of CUDA graphs: the results of the first call, in the same memory."""
 
+    def __init__(self, device: torch.device) -> None:
+        pass
+
+    def warm_up(self, work: Callable[[], object]) -> None:
+        work()
+
     def record(self, work: Callable[[], Any]) -> tuple[Callable[[], None], Any, int]:
         return lambda: None, work(), 0
 

@@ -18,10 +18,15 @@ from raysim import card
 
 log = logging.getLogger("raysim")
 
-WORTH_IT = 4
-"""Passes of a shape before it is recorded: recording one takes as long as several."""
+WORTH_IT = 1
+"""Passes of a shape before it is recorded: what comes twice comes again, and recording takes little longer."""
 
-MOST = 64
+FREE = 32
+PLAYS_FOR_ONE = 4
+"""Recordings that are made at once, and then one more for so many that were played: of clients whose sizes all differ,
+most shapes come seldom, and recording them would take longer than playing them saves."""
+
+MOST = 256
 """Recordings that are kept, each with what it computes; the one that was not played for longest makes room."""
 
 MEMORY_SHARE = 1 / 8
@@ -52,21 +57,26 @@ class CardRecorder:
     """Records CUDA graphs, all of one memory: what one of them has computed may be overwritten by the next."""
 
     def __init__(self, device: torch.device) -> None:
-        self._memory = card.GraphMemory()
+        self._memory = card.GraphMemory(device)
         self._left_bytes = MEMORY_SHARE * card.memory(device).free
+        self._is_warm = False
 
     def __call__(self, work: Callable[[], Results], written: Sequence[Tensor]) -> Played:
         """See `Recorder`."""
         if self._left_bytes <= 0:
             raise torch.OutOfMemoryError("recordings have taken their share")
-        before = [tensor.clone() for tensor in written]
-        try:
-            play, results, num_bytes = self._memory.record(work)
-            self._left_bytes -= num_bytes
-            return Played(play, results)
-        finally:
-            for tensor, value in zip(written, before, strict=True):
-                tensor.copy_(value)
+        if not self._is_warm:
+            before = [tensor.clone() for tensor in written]
+            try:
+                self._memory.warm_up(work)
+            finally:
+                for tensor, value in zip(written, before, strict=True):
+                    tensor.copy_(value)
+            self._is_warm = True
+        # What is recorded is not run.
+        play, results, num_bytes = self._memory.record(work)
+        self._left_bytes -= num_bytes
+        return Played(play, results)
 
 
 class Recordings:
@@ -84,6 +94,7 @@ class Recordings:
         self._met: Counter[Hashable] = Counter()
         self._kept: OrderedDict[Hashable, _Recording] = OrderedDict()
         self._records = True
+        self._recorded = self._played = 0
 
     def run(self, inputs: Sequence[Tensor], alpha: float = 0.0) -> Results:
         """Run or play a pass; see `Pass`. The results are nobody else's."""
@@ -92,12 +103,27 @@ class Recordings:
             if len(self._met) > FORGOTTEN_AT:
                 self._met.clear()
             self._met[key] += 1
-            if self._met[key] <= WORTH_IT or not self._records or not self._recorded(key, inputs, alpha):
+            if not self._records:
+                return self._usual(inputs, alpha)
+            if self._met[key] <= WORTH_IT:
+                return self._watched(inputs, alpha)
+            if self._recorded >= FREE + self._played // PLAYS_FOR_ONE or not self._record_one(key, inputs, alpha):
                 return self._usual(inputs, alpha)
         self._kept.move_to_end(key)
+        self._played += 1
         return self._kept[key].run(inputs)
 
-    def _recorded(self, key: Hashable, inputs: Sequence[Tensor], alpha: float) -> bool:
+    def _watched(self, inputs: Sequence[Tensor], alpha: float) -> Results:
+        """Run the pass, and see whether it draws from torch's generators: it would draw other numbers when played."""
+        generators = card.generators(self._written[0].device)
+        before = [generator.get_state() for generator in generators]
+        results = self._usual(inputs, alpha)
+        if not all(map(torch.equal, before, (generator.get_state() for generator in generators))):
+            self._records = False
+            log.info("CUDA graphs are not used, because a local step draws random numbers from torch's generator")
+        return results
+
+    def _record_one(self, key: Hashable, inputs: Sequence[Tensor], alpha: float) -> bool:
         """Record the pass, where the card does that and has the memory."""
         try:
             recording = _Recording(self._make(), self._written, self._record, inputs, alpha)
@@ -111,6 +137,7 @@ class Recordings:
             log.info("CUDA graphs are not used, because a local step cannot be recorded: %s", error)
             return False
         self._kept[key] = recording
+        self._recorded += 1
         if len(self._kept) > MOST:
             left, _ = self._kept.popitem(last=False)
             self._met[left] = 0
