@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,56 @@ def test_the_best_model_is_that_of_the_first_best_evaluation(
     assert isinstance(again, raysim.Round)
     for name, tensor in load_file(tmp_path / "best").items():
         assert torch.equal(again.params[name], tensor)
+
+
+@pytest.fixture
+def with_best(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> tuple[raysim.Experiment, int]:
+    """A run of nine rounds in tmp_path/run, and the number of rounds after which it was the best; not at its end."""
+    e = experiment(
+        rounds=9,
+        client={"optimizer": {"name": "sgd", "lr": 5.0}, "batch_size": 4},
+        evaluation={"every": 1},
+        checkpoint={"best": "eval/test/loss"},
+    )
+    losses = [row["eval/test/loss"] for row in raysim.run(e, dataset=dataset, path=tmp_path / "run").rounds.to_pylist()]
+    done = losses.index(min(losses)) + 1
+    assert done < 9
+    return e, done
+
+
+def test_a_best_model_that_was_lost_is_not_replaced_by_another(
+    with_best: tuple[raysim.Experiment, int], tmp_path: Path, dataset: raysim.FederatedDataset
+) -> None:
+    e, done = with_best
+    files.best_file(tmp_path / "run", done).unlink()
+    said = rf"best-{done:06}\.safetensors is missing: the best model of .* is that after {done} rounds, and was lost"
+    with pytest.raises(raysim.RunFolderError, match=said):
+        kept_model.export(tmp_path / "run", tmp_path / "out", best=True, dataset=dataset)
+    with pytest.raises(raysim.RunFolderError, match=said):
+        raysim.run(e.changed({"rounds": 12}), dataset=dataset, path=tmp_path / "run", resume=True)
+
+
+def test_a_model_that_was_put_beside_the_best_is_not_taken(
+    with_best: tuple[raysim.Experiment, int], tmp_path: Path, dataset: raysim.FederatedDataset
+) -> None:
+    _, done = with_best
+    shutil.copy(files.checkpoint_file(tmp_path / "run", 9), files.best_file(tmp_path / "run", 9))
+    assert kept_model.export(tmp_path / "run", tmp_path / "out", best=True, dataset=dataset) == done
+
+
+def test_a_bit_that_changed_in_an_exported_model_is_noticed(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    raysim.run(experiment(), dataset=dataset, path=tmp_path / "run")
+    out = tmp_path / "out.safetensors"
+    kept_model.export(tmp_path / "run", out, dataset=dataset)
+    begun = experiment().changed({"model.init": str(out)})
+    assert raysim.run(begun, dataset=dataset, path=tmp_path / "whole")
+    content = bytearray(out.read_bytes())
+    content[-2] ^= 4
+    out.write_bytes(content)
+    with pytest.raises(raysim.ModelError, match=r"out\.safetensors is damaged: .* Export the model again\."):
+        raysim.run(begun, dataset=dataset, path=tmp_path / "flipped")
 
 
 def test_ties_go_to_the_earlier(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:

@@ -18,7 +18,8 @@ class TrialUnderWay:
 
     stage: its place among the stages, whose steps are 1, 2, ... if there are several. runs: the stage's experiments,
     one per seed, and their folders. recorded: the rows of these runs so far. numbers: of the runs under way, run
-    number -> seed's place. reported: steps that `fresh_steps` returned. known_steps: steps that the storage had before.
+    number -> seed's place. reported: steps that `fresh_steps` returned. known_steps: what the storage had
+    before.
     """
 
     def __init__(self, held: Held, stages: Sequence[Sequence[tuple[Experiment, Path]]]) -> None:
@@ -26,7 +27,7 @@ class TrialUnderWay:
         self.held, self._stages, self.stage, self.runs = held, stages, 0, stages[0]
         self.numbers: dict[int, int] = {}
         self.reported: set[int] = set()
-        self.known_steps = frozenset(held.reported)
+        self.known_steps = held.reported
 
     def add(self, report: Report) -> int:
         """Add a report; return the place of its seed."""

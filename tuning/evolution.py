@@ -24,8 +24,10 @@ from raysim.experiment.row import Row
 from raysim.report.closing import Line
 from raysim.report.picture_files import save
 from raysim.run_folder.files import checkpoints
+from raysim.run_folder.round_table import read_rounds
 from raysim.run_folder.tables import column
 from raysim.storage.atomic import write, write_text
+from raysim.storage.lock import locked
 from raysim.storage.reading import json_object
 from tuning import budget, generations, protocol, study
 from tuning.budget import written
@@ -42,6 +44,10 @@ from tuning.writing import figure, settings
 
 IDENTITY = "evolution.json"
 """Tells of which experiment, space and keys the generations in a folder are."""
+
+
+_OF_COURSE = ["round", "clients", "examples_so_far", "loss", "params_norm"]
+"""Columns that are the same wherever the rounds were trained."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,7 @@ def evolve(
         runs.check_branch(measured)
         check_links(where)
         _claim(where, json.loads(json.dumps(identity)))
+        stack.enter_context(locked(where))
         for generation, end in enumerate(generations.ends(section, measured)):
             if not bred:
                 bred.append(generations.first(section, space, measured.seed))
@@ -213,8 +220,12 @@ def _trained(
                 f"{path} has lost its checkpoints of {rounds.start} rounds and more: put them back; or remove that "
                 f"folder and those of the later generations, and the same command makes them again."
             )
-        if member.parent is not None and not path.exists():
-            runs.branch(exp, path, origin=member_folder(folder, generation - 1, member.parent))
+        if member.parent is not None:
+            origin = member_folder(folder, generation - 1, member.parent)
+            if path.exists():
+                _check_parent(path, origin, rounds.start)
+            else:
+                runs.branch(exp, path, origin=origin)
         begun.append((exp, path))
     numbers = runs.start(begun, resume=True)
     rows: dict[int, list[Row] | None] = {number: [] for number in numbers}
@@ -229,6 +240,17 @@ def _trained(
             known.extend(report.rows)
         show.finished(0 if report.earlier else len(report.rows))
     return list(rows.values())
+
+
+def _check_parent(path: Path, origin: Path, begun: int) -> None:
+    """Refuse a member whose first rounds are not those of its parent: folders of one experiment may be exchanged."""
+    own, its = (read_rounds(each).slice(0, begun).select(_OF_COURSE).to_pylist() for each in (path, origin))
+    # As texts, because NaN is not equal to itself.
+    if list(map(str, own)) != list(map(str, its)):
+        raise StudyError(
+            f"{path} does not go on from {origin}, as the other members say: folders were exchanged, or lost. Restore "
+            f"it; or remove it and the folders of the later generations, and the same command makes them again."
+        )
 
 
 def _score(tuning: TuningSection, measured: Experiment, rows: list[Row] | None, address: list[int]) -> float | None:

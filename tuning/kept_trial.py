@@ -29,15 +29,23 @@ def seal(
     params: Mapping[str, Any],
     values: Sequence[float] | None,
     facts: Mapping[str, Any],
+    learnt_from: tuple[Mapping[int, float], Mapping[str, Any]],
 ) -> str:
     """Return the digest of what an ended trial records; a database has no checksums of its own.
 
-    place: its number, after which its folder is named, and its slot.
+    place: its number, after which its folder is named, and its slot. learnt_from: its steps, and the attributes of the
+    sampler, from which later trials are proposed or stopped.
 
     Optuna gives a trial that was stopped early the last value that it reported: only those of finished ones are sealed.
     """
     told = list(values or ()) if outcome in (FINISHED, MISSED) else []
-    return digest([*place, outcome, params, told, facts])
+    steps, attributes = learnt_from
+    return digest([*place, outcome, params, told, facts, sorted(steps.items()), attributes])
+
+
+def learnt_from(trial: FrozenTrial) -> tuple[Mapping[int, float], Mapping[str, Any]]:
+    """Return what is sealed of a trial beside what the ledger tells: see `seal`."""
+    return trial.intermediate_values, trial.system_attrs
 
 
 def digest(content: Any) -> str:
@@ -78,7 +86,8 @@ def _flaw(trial: FrozenTrial, keys: Collection[str]) -> str | None:
         return f"what it spent is {spent!r:.40}"
     if outcome in (FINISHED, MISSED) and (flaw := _flaw_of_result(trial, facts)) is not None:
         return flaw
-    if trial.user_attrs.get(SEAL) != seal((trial.number, slot), outcome, trial.params, trial.values, facts):
+    expected = seal((trial.number, slot), outcome, trial.params, trial.values, facts, learnt_from(trial))
+    if trial.user_attrs.get(SEAL) != expected:
         return "its record is not the one that was written"
     return None
 

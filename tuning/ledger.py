@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from raysim import differing
 from tuning.budget import StudyBudget
 from tuning.errors import StudyError
-from tuning.kept_trial import FAILED, SEAL, check, seal
+from tuning.kept_trial import FAILED, SEAL, check, learnt_from, seal
 from tuning.processes import Log, Processes
 from tuning.space import Space
 
@@ -32,15 +32,15 @@ from tuning.space import Space
 class Held:
     """A trial that this process works on.
 
-    values: the experiment's, by dotted key. resumed: it was begun before, in any process. reported: the steps whose
-    values the storage already has.
+    values: the experiment's, by dotted key. resumed: it was begun before, in any process. reported: the steps that the
+    storage already has, with their values.
     """
 
     slot: int
     trial: optuna.Trial
     values: Mapping[str, Any]
     resumed: bool
-    reported: tuple[int, ...]
+    reported: Mapping[int, float]
 
     @property
     def number(self) -> int:
@@ -171,7 +171,9 @@ class Ledger:
         self._processes.check()
         held.trial.set_user_attr("facts", dict(facts))
         held.trial.set_user_attr("outcome", outcome)
-        held.trial.set_user_attr(SEAL, seal((held.number, held.slot), outcome, held.trial.params, values, facts))
+        stored = self._storage.get_trial(self._storage.get_trial_id_from_study_id_trial_number(self._id, held.number))
+        sealed = seal((held.number, held.slot), outcome, held.trial.params, values, facts, learnt_from(stored))
+        held.trial.set_user_attr(SEAL, sealed)
         self.study.sampler = self._sampler(held.slot)
         self.study.tell(held.number, values, state)
 
@@ -203,7 +205,7 @@ class Ledger:
         handle.sampler = self._sampler(slot)
         live = optuna.Trial(handle, trial_id)
         self._space.suggest(live)
-        return Held(slot, live, self._space.values(live.params), resumed, tuple(trial.intermediate_values))
+        return Held(slot, live, self._space.values(live.params), resumed, dict(trial.intermediate_values))
 
     def _handle(self) -> optuna.Study:
         # Its sampler is set for each trial.

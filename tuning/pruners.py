@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import optuna
-from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner, WilcoxonPruner
-from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial
+from optuna.pruners import BasePruner, MedianPruner, NopPruner, WilcoxonPruner
 from pydantic import Field
 
 from raysim import Experiment, ExperimentError, Section
 from raysim.config.values import Count, Whole
+from tuning.rungs import BestOfBracket, BestOfCohorts, BestOfRung
 from tuning.space import COHORT_SIZE, Space
 
 
@@ -71,25 +70,6 @@ class Wilcoxon(Section):
 
 
 Pruner = Annotated[NoPruner | MedianStop | Halving | Hyperband | Wilcoxon, Field(discriminator="name")]
-
-
-class _BestOfCohorts(BasePruner):
-    """Stops a trial that is not among the best 1 / factor of those that were run with a cohort size, one at least.
-
-    The decision depends on the stored values only. Optuna's pruner also stores that it has decided, so it would decide
-    otherwise for a trial that is resumed.
-    """
-
-    def __init__(self, factor: int) -> None:
-        self._factor = factor
-
-    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Decide on the trial's last step."""
-        sign = -1 if study.direction == StudyDirection.MAXIMIZE else 1
-        step, own = max(trial.intermediate_values.items())
-        reported = [other.intermediate_values for other in study.get_trials(deepcopy=False)]
-        values = [each[step] for each in reported if step in each]
-        return sum(sign * value < sign * own for value in values) >= max(1, len(values) // self._factor)
 
 
 def cohorts(pruner: Pruner) -> tuple[int, ...]:
@@ -165,11 +145,11 @@ def make(pruner: Pruner, rounds: int, every: int) -> BasePruner:
             case MedianStop():
                 return MedianPruner(pruner.startup, pruner.warmup_rounds)
             case Halving() if pruner.cohorts:
-                return _BestOfCohorts(pruner.factor)
+                return BestOfCohorts(pruner.factor)
             case Halving():
-                return SuccessiveHalvingPruner(pruner.min_rounds or every, pruner.factor)
+                return BestOfRung(pruner.min_rounds or every, pruner.factor)
             case Hyperband():
-                return HyperbandPruner(pruner.min_rounds or every, rounds, pruner.factor)
+                return BestOfBracket(pruner.min_rounds or every, rounds, pruner.factor)
             case Wilcoxon():
                 return WilcoxonPruner(p_threshold=pruner.p)
         return NopPruner()

@@ -14,12 +14,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, GridSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, GridSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import Field
 
 from raysim import ExperimentError, Section
 from raysim.config.values import Count, Seed
+from tuning.cma_es import CmaEs
 from tuning.dimension import Listed
 from tuning.space import MOST_LISTED, Space
 
@@ -165,4 +166,4 @@ def make(sampler: Sampler, space: Space, seed: int, place: int) -> BaseSampler:
             case Gp():
                 return GPSampler(n_startup_trials=sampler.startup, seed=trial_seed)
             case Cmaes():
-                return CmaEsSampler(seed=trial_seed, warn_independent_sampling=False)
+                return CmaEs(trial_seed)

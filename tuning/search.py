@@ -26,6 +26,7 @@ from raysim import (
 )
 from tuning import pruners, samplers
 from tuning.current_trial import TrialUnderWay
+from tuning.errors import StudyError
 from tuning.folder import clear_unfinished
 from tuning.kept_trial import DIVERGED, FAILED, FINISHED, MISSED, PRUNED
 from tuning.ledger import Held, Ledger
@@ -241,8 +242,14 @@ class Search:
         if self._tuning.cost is not None:
             return
         for step, value in steps.items():
-            if step not in trial.known_steps:
+            if (known := trial.known_steps.get(step)) is None:
                 self._writing.append(self._writer.submit(trial.held.trial.report, value, step))
+            elif known != value and not (math.isnan(known) and math.isnan(value)):
+                raise StudyError(
+                    f"Trial {trial.held.number} is damaged in the study's storage: its value at step {step} is "
+                    f"{value!r}, and the storage has {known!r}. Restore the storage, or give the study another folder "
+                    f"(--path, path=)."
+                )
 
     def _written(self) -> bool:
         """Wait until every step is stored; raise the error of storing, if any."""
@@ -262,7 +269,7 @@ class Search:
             self._close(trial, DIVERGED, TrialState.COMPLETE, worst, why)
             return
         # For Optuna the value of a stopped trial is its last reported value.
-        self._report(trial, {1 + max((*trial.reported, *trial.known_steps), default=0): worst})
+        self._report(trial, {1 + max(trial.reported, default=0): worst})
         self._close(trial, DIVERGED, TrialState.PRUNED, None, why)
 
     def _fail(self, trial: TrialUnderWay, why: str) -> None:

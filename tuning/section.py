@@ -76,7 +76,7 @@ class TuningSection(Section):
         lt=1,
         description="Share of the training clients held out for validation, unless `[data]` has some already.",
     )
-    storage: Annotated[str, Field(max_length=4_096)] | None = Field(
+    storage: Annotated[str, Field(min_length=1, max_length=4_096)] | None = Field(
         None, description='"journal:PATH", or a URL for Optuna. Absent: SQLite in the study\'s folder.'
     )
     final: int = Field(

@@ -178,8 +178,11 @@ def _journal(path: str) -> BaseStorage:
 def _database(url: str) -> RDBStorage:
     try:
         address = _address(url)
-        if address.get_backend_name() == "sqlite" and address.database and os.path.lexists(address.database):
-            regular(Path(address.database), StorageError)
+        if address.get_backend_name() == "sqlite":
+            if (address.database or ":memory:") == ":memory:" or address.query.get("mode") == "memory":
+                raise StorageError(f"The storage {url} ends with its process: keep a study in a file or on a server.")
+            if os.path.lexists(address.database or ""):
+                regular(Path(address.database or ""), StorageError)
         arguments = {"timeout": _BUSY_S} if address.get_backend_name() == "sqlite" else {}
         full = address.render_as_string(hide_password=False)
         # A connection that the database dropped meanwhile is opened again, without an error.
@@ -191,9 +194,10 @@ def _database(url: str) -> RDBStorage:
             f"postgresql://user@host/name, but got {url!r}."
         ) from None
     except ImportError as error:
+        of_postgres = make_url(url).get_backend_name() == "postgresql"
+        install = ": pip install 'raysim[postgresql]'" if of_postgres else ", one that SQLAlchemy takes"
         raise StorageError(
-            f"The storage {shown(url)} needs a driver that is not installed ({error.__cause__ or error}): for "
-            f"PostgreSQL, pip install 'raysim[postgresql]'."
+            f"The storage {shown(url)} needs a driver that is not installed ({error.__cause__ or error}){install}."
         ) from None
     except (SQLAlchemyError, OSError, RuntimeError) as error:
         raise StorageError(f"The storage {shown(url)} cannot be opened: {first_line(error)}") from None

@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 from optuna.trial import FrozenTrial
 
 from raysim import ExperimentError
-from raysim.storage import parquet
+from raysim.storage import parquet, sealed, sealed_parquet
 from raysim.storage.atomic import write as write_file
-from raysim.storage.reading import checked_object, parsing
+from raysim.storage.reading import checked_object, json_value, parsing, regular
 from tuning import result
 from tuning.errors import StudyError
 from tuning.objective import Objective
 from tuning.space import Space
 
 NAME = "trials.parquet"
-KEY = b"raysim_study"
+KEY = "raysim_study"
 """Of the metadata."""
 
 
@@ -41,21 +41,24 @@ def write(folder: Path, trials: Sequence[FrozenTrial], space: Space, objective: 
         "objective": objective.model_dump(mode="json"),
         "configurations": [space.values(trial.params) for trial in trials],
     }
-    table = result.table(trials, space).replace_schema_metadata({KEY: json.dumps(about).encode()})
-    write_file(folder / NAME, lambda file: pq.write_table(table, file))
+    table = result.table(trials, space)
+    write_file(folder / NAME, lambda file: sealed_parquet.write(table, file, about={KEY: json.dumps(about)}))
 
 
 def read(folder: Path) -> tuple[Objective, list[Tried]]:
     """Return the objective of a study and its finished trials, the best first.
 
     Raises:
-        StudyError: the file is missing, or is not of a study; names it.
+        StudyError: the file is missing or damaged, or is not of a study; names it.
     """
-    path = folder / NAME
+    path = regular(folder / NAME, StudyError)
+    sealed.check(path, StudyError, "The same `raysim tune` writes it again.", last=True)
     table = parquet.read(path, StudyError)
     try:
         with parsing(path, "the trials of a study", StudyError):
-            about = checked_object(json.loads((pq.read_schema(path).metadata or {}).get(KEY, b"null")))
+            about = checked_object(
+                json_value((pq.read_schema(path).metadata or {}).get(KEY.encode(), b"null").decode())
+            )
             objective = Objective.model_validate(about["objective"])
             every = zip(table["trial"].to_pylist(), about["configurations"], table["value"].to_pylist(), strict=True)
             found = [

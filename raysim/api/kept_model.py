@@ -31,10 +31,10 @@ from raysim.errors import DataError, ExperimentError, ModelError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.models import lora
 from raysim.models.model import bind, replace_frozen
-from raysim.run_folder import checkpoint, experiment_record, files, frozen, kept_checkpoints
+from raysim.run_folder import best_models, checkpoint, experiment_record, files, frozen, kept_checkpoints, round_table
 from raysim.run_folder.checkpoint_check import check_fits
 from raysim.server.state import ServerState
-from raysim.storage import atomic, disk
+from raysim.storage import atomic, disk, sealed
 from raysim.storage.remote.folder import named, read_only_copy
 
 log = logging.getLogger("raysim")
@@ -101,11 +101,12 @@ def export(
         raise ModelError(f"The module's state {others[0]!r} is not a tensor, so safetensors cannot hold it.")
     # Tensors that share memory are written once for each name, which strict loading wants.
     tensors = {name: value.detach().clone().contiguous() for name, value in held.items()}
-    content = save(tensors, {"format": "pt", "experiment": plan.experiment.name, "rounds": str(state.round)})
+    metadata = {"checksum": sealed.BLANK, "format": "pt", "experiment": plan.experiment.name}
+    content = save(tensors, {**metadata, "rounds": str(state.round)})
     file = Path(out)
     with disk.writing(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write(file, lambda place: place.write_bytes(content))
+    atomic.write(file, lambda place: sealed.write(place, content))
     return state.round
 
 
@@ -204,7 +205,7 @@ def _opened(where: Path, best: bool, parts: Parts, call: str) -> tuple[Plan, Ser
     model, _ = replace_frozen(plan.model, frozen.read(where))
     plan = replace(plan, model=model)
     check_same(plan, where, ITS_PARTS)
-    state = _best(where, plan.fingerprint) if best else kept_checkpoints.newest_state(where, plan.fingerprint)
+    state = _best(where, plan) if best else kept_checkpoints.newest_state(where, plan.fingerprint)
     if state is None:
         missing = "best model: checkpoint.best keeps one, from the first evaluation on" if best else "checkpoint"
         raise RunFolderError(f"{named(where)} has no {missing}.")
@@ -212,11 +213,15 @@ def _opened(where: Path, best: bool, parts: Parts, call: str) -> tuple[Plan, Ser
     return plan, state
 
 
-def _best(where: Path, fingerprint: str) -> ServerState | None:
-    """Return the kept best model: each is better than those before it, so it is the last."""
-    kept = files.best_models(where)
+def _best(where: Path, plan: Plan) -> ServerState | None:
+    """Return the kept model of the best evaluation on record; None if there is none."""
+    rows = round_table.read_rounds(where).to_pylist()
+    kept = best_models.improvements(rows, plan.experiment.checkpoint.best)
+    if not kept:
+        return None
+    done = max(kept)
     try:
-        return next((checkpoint.read(file, fingerprint, done) for done, file in reversed(kept.items())), None)
+        return checkpoint.read(best_models.file_of(where, done), plan.fingerprint, done)
     except checkpoint.DamagedError as error:
         raise RunFolderError(f"The best model of {named(where)} cannot be read: {error}") from None
 

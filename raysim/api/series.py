@@ -26,6 +26,7 @@ from raysim.engine.parts import Parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import log_beginning, resolve
 from raysim.engine.rounds.terminable import terminable
+from raysim.errors import RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
@@ -33,6 +34,7 @@ from raysim.loggers.open import LoggerName, Loggers
 from raysim.run_folder import beginning, client_table, experiment_record, round_table, stop_record
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic
+from raysim.storage.inside import check_links
 from raysim.storage.remote.folder import put_meanwhile
 
 AT_A_TIME = 64
@@ -78,10 +80,11 @@ def goes_on(path: Path, overwrite: bool, resume: bool, check_same: Callable[[Pat
     """Whether the series continues the one in the folder; nothing is written.
 
     Raises:
-        RunFolderError: the folder cannot be created, or `check_same` refuses its content.
+        RunFolderError: the folder cannot be created, a link in it leads out, or `check_same` refuses its content.
     """
     check_one_way(resume, overwrite)
     if resume and not beginning.is_unbegun(path):
+        check_links(path, RunFolderError)
         check_same(path)
         return True
     RunFolder.check_free(path, overwrite)

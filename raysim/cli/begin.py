@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from raysim.cli.as_json import Json, print_json
+from raysim.cli.output import print_text
 
 EXPERIMENT = """# FedAvg on the 8 x 8 digits that come with scikit-learn.
 # `raysim keys` lists all keys, `raysim parts` all methods.
@@ -78,7 +79,7 @@ def init(
         print_json({"written": list(texts)})
         return
     _say_written(texts)
-    typer.echo(f"run it: raysim run {name}.toml, or python {name}.py")
+    print_text(f"run it: raysim run {name}.toml, or python {name}.py")
 
 
 def configs(
@@ -106,7 +107,7 @@ def configs(
     if name is None:
         width = max(map(len, found))
         for one, file in found.items():
-            typer.echo(f"{one:{width}}  {_about(file)}")
+            print_text(f"{one:{width}}  {_about(file)}")
         return
     path = found.get(name.removesuffix(".toml"))
     if path is None and (within := [one for one in found if one.startswith(f"{name.rstrip('/')}/")]):
@@ -179,4 +180,4 @@ def _write(texts: Mapping[Path, str], overwrite: bool) -> None:
 
 def _say_written(texts: Mapping[Path, str]) -> None:
     for path in texts:
-        typer.echo(f"wrote {path}")
+        print_text(f"wrote {path}")

@@ -9,7 +9,7 @@ import typer
 
 from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import File, Folder, Set, Unset, load, text_of
-from raysim.cli.output import say
+from raysim.cli.output import print_text, say
 from raysim.config.counted import counted
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def check(
         facts = {"folder": where, "fingerprint": plan.fingerprint, "trainer": plan.choice.trainer}
         print_json({**facts, "experiment": experiment.model_copy(update={"tuning": None})})
         return
-    typer.echo(preview.text(plan, path or experiment.default_folder))
+    print_text(preview.text(plan, path or experiment.default_folder))
     if experiment.tuning is not None:
         import tuning
 
-        typer.echo("\n" + preview.aligned(tuning.preview(experiment, tuning.default_folder(experiment))))
+        print_text("\n" + preview.aligned(tuning.preview(experiment, tuning.default_folder(experiment))))
     if calibrate:
         _calibrate(plan, file, out)
 
@@ -72,12 +72,12 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
     workers = len(os.sched_getaffinity(0)) if asked == "auto" else max(1, asked)
     timings = calibrate(plan, workers, tell=lambda reason: say(f"left out: {reason}"))
     chosen = best(timings)
-    typer.echo(
+    print_text(
         f"\nmeasured in this process, a round of {counted(workers, 'worker')}:\n{preview.calibrated(timings, chosen)}\n"
     )
     if out is None:
-        typer.echo(f"[engine]\ntrainer = {json.dumps(chosen.trainer)}\nchunk_size = {json.dumps(chosen.chunk_size)}")
+        print_text(f"[engine]\ntrainer = {json.dumps(chosen.trainer)}\nchunk_size = {json.dumps(chosen.chunk_size)}")
     else:
         values = {"engine.trainer": chosen.trainer, "engine.chunk_size": chosen.chunk_size}
         atomic.write_text(out, rewritten(text_of(file), values))
-        typer.echo(f"written to {out}, without the changes of --set and --unset")
+        print_text(f"written to {out}, without the changes of --set and --unset")

@@ -9,7 +9,7 @@ import typer
 
 from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import Set, load
-from raysim.cli.output import say
+from raysim.cli.output import print_text, say
 from raysim.errors import ExperimentError, MissingFileError
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ def inspect(
     if as_json:
         print_json(_record(dataset))
     else:
-        typer.echo(describe(dataset))
+        print_text(describe(dataset))
     if picture is not None:
         label_picture.draw(dataset, split, picture)
-        (say if as_json else typer.echo)(f"\npicture      {picture}")
+        (say if as_json else print_text)(f"\npicture      {picture}")
     if histograms is not None:
         client_histograms.draw(dataset, split, histograms)
-        (say if as_json else typer.echo)(f"\nhistograms   {histograms}")
+        (say if as_json else print_text)(f"\nhistograms   {histograms}")
 
 
 def prepare(
@@ -85,9 +85,9 @@ def prepare(
         print_json(_record(dataset))
         return
     took = figures.duration(time.monotonic() - start_s)
-    typer.echo(summary(dataset))
-    typer.echo(f"fingerprint  {dataset.fingerprint}")
-    typer.echo(f"cache        {_whereabouts(dataset)}, ready after {took}")
+    print_text(summary(dataset))
+    print_text(f"fingerprint  {dataset.fingerprint}")
+    print_text(f"cache        {_whereabouts(dataset)}, ready after {took}")
 
 
 def dataset_at(source: Path, changes: list[str] | None) -> FederatedDataset:

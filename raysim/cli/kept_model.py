@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from raysim.cli.as_json import Json, print_json
+from raysim.cli.output import print_text
 
 Run = Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or its URI.")]
 Best = Annotated[bool, typer.Option("--best", help="The model that checkpoint.best keeps. [default: the newest]")]
@@ -44,7 +45,7 @@ def export(
     if as_json:
         print_json({"file": file, "rounds": rounds})
     else:
-        typer.echo(f"{file}, the {'adapters' if adapter else 'model'} after {rounds:,} rounds")
+        print_text(f"{file}, the {'adapters' if adapter else 'model'} after {rounds:,} rounds")
 
 
 def evaluate(
@@ -71,6 +72,6 @@ def evaluate(
     if as_json:
         print_json({"folder": folder, "rounds": scores.rounds, "metrics": scores.metrics})
         return
-    typer.echo(f"the model after {scores.rounds:,} rounds")
+    print_text(f"the model after {scores.rounds:,} rounds")
     for name, value in scores.metrics.items():
-        typer.echo(f"{name}  {figures.share(value) if figures.is_share(name) else figures.loss(value)}")
+        print_text(f"{name}  {figures.share(value) if figures.is_share(name) else figures.loss(value)}")

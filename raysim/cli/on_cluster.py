@@ -8,7 +8,7 @@ import typer
 
 from raysim.cli.as_json import Json, of_run, print_json
 from raysim.cli.options import Cluster, Loggers, Progress, loggers_of
-from raysim.cli.output import INTERRUPTED, print_table, say
+from raysim.cli.output import INTERRUPTED, print_table, print_text, say
 
 if TYPE_CHECKING:
     from raysim.engine.rounds.run_status import UnderWay
@@ -37,7 +37,7 @@ def attach(
         if as_json:
             print_json([_record(each) for each in listed])
         else:
-            typer.echo(runs_under_way.text(listed, time.time()))
+            print_text(runs_under_way.text(listed, time.time()))
         return
     try:
         run, result = attached.follow(name, address, progress, loggers_of(loggers))
@@ -63,7 +63,7 @@ def stop(
     if as_json:
         print_json(_record(ended))
     else:
-        typer.echo(runs_under_way.outcome_of_stop(ended))
+        print_text(runs_under_way.outcome_of_stop(ended))
 
 
 def _record(run: UnderWay) -> dict[str, Any]:

@@ -27,6 +27,11 @@ def say(text: str) -> None:
     typer.echo(printable(text), err=True)
 
 
+def print_text(text: str) -> None:
+    """Print a text on standard output: names of folders and what files say may hold control characters."""
+    typer.echo(printable(text))
+
+
 def print_table(lines: Sequence[tuple[str, str]]) -> None:
     """Print the closing table on standard output."""
     import sys

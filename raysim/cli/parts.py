@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raysim.cli.output import print_text
+
 if TYPE_CHECKING:
     from raysim.config.listing import ListedPart
 
@@ -36,13 +38,13 @@ def parts(
     for one, (_, _, key) in listing.ALL.items():
         if kind in (None, one):
             passed = f", or {listing.KEYWORDS.get(one, one)}= of a script" if one in listing.KEYS else ""
-            typer.echo(f"{one}: {key}{passed}")
+            print_text(f"{one}: {key}{passed}")
             listed = [each for each in found if each.kind == one]
             _table(listed)
             if not listed:
-                typer.echo("  (none of raysim's or of an installed package)")
+                print_text("  (none of raysim's or of an installed package)")
     for broken in (each for each in found if not each.kind):
-        typer.echo(f"cannot be had: {broken.problem}")
+        print_text(f"cannot be had: {broken.problem}")
 
 
 def _table(listed: Sequence[ListedPart]) -> None:
@@ -51,4 +53,4 @@ def _table(listed: Sequence[ListedPart]) -> None:
     for each, (name, home, summary, source) in zip(listed, rows, strict=True):
         published = f" [{source}]" if source else ""
         problem = f" CANNOT BE NAMED: {each.problem}" if each.problem else ""
-        typer.echo(f"  {name:{widths[0]}}  {home:{widths[1]}}  {summary}{published}{problem}")
+        print_text(f"  {name:{widths[0]}}  {home:{widths[1]}}  {summary}{published}{problem}")

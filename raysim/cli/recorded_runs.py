@@ -10,7 +10,7 @@ import typer
 
 from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import Folders, Labels, SetReport
-from raysim.cli.output import say
+from raysim.cli.output import print_text, say
 
 if TYPE_CHECKING:
     from raysim.api.run import Round
@@ -50,7 +50,7 @@ def report(
     if as_json:
         print_json(made)
     else:
-        typer.echo(f"{made.page}, {made.figures} figures")
+        print_text(f"{made.page}, {made.figures} figures")
 
 
 def compare(
@@ -73,7 +73,7 @@ def compare(
     if as_json:
         print_json(compared.tables)
     else:
-        typer.echo(compared.written(form))
+        print_text(compared.written(form))
 
 
 def best(
@@ -107,7 +107,7 @@ def best(
     if as_json:
         print_json(made)
     else:
-        typer.echo("\n".join(made.lines))
+        print_text("\n".join(made.lines))
 
 
 def interpolate(
@@ -131,9 +131,9 @@ def interpolate(
     best = min(rows, key=lambda row: row["loss"])
     for row in rows:
         if row["theta"] in (0.0, 1.0):
-            typer.echo(f"theta = {row['theta']:g}: {split} loss {row['loss']:.4g}")
-    typer.echo(f"least at theta = {best['theta']:.3g}: {split} loss {best['loss']:.4g}")
-    typer.echo("\n".join(map(str, files)))
+            print_text(f"theta = {row['theta']:g}: {split} loss {row['loss']:.4g}")
+    print_text(f"least at theta = {best['theta']:.3g}: {split} loss {best['loss']:.4g}")
+    print_text("\n".join(map(str, files)))
 
 
 def replay(
@@ -149,9 +149,9 @@ def replay(
     if as_json:
         print_json(_replayed(folder, again))
     elif isinstance(again, api.Round):
-        typer.echo(beside_record(folder, again.index, again.metrics))
+        print_text(beside_record(folder, again.index, again.metrics))
     else:
-        typer.echo(_sent(again))
+        print_text(_sent(again))
 
 
 def _replayed(folder: Path, again: Round | ClientUpdate) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from raysim.data.dataset import FederatedDataset
 from raysim.data.fingerprint import address_digest
-from raysim.data.manifest import FORMAT
+from raysim.data.manifest import FORMAT, read_manifest, write_manifest
 from raysim.data.store import offer, store, take
 from raysim.errors import DataError
 from raysim.storage import atomic
@@ -39,22 +39,30 @@ def open_or_build(address: dict[str, Any], build: Callable[[Path], None]) -> Fed
     entry = datasets() / address_digest({"format": FORMAT, **address})
     if entry.exists():
         try:
-            return FederatedDataset.open(entry)
+            return _opened(entry)
         except DataError as error:
             log.warning("the cached dataset %s is damaged and is prepared again: %s", entry, error)
     shared = store()
     if shared is not None and (copy := take(entry.name, None, shared)) is not None:
-        return FederatedDataset.open(copy)
+        return _opened(copy)
     staging = atomic.beside(entry)
     atomic.sweep(entry.parent)
     try:
         build(staging)
+        write_manifest(staging, read_manifest(staging).model_copy(update={"key": entry.name}))
         dataset = _settle(staging, entry)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     if shared is not None:
         offer(entry, shared)
     return dataset
+
+
+def _opened(entry: Path) -> FederatedDataset:
+    """Open a prepared dataset; DataError if its folder was given the name of another one."""
+    if (key := read_manifest(entry).key) != entry.name:
+        raise DataError(f"{entry} must hold what was prepared as {entry.name}, but holds {key or 'another dataset'}")
+    return FederatedDataset.open(entry)
 
 
 def _settle(staging: Path, entry: Path) -> FederatedDataset:
@@ -66,7 +74,7 @@ def _settle(staging: Path, entry: Path) -> FederatedDataset:
             if not entry.exists():
                 raise
             try:
-                return FederatedDataset.open(entry)
+                return _opened(entry)
             except DataError:
                 damaged = atomic.beside(entry)
                 try:

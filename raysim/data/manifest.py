@@ -12,11 +12,15 @@ from pydantic import model_validator
 from raysim.config.section import Section
 from raysim.data.field import Field
 from raysim.errors import DataError
-from raysim.storage import sealed
+from raysim.storage import atomic, sealed
 from raysim.storage.reading import content, parsing, regular
 
 FILE = "dataset.json"
 FORMAT: Literal[3] = 3
+
+
+THEN = "Nothing of it was kept. Make room, or set RAYSIM_CACHE to a folder of another disk, and do it again."
+"""How to go on where a dataset cannot be written: most are in the cache."""
 
 
 def data_file(split: str) -> str:
@@ -53,7 +57,11 @@ class SplitFiles(Section):
 
 
 class Manifest(Section):
-    """The dataset's description; `checksum` seals its file (storage/sealed.py)."""
+    """The dataset's description; `checksum` seals its file (storage/sealed.py).
+
+    key: the name of its folder among prepared datasets, which says from what it was prepared (data/cache.py); None
+    elsewhere.
+    """
 
     checksum: str = sealed.BLANK
     format: Literal[3] = FORMAT
@@ -61,6 +69,7 @@ class Manifest(Section):
     y: Field
     num_classes: int | None
     fingerprint: str
+    key: str | None = None
     splits: dict[Literal["train", "validation", "test"], SplitFiles]
     provenance: dict[str, str] = Key(default_factory=dict)
 
@@ -82,6 +91,12 @@ class Manifest(Section):
     def of(self, split: str) -> SplitFiles:
         """Return the files of an existing split."""
         return {str(name): files for name, files in self.splits.items()}[split]
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write a folder's description, aside and in one step."""
+    content = manifest.model_dump_json(indent=2).encode() + b"\n"
+    atomic.write(folder / FILE, lambda file: sealed.write(file, content), flushed=True, then=THEN)
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -15,15 +15,12 @@ from raysim.data.client_arrays import client_id as as_text
 from raysim.data.client_arrays import rows_of
 from raysim.data.field import Field
 from raysim.data.fingerprint import SPLITS, fingerprint
-from raysim.data.manifest import FILE, Manifest
+from raysim.data.manifest import THEN, Manifest, write_manifest
 from raysim.data.split_writer import SplitWriter
 from raysim.errors import DataError
-from raysim.storage import atomic, disk, sealed
+from raysim.storage import atomic, disk
 
 BATCH_BYTES = 64 * 2**20
-
-THEN = "Nothing of it was kept. Make room, or set RAYSIM_CACHE to a folder of another disk, and do it again."
-"""How to go on where a dataset cannot be written: most are in the cache."""
 
 
 class DatasetWriter:
@@ -151,8 +148,7 @@ class DatasetWriter:
             splits=files,  # names were checked when they were written
             provenance=self._provenance,
         )
-        content = manifest.model_dump_json(indent=2).encode() + b"\n"
-        atomic.write(self._staging / FILE, lambda file: sealed.write(file, content), flushed=True, then=THEN)
+        write_manifest(self._staging, manifest)
         try:
             self._staging.rename(self._path)
         except OSError as error:

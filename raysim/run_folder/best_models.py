@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from raysim.errors import RunFolderError
 from raysim.experiment.row import Row
 from raysim.experiment.stop import BestMetric
 from raysim.run_folder import checkpoint, files
 from raysim.server.state import ServerState
+
+
+def improvements(rows: Iterable[Mapping[str, Any]], metric: BestMetric | None) -> dict[int, float]:
+    """Return the values that were the best when they were recorded, by the number of finished rounds.
+
+    >>> improvements([{"round": 0, "loss": 3.0}, {"round": 1, "loss": 4.0}, {"round": 2, "loss": 2.0}],
+    ...              BestMetric(metric="loss", mode="min"))
+    {1: 3.0, 3: 2.0}
+    """
+    found = dict[int, float]()
+    for row in rows:
+        value = None if metric is None else row.get(metric.metric)
+        if metric is None or value is None or math.isnan(value):
+            continue
+        best = next(reversed(found.values()), None)
+        if best is None or (value > best if metric.is_maximised else value < best):
+            found[row["round"] + 1] = value
+    return found
+
+
+def file_of(path: Path, done: int) -> Path:
+    """Return the file of the best model on record; RunFolderError if it is lost."""
+    file = files.best_file(path, done)
+    if not os.path.lexists(file):
+        raise RunFolderError(
+            f"{file} is missing: the best model of {path} is that after {done} rounds, and was lost. Put it back, or "
+            f"run the experiment again."
+        )
+    return file
 
 
 class BestModels:
@@ -31,23 +63,27 @@ class BestModels:
         """Values by the number of finished rounds, each better than those before it."""
 
     def open(self, rows: Sequence[Row]) -> None:
-        """Begin with the rows of a run that goes on; files of other rounds are deleted."""
+        """Begin with the rows of a run that goes on; files of other rounds are deleted.
+
+        Raises:
+            RunFolderError: the best model of these rows is lost.
+        """
         if self._metric is not None:
+            found = improvements(rows, self._metric)
+            if found:
+                file_of(self._path, next(reversed(found)))
             models = files.best_models(self._path)
-            for done in [done for done in models if done <= len(rows)]:
-                self.add(rows[done - 1])
+            self._kept = {done: value for done, value in found.items() if done in models}
             self._delete(done for done in models if done not in self._kept)
 
     def add(self, row: Row) -> bool:
         """Take a row; return whether it has the best value so far, so that its model has to be written."""
-        value = None if self._metric is None else row.get(self._metric.metric)
-        if self._metric is None or value is None or math.isnan(value):
+        if self._metric is None:
             return False
-        best = next(reversed(self._kept.values()), None)
-        if best is not None and not (value > best if self._metric.is_maximised else value < best):
-            return False
-        self._kept[row["round"] + 1] = value
-        return True
+        before = [{"round": done - 1, self._metric.metric: value} for done, value in [*self._kept.items()][-1:]]
+        better = improvements([*before, row], self._metric)
+        self._kept |= better
+        return row["round"] + 1 in better
 
     def write(self, state: ServerState, fingerprint: str) -> None:
         """Write a model that `add` has found to be the best."""

@@ -6,14 +6,33 @@ import hashlib
 import os
 from pathlib import Path
 
+from raysim.errors import RaysimError
+
 
 def cache_root() -> Path:
     """Return $RAYSIM_CACHE, else raysim in $XDG_CACHE_HOME, else ~/.cache/raysim."""
-    if root := os.environ.get("RAYSIM_CACHE"):
-        return Path(root).expanduser()
-    if root := os.environ.get("XDG_CACHE_HOME"):
-        return Path(root).expanduser() / "raysim"
+    if (root := named_folder("RAYSIM_CACHE")) is not None:
+        return root
+    if (root := named_folder("XDG_CACHE_HOME")) is not None:
+        return root / "raysim"
     return Path.home() / ".cache" / "raysim"
+
+
+def named_folder(variable: str) -> Path | None:
+    """Return the folder that an environment variable names; None if it is empty or not set.
+
+    Raises:
+        RaysimError: it begins with ~ and the name of a user whom this machine does not know.
+    """
+    if not (name := os.environ.get(variable)):
+        return None
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        raise RaysimError(
+            f"The environment variable {variable} is {name!r}, but this machine knows no such user: write the folder's "
+            f"whole path."
+        ) from None
 
 
 def datasets() -> Path:

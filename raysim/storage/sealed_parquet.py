@@ -6,7 +6,9 @@ whole file is sealed too (storage/sealed.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,10 +18,14 @@ from raysim.storage import sealed
 _KEY, _OWNER = "raysim", "raysim_run"
 
 
-def write(content: pa.Table, file: Path, owner: str = "") -> None:
-    """Write a table in its place; callers write it aside. `owner` says whose it is; "": nobody's."""
+def write(content: pa.Table, file: Path, owner: str = "", about: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Write a table in its place; callers write it aside.
+
+    Args:
+        owner: says whose it is; "": nobody's. about: what the file's metadata say besides.
+    """
     sink = pa.BufferOutputStream()
-    metadata = {_KEY: sealed.BLANK, **({_OWNER: owner} if owner else {})}
+    metadata = {**about, **({_OWNER: owner} if owner else {}), _KEY: sealed.BLANK}
     pq.write_table(content.replace_schema_metadata(metadata), sink, write_page_checksum=True)
     # The footer, which holds the mark, comes after all texts of the table.
     sealed.write(file, sink.getvalue().to_pybytes(), last=True)

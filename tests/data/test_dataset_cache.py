@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,22 @@ def test_a_damaged_entry_is_made_again_with_a_warning(cache: Path, name: str, ca
     assert re.search(f"is damaged and is prepared again: .*{name}", caplog.text)
     assert entries(cache) == [entry]
     open_or_build({"source": "a"}, never)
+
+
+def test_an_entry_under_another_ones_name_is_made_again(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    open_or_build({"seed": 0}, build)
+    [first] = entries(cache)
+
+    def build_another(path: Path) -> None:
+        with DatasetWriter(path, Field((), "float32"), Field((), "int64"), 2) as writer:
+            writer.write("train", "b", np.ones(2, np.float32), np.array([0, 1]))
+
+    open_or_build({"seed": 1}, build_another)
+    [second] = [entry for entry in entries(cache) if entry != first]
+    shutil.rmtree(first)
+    shutil.copytree(second, first)
+    assert open_or_build({"seed": 0}, build).train.id_of(0) == "a"
+    assert f"{first} must hold what was prepared as {first.name}, but holds {second.name}" in caplog.text
 
 
 def test_of_two_that_build_at_once_one_stays_and_both_are_served(cache: Path) -> None:

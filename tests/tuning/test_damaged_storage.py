@@ -40,6 +40,11 @@ def edited(folder: Path, statement: str) -> None:
         ("delete from trial_user_attributes where key = 'seal'", "its record is not the one that was written"),
         ("update trials set number = 9 - number", "it was lost|its record is not the one that was written"),
         ("update trials set number = 1 - number where number < 2 and state = 'COMPLETE'", "is damaged|was lost"),
+        (
+            "update trial_intermediate_values set intermediate_value = intermediate_value + 0.125",
+            "its record is not the one that was written",
+        ),
+        ("delete from trial_intermediate_values", "its record is not the one that was written"),
         ("delete from trials where number = 0", "has no trial 0, and has later ones"),
         (
             "update trial_user_attributes set value_json = '\"x\"' where key = 'kind'",
@@ -59,6 +64,20 @@ def test_a_damaged_row_is_an_error(statement: str, why: str, study: Study, tmp_p
     study(final=0)
     edited(tmp_path / "study", statement)
     with pytest.raises(tuning.StudyError, match=why):
+        study(final=0)
+
+
+def test_a_step_of_a_trial_that_is_not_at_its_end_is_compared(study: Study, tmp_path: Path) -> None:
+    study(final=0)
+    opened = "select trial_id from trial_user_attributes where key = 'slot' and value_json = '2'"
+    edited(tmp_path / "study", f"update trials set state = 'RUNNING' where trial_id in ({opened})")
+    edited(
+        tmp_path / "study",
+        f"update trial_intermediate_values set intermediate_value = 0.125 where trial_id in ({opened})",
+    )
+    with pytest.raises(
+        tuning.StudyError, match=r"Trial 2 is damaged .* its value at step \d+ is .*, and the storage has 0"
+    ):
         study(final=0)
 
 

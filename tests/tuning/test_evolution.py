@@ -18,6 +18,7 @@ import raysim
 import tuning
 from raysim.cli import app
 from raysim.run_folder import cost_columns, experiment_record
+from raysim.storage import lock
 from tests.support.tiny_study import EXPERIMENT
 from tests.support.training_ray import training
 from tuning import generations
@@ -125,6 +126,38 @@ def test_a_member_that_has_lost_its_checkpoints_is_not_trained_anew(
         tuning.evolve(exp, dataset=small, path=tmp_path / "own")
     shutil.rmtree(member)
     assert tuning.evolve(exp, dataset=small, path=tmp_path / "own").table == found.table
+
+
+def test_members_that_were_exchanged_are_noticed(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    space = {"server.optimizer.lr": {"grid": [0.1, 0.2, 0.3]}}
+    alike = exp.changed({"tuning.space": space, "tuning.evolution": {"members": 8}})
+    found = tuning.evolve(alike, dataset=small, path=tmp_path / "own").table.to_pylist()
+    scored = {(row["generation"], row["member"]): row["value"] for row in found}
+    one, other = next(
+        (a, b)
+        for a in found
+        for b in found
+        if a["generation"] == b["generation"] > 0
+        and a["server.optimizer.lr"] == b["server.optimizer.lr"]
+        and scored[a["generation"] - 1, a["parent"]] != scored[b["generation"] - 1, b["parent"]]
+    )
+    folder = tmp_path / "own" / f"generation-{one['generation']:03}"
+    place, its = folder / f"member-{one['member']}", folder / f"member-{other['member']}"
+    shutil.rmtree(place / "checkpoints")
+    shutil.copytree(its / "checkpoints", place / "checkpoints")
+    shutil.copy(its / "rounds.parquet", place / "rounds.parquet")
+    with pytest.raises(tuning.StudyError, match=r"member-\d does not go on from .*member-\d, as the other members say"):
+        tuning.evolve(alike, dataset=small, path=tmp_path / "own")
+
+
+def test_two_do_not_evolve_in_one_folder(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    tuning.evolve(exp, dataset=small, path=tmp_path / "own")
+    with lock.locked(tmp_path / "own"), pytest.raises(raysim.RunFolderError, match=r"own is .* written"):
+        tuning.evolve(exp, dataset=small, path=tmp_path / "own")
 
 
 def test_one_that_diverges_goes_on_from_another() -> None:

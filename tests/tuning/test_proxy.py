@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import raysim
 import tuning
 from raysim.cli import app
+from raysim.storage import sealed_parquet
 from tests.support.small_data import make_clients
 from tests.support.tiny_study import EXPERIMENT
 
@@ -97,8 +98,22 @@ def test_a_folder_of_no_study_is_named(tuned: Make, tmp_path: Path) -> None:
     with pytest.raises(tuning.StudyError, match=r"trials\.parquet"):
         tuning.proxy(tmp_path, tuned())
     pq.write_table(pa.table({"trial": [0], "value": [0.5]}), tmp_path / "trials.parquet")
+    with pytest.raises(tuning.StudyError, match=r"trials\.parquet is damaged, or .* it has no checksum"):
+        tuning.proxy(tmp_path, tuned())
+    sealed_parquet.write(pa.table({"trial": [0], "value": [0.5]}), tmp_path / "trials.parquet")
     with pytest.raises(tuning.StudyError, match=r"trials\.parquet is damaged: expected the trials of a study"):
         tuning.proxy(tmp_path, tuned())
+
+
+def test_a_bit_that_changed_in_a_studys_table_is_noticed(
+    studied: tuning.Study, tuned: Make, small: raysim.FederatedDataset
+) -> None:
+    file = studied.path / "trials.parquet"
+    content = file.read_bytes()
+    for place in range(0, len(content), 199):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 8]) + content[place + 1 :])
+        with pytest.raises(tuning.StudyError, match=r"trials\.parquet is damaged"):
+            tuning.proxy(studied.path, tuned(), dataset=small)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
-from raysim.arrays import Int64s
 from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.populated import Populated
 from raysim.data.source import LABEL, ClientRows, Population
-from raysim.data.sources import hdf5, leaf_json, tff_sqlite
+from raysim.data.sources import hdf5, leaf_json, tff_sqlite, whole_numbers
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
@@ -118,16 +117,15 @@ def _rows(
 ) -> ClientRows:
     """Convert images of 784 values in 0..1 to bytes. The values come from bytes, so this loses nothing."""
     where = f"{path}, client {client!r}"
-    y: Int64s = labels.reshape(-1).astype(np.int64)
-    if pixels.size != len(y) * _SIDE * _SIDE:
+    y = whole_numbers.whole(labels.reshape(-1), "labels", _CLASSES - 1, where)
+    whole_numbers.real(pixels, "pixels", where)
+    if (pixels.size or len(y)) and pixels.shape not in ((len(y), _SIDE, _SIDE), (len(y), _SIDE * _SIDE)):
         found = " x ".join(map(str, pixels.shape[1:]))
         raise DataError(
             f"{where}: expected images of {_SIDE} x {_SIDE}, found {len(pixels)} of {found} for {len(y)} labels"
         )
     if pixels.size and not 0 <= pixels.min() <= pixels.max() <= 1:
         raise DataError(f"{where}: expected values in 0..1, found {pixels.min()} to {pixels.max()}")
-    if len(y) and not 0 <= y.min() <= y.max() < _CLASSES:
-        raise DataError(f"{where}: expected labels in 0..{_CLASSES - 1}, found {y.min()} to {y.max()}")
     x = np.rint(pixels.reshape(-1, 1, _SIDE, _SIDE) * 255).astype(np.uint8)
     if section.digits:
         x, y = x[y < 10], y[y < 10]

@@ -12,7 +12,7 @@ from pydantic import Field as Key
 from raysim.config.values import FilePath
 from raysim.data.populated import Populated
 from raysim.data.source import LABEL, ClientRows, Population
-from raysim.data.sources import cifar, hdf5, tff_sqlite
+from raysim.data.sources import cifar, hdf5, tff_sqlite, whole_numbers
 from raysim.data.sources.cifar_files import SIDE
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
@@ -100,18 +100,13 @@ def _rows(
 ) -> ClientRows:
     """Return a client's rows, of images whose channels come last, as they are stored: channels first, cropped."""
     where, most = f"{file.path}, client {client!r}", _LABELS[section.labels][1]
-    y = labels.reshape(-1).astype(np.int64)
-    if images.size != len(y) * SIDE * SIDE * 3:
+    y = whole_numbers.whole(labels.reshape(-1), "labels", most - 1, where)
+    if (images.size or len(y)) and images.shape not in ((len(y), SIDE, SIDE, 3), (len(y), SIDE * SIDE * 3)):
         found = " x ".join(map(str, images.shape[1:]))
         raise DataError(
             f"{where}: expected images of {SIDE} x {SIDE} x 3, found {len(images)} of {found} for {len(y)} labels"
         )
-    for name, values, limit in (("pixels", images, 256), ("labels", y, most)):
-        if values.size and not 0 <= values.min() <= values.max() < limit:
-            raise DataError(
-                f"{where}: expected {name} in 0..{limit - 1}, found {values.min()} to {values.max()}: "
-                f"the file may be another edition"
-            )
-    x = images.reshape(-1, SIDE, SIDE, 3).astype(np.uint8).transpose(0, 3, 1, 2)
+    pixels = whole_numbers.whole(images, "pixels", 255, where).astype(np.uint8)
+    x = pixels.reshape(-1, SIDE, SIDE, 3).transpose(0, 3, 1, 2)
     named = client if split == "train" else f"test-{client}"
     return ClientRows(split, named, cifar.stored_images(x, section.crop, section.standardise), y)

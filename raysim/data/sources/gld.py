@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +22,9 @@ from raysim.data.source import LABEL, ClientRows, Population
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
+from raysim.storage.cache import hasher
 from raysim.storage.inside import inside
-from raysim.storage.reading import parsing
+from raysim.storage.reading import parsing, regular
 
 _TFF = "https://storage.googleapis.com/tff-datasets-public"
 _BUNDLE = "https://storage.googleapis.com/gresearch/federated-vision-datasets/landmarks-user-160k.zip (unpack it)"
@@ -44,7 +47,8 @@ class Gld(Populated):
     """Photographs of landmarks, a client for every photographer, resized to size x size; three channels.
 
     The shorter side is scaled to `size` and the middle kept. The test images have no photographer: one client "test".
-    Only the mapping files determine the cache's address: the images are assumed to be the published ones.
+    The mapping files and the sizes of the images determine the cache's address: reading all images would take minutes
+    before every run.
     """
 
     name: Literal["gld"] = "gld"
@@ -86,7 +90,13 @@ def open_source(section: Gld) -> Population:
             x = np.stack([image(_image_path(folder / "images", name), section.size) for name, _ in piece])
             yield ClientRows(split, client, x, np.array([label for _, label in piece], np.int64))
 
-    address: dict[str, Any] = {"name": "gld", "files": [train.digest, test.digest]}
+    names = [name for images in by_client().values() for name, _ in images]
+    names += [name for _, name, _ in mapping(test, (None, "image_id", "class"), num_classes)]
+    address: dict[str, Any] = {
+        "name": "gld",
+        "files": [train.digest, test.digest],
+        "images": _digest_of_sizes(folder / "images", names),
+    }
     x = Field((3, section.size, section.size), "uint8", scale=1 / 255)
     return Population(address, x, LABEL, num_classes, lambda: list(by_client()), stream)
 
@@ -123,14 +133,26 @@ def image(path: Path, size: int) -> npt.NDArray[np.uint8]:
         from PIL import Image, ImageOps  # optional
     except ImportError:
         raise DataError(f"{path} needs the package pillow: pip install 'raysim[images]'") from None
-    with parsing(path, "a whole image", DataError, verdict=""), Image.open(path) as opened:
-        square = ImageOps.fit(opened.convert("RGB"), (size, size), Image.Resampling.BILINEAR)
+    with parsing(path, "a whole image in JPEG or PNG", DataError, verdict=""), warnings.catch_warnings():
+        # Of an image that would take gigabytes, Pillow warns.
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        # By name: Pillow goes by the content, and hands PostScript to another program, which runs it.
+        with Image.open(path, formats=("JPEG", "PNG")) as opened:
+            square = ImageOps.fit(opened.convert("RGB"), (size, size), Image.Resampling.BILINEAR)
     return np.asarray(square, np.uint8).transpose(2, 0, 1)
+
+
+def _digest_of_sizes(folder: Path, names: Iterable[str]) -> str:
+    """Return a digest of the sizes of the images, in order."""
+    digest = hasher()
+    for name in names:
+        digest.update(_image_path(folder, name).stat().st_size.to_bytes(8, "little"))
+    return digest.hexdigest()
 
 
 def _image_path(folder: Path, name: str) -> Path:
     for place in (f"{name}.jpg", f"{'/'.join(name[:3])}/{name}.jpg"):
         path = inside(folder, place, "the table of images", DataError)
-        if path.is_file():
-            return path
+        if os.path.lexists(path):
+            return regular(path, DataError)
     raise DataError(f"{folder / name}.jpg is missing; the images are published at {_IMAGES}")

@@ -34,11 +34,17 @@ class Leaf(Populated):
 
 
 def open_source(section: Leaf) -> Population:
-    """Find the files, and read the shape of x from the first user; DataError naming the missing or damaged file."""
+    """Find the files, and read the shape of x from the first user with examples.
+
+    Raises:
+        DataError: a file is missing or damaged; names it.
+    """
     folder = locate(section.root, "leaf", leaf_json.published(_PUBLISHED_AT))
     sides = {side: leaf_json.find(folder, side, _PUBLISHED_AT) for side in ("train", "test")}
-    first = next(leaf_json.users(sides["train"][0]))
-    shape = leaf_json.numbers(first.x, f"{sides['train'][0].path}, user {first.name!r}").shape[1:]
+    first = next(((file, user) for file in sides["train"] for user in leaf_json.users(file) if user.x), None)
+    if first is None:
+        raise DataError(f"{sides['train'][0].path.parent}: expected users with examples, found none")
+    shape = leaf_json.numbers(first[1].x, f"{first[0].path}, user {first[1].name!r}").shape[1:]
 
     def stream() -> Iterator[ClientRows]:
         for split, files in sides.items():

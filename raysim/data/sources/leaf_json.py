@@ -60,12 +60,16 @@ def users(file: SourceFile) -> Iterator[LeafUser]:
         raise DataError(f"{file.path}: expected lists users and num_samples, and user_data by user")
     if len(names) != len(counts):
         raise DataError(f"{file.path}: expected as many num_samples as users, found {len(counts)} and {len(names)}")
+    if unlisted := data.keys() - {name for name in names if isinstance(name, str)}:
+        raise DataError(f"{file.path}: user {min(unlisted)!r:.60} is in user_data, but not in users")
     for name, count in zip(names, counts, strict=True):
         if not (isinstance(name, str) and isinstance(data.get(name), dict)):
             raise DataError(f"{file.path}: user {name!r:.60} is in users, but not in user_data")
         x, y = (data[name].get(column, []) for column in ("x", "y"))
         if not (isinstance(x, list) and isinstance(y, list)):
             raise DataError(f"{file.path}, user {name!r}: expected lists x and y, found {x!r:.40} and {y!r:.40}")
+        if type(count) is not int:
+            raise DataError(f"{file.path}, user {name!r}: expected a whole number in num_samples, found {count!r:.40}")
         if not len(x) == len(y) == count:
             raise DataError(f"{file.path}, user {name!r}: expected {count} samples, found {len(x)} x and {len(y)} y")
         yield LeafUser(str(name), x, y)
@@ -94,11 +98,17 @@ def names(files: list[SourceFile]) -> list[str]:
 def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
     """Return rows of numbers as float32; DataError if they are ragged or not finite numbers."""
     try:
+        found = np.array(rows)
+        # Large whole numbers stay Python's; texts of digits would become numbers below.
+        if found.size and found.dtype.kind not in "iufO":
+            raise DataError(f"{where}: expected numbers as x, found texts or truth values")
         # What is too large becomes an infinity, which is refused below.
         with np.errstate(over="ignore"):
-            array = np.array(rows, np.float32)
-    except (ValueError, TypeError) as error:
+            array = found.astype(np.float32)
+    except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{where}: expected rows of equally many numbers: {error}") from error
+    if 0 in array.shape[1:]:
+        raise DataError(f"{where}: expected at least one number in each row of x, found none")
     if not np.isfinite(array).all():
         raise DataError(f"{where}: expected finite numbers as x, found null, NaN or an infinity")
     return array

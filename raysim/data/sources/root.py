@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from raysim.data.sources.published import Published
 from raysim.errors import DataError, MissingFileError
+from raysim.storage.cache import named_folder
 from raysim.storage.remote.uri import uri_of
 
 
@@ -23,8 +23,8 @@ def places(root: str | None, folder: str, key: str = "root") -> list[Path]:
                 f"reads from a URI. Set RAYSIM_STORE to a URI to share prepared datasets between machines"
             )
         return [Path(root).expanduser()]
-    beside = os.environ.get("RAYSIM_DATA")
-    return [*([Path(beside).expanduser() / folder] if beside else []), Path("data") / folder]
+    beside = named_folder("RAYSIM_DATA")
+    return [*([] if beside is None else [beside / folder]), Path("data") / folder]
 
 
 def locate(root: str | None, folder: str, files: Sequence[Published], key: str = "root") -> Path:

@@ -178,10 +178,7 @@ class _ClientTable:
             )
         if not (pa.types.is_integer(clients.type) or _is_text(clients.type)):
             raise DataError(f"{path}, column {section.client!r}: expected texts or integers, found {clients.type}")
-        codes = np.asarray(clients.to_numpy())
-        self._values, self._of_row = np.unique(
-            codes.astype(str) if codes.dtype == object else codes, return_inverse=True
-        )
+        self._ids, self._of_row = _coded(clients)
         xs = [_Column(path, table, name, OF_TEXTS_IN_X) for name in section.x]
         self.x = xs[0] if len(xs) == 1 else _side_by_side(xs)
         self.y = _Column(path, table, section.y, OF_TEXTS)
@@ -208,12 +205,12 @@ class _ClientTable:
 
     def ids(self) -> list[str]:
         """Return the clients, in order of their values."""
-        return [str(value) for value in self._values.tolist()]
+        return self._ids
 
     def stream(self, split: str) -> Iterator[ClientRows]:
         """Yield rows by client; a client's rows are in the table's order."""
         order = np.argsort(self._of_row, kind="stable")
-        ends = np.cumsum(np.bincount(self._of_row, minlength=len(self._values)))
+        ends = np.cumsum(np.bincount(self._of_row, minlength=len(self._ids)))
         for name, rows in zip(self.ids(), np.split(order, ends[:-1]), strict=True):
             x = self.x.rows[rows]
             yield ClientRows(split, name, x if self._shape is None else x.reshape(-1, *self._shape), self.y.rows[rows])
@@ -230,6 +227,18 @@ def _side_by_side(columns: list[_Column]) -> _Column:
     joined.rows = np.stack([column.rows.astype(np.float32) for column in columns], axis=1)
     joined.field = Field((len(columns),), "float32")
     return joined
+
+
+def _coded(clients: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return the different ids, in order of their values, and the place of each row's among them.
+
+    Not np.unique: its texts are as wide as the longest, in every row, and end before a NUL.
+    """
+    values = clients.unique()
+    order = pc.sort_indices(values)
+    ranked = values.take(order)
+    places = pc.index_in(clients, value_set=ranked).to_numpy()
+    return [str(value) for value in ranked.to_pylist()], places.astype(np.int64)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import struct
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from raysim.data.sources import tf_example
@@ -17,6 +20,13 @@ from raysim.storage.reading import parsing
 _MAGIC, _HEADER_BYTES = b"SQLite format 3\0", 100
 
 _EXPECTED = "an SQLite file with the tables examples and client_metadata"
+
+_LOGS = ("-wal", "-journal")
+
+_STEPS_BETWEEN = 1_000_000
+_STEPS_AT_LEAST = 50_000_000
+_STEPS_A_BYTE = 100
+"""Of SQLite's own machine, whose statements take some 30 for each row: a forged file can have rows without end."""
 
 PIECE = 4096
 """Number of a client's examples in memory at a time."""
@@ -31,30 +41,52 @@ class ClientExamples(NamedTuple):
 
 def ids(file: SourceFile, split: str) -> list[str]:
     """Return the clients of a split, in order of name."""
-    query = "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ? ORDER BY client_id"
-    with file.reading(_EXPECTED), closing(_connected(file)) as database:
-        return [str(row[0]) for row in database.execute(query, (split,))]
+    with _opened(file) as database:
+        return list(_sizes(file, database, split))
 
 
 def clients(file: SourceFile, split: str) -> Iterator[ClientExamples]:
     """Yield a split's examples in the order of `ids`, a client's in pieces of PIECE.
 
     Raises:
-        DataError: another kind of file, or an invalid message; names the client.
+        DataError: another kind of file, an invalid message, or a client with more or fewer examples than the file says
+            that it has; names the client.
     """
     # The published files index (split_name, client_id), which makes this order free.
     query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY client_id, rowid"
     current, piece = "", list[dict[str, Values]]()
-    with file.reading(_EXPECTED), closing(_connected(file)) as database:
+    found = Counter[str]()
+    with _opened(file) as database:
+        sizes = _sizes(file, database, split)
         for client, message in database.execute(query, (split,)):
             if piece and (client != current or len(piece) == PIECE):
                 yield ClientExamples(current, piece)
                 piece = []
             current = str(client)
+            found[current] += 1
             with parsing(f"{file.path}, client {current!r}", "tf.train.Example", DataError, verdict=""):
                 piece.append(tf_example.parse(message))
+    for client in (*sizes, *found):
+        if (expected := sizes.get(client, 0)) != found[client]:
+            raise DataError(
+                f"{file.path}, client {client!r} of split {split!r}: expected {expected} examples, as client_metadata "
+                f"says, found {found[client]}: rows were lost or added. Restore the file from a copy."
+            )
     if piece:
         yield ClientExamples(current, piece)
+
+
+def _sizes(file: SourceFile, database: sqlite3.Connection, split: str) -> dict[str, int]:
+    """Return the number of examples of each client of a split, in order of name."""
+    query = "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? ORDER BY client_id"
+    found = dict[str, int]()
+    for client, number in database.execute(query, (split,)):
+        if not isinstance(number, int) or found.setdefault(str(client), number) != number:
+            raise DataError(
+                f"{file.path}, client {str(client)!r} of split {split!r}: expected a number of examples in "
+                f"client_metadata, found {number!r:.40}"
+            )
+    return found
 
 
 def _check_whole(file: SourceFile) -> None:
@@ -70,6 +102,50 @@ def _check_whole(file: SourceFile) -> None:
             raise DataError(f"{file.path}: expected {expected} bytes, as its header says, found {found}")
 
 
-def _connected(file: SourceFile) -> sqlite3.Connection:
+@contextmanager
+def _opened(file: SourceFile) -> Iterator[sqlite3.Connection]:
+    """Open the file for reading: itself alone, and without a lock or another file beside it.
+
+    Raises:
+        DataError: it is another kind of file, has a log beside it, or makes SQLite work without an end.
+    """
+    for log in (Path(f"{file.path}{end}") for end in _LOGS):
+        if os.path.lexists(log):
+            raise DataError(
+                f"{file.path} has a log beside it, {log.name}, whose rows are not in the file yet. End the program "
+                f"that writes to it, and run: sqlite3 {file.path.name} 'PRAGMA journal_mode = DELETE'"
+            )
     _check_whole(file)
-    return sqlite3.connect(f"{file.path.absolute().as_uri()}?mode=ro", uri=True)
+    left = _STEPS_AT_LEAST + _STEPS_A_BYTE * file.path.stat().st_size
+
+    def is_over() -> bool:
+        # Called by SQLite as it works, so that signals arrive, too.
+        nonlocal left
+        left -= _STEPS_BETWEEN
+        return left < 0
+
+    with (
+        file.reading(_EXPECTED),
+        closing(sqlite3.connect(f"{file.path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database,
+    ):
+        database.set_progress_handler(is_over, _STEPS_BETWEEN)
+        try:
+            _check_tables(file, database)
+            yield database
+        except sqlite3.OperationalError:
+            if left < 0:
+                raise DataError(f"{file.path} is damaged: its tables have more rows than a file of its size") from None
+            raise
+
+
+def _check_tables(file: SourceFile, database: sqlite3.Connection) -> None:
+    """Raise DataError unless the tables are plain ones: reading a view or a virtual table can do anything."""
+    database.execute("PRAGMA trusted_schema = OFF")
+    for name in ("examples", "client_metadata"):
+        found = database.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+        if found is None or found[0] != "table" or not str(found[1]).upper().startswith("CREATE TABLE"):
+            raise DataError(f"{file.path}: expected a table {name}, found {_called(found)}")
+
+
+def _called(found: tuple[object, object] | None) -> str:
+    return "none" if found is None else "a virtual one" if found[0] == "table" else f"a {found[0]!s:.20}"

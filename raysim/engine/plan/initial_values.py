@@ -18,6 +18,7 @@ from raysim.models.layout import Layout
 from raysim.models.lora import base_name, is_adapter
 from raysim.models.model import Model, ModelChoice, Weights, replace_frozen, replace_params
 from raysim.run_folder import checkpoint, experiment_record, files, frozen
+from raysim.storage import sealed
 from raysim.storage.nearby import nearest
 from raysim.storage.reading import parsing, regular
 
@@ -64,8 +65,11 @@ def read(section: ModelChoice | None, model: Model, drawn: Weights) -> tuple[Mod
         )
     with parsing(f"model.init: {file}", "a safetensors file", ModelError, ""), safe_open(file, "pt") as opened:
         tensors: dict[str, Tensor] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        by_raysim = {"checksum", "experiment", "rounds"} & (opened.metadata() or {}).keys()
     if "weights.params" in tensors:
         tensors = _of_checkpoint(file)
+    elif len(by_raysim) > 1:
+        sealed.check(file, ModelError, "Export the model again.")
     named = drawn.to_named(model) | _checked(file, tensors, model, section.lora is not None)
     model, others = replace_frozen(model, named)
     weights = replace_params(model, drawn, others)

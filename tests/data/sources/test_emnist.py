@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import sqlite3
 import struct
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from raysim.data import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.data.section import Emnist, EmnistIdx
+from raysim.data.sources import tff_sqlite
 from raysim.errors import DataError
 from tests.support.tff_files import hdf5, image, sqlite
 
@@ -102,6 +105,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "range": ({"pixels": image(255)[None] * 255, "label": [0]}, r"expected values in 0\.\.1, found 255"),
     "label": ({"pixels": image(0)[None], "label": [62]}, r"expected labels in 0\.\.61, found 62"),
+    "part of a label": (
+        {"pixels": image(0)[None], "label": np.array([1.5])},
+        r"expected whole numbers as labels, found 1\.5",
+    ),
+    "label above int64": (
+        {"pixels": image(0)[None], "label": np.array([2**63 + 1], np.uint64)},
+        r"expected labels in 0\.\.61, found 9223372036854775809",
+    ),
+    "complex": ({"pixels": image(0)[None] * 1j, "label": [0]}, "expected numbers as pixels, found complex64"),
     "lengths": ({"pixels": image(0)[None], "label": [0, 1]}, "expected columns of one length"),
     "column": ({"pixels": image(0)[None]}, r"expected columns \['pixels', 'label'\], found \['pixels'\]"),
 }
@@ -114,6 +126,54 @@ def test_a_wrong_client_is_named(tmp_path: Path, case: str) -> None:
         hdf5(tmp_path / f"fed_emnist_{side}.h5", {"f1": columns})
     with pytest.raises(DataError, match=rf"fed_emnist_train\.h5, client 'f1': {problem}"):
         emnist(tmp_path, "hdf5")
+
+
+def test_what_an_sqlite_file_says_of_itself_is_compared(tmp_path: Path) -> None:
+    as_sqlite(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "emnist_all.sqlite")) as database, database:
+        database.execute("DELETE FROM examples WHERE rowid = 1")
+    with pytest.raises(DataError, match=r"of split 'train': expected \d examples, as client_metadata says, found \d"):
+        emnist(tmp_path, "sqlite")
+
+
+@pytest.mark.parametrize("name", ["examples", "client_metadata"])
+def test_a_view_of_an_sqlite_file_is_not_asked(tmp_path: Path, name: str) -> None:
+    as_sqlite(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "emnist_all.sqlite")) as database, database:
+        database.execute(f"ALTER TABLE {name} RENAME TO hidden")
+        database.execute(
+            f"CREATE VIEW {name} AS WITH RECURSIVE each(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM each) "
+            "SELECT 'train' AS split_name, 'f' || n AS client_id, 1 AS num_examples, n AS rowid FROM each"
+        )
+    with pytest.raises(DataError, match=rf"expected a table {name}, found a view"):
+        emnist(tmp_path, "sqlite")
+
+
+def test_work_of_sqlite_without_an_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    as_sqlite(tmp_path)
+    monkeypatch.setattr(tff_sqlite, "_STEPS_BETWEEN", 1)
+    monkeypatch.setattr(tff_sqlite, "_STEPS_AT_LEAST", 10)
+    monkeypatch.setattr(tff_sqlite, "_STEPS_A_BYTE", 0)
+    with pytest.raises(DataError, match="is damaged: its tables have more rows than a file of its size"):
+        emnist(tmp_path, "sqlite")
+
+
+def test_an_sqlite_file_with_a_log_beside_it_is_refused(tmp_path: Path) -> None:
+    as_sqlite(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "emnist_all.sqlite")) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("DELETE FROM examples")
+        database.commit()
+        with pytest.raises(DataError, match=r"has a log beside it, .*-wal, whose rows are not in the file yet"):
+            emnist(tmp_path, "sqlite")
+
+
+def test_nothing_is_written_beside_an_sqlite_file(tmp_path: Path) -> None:
+    as_sqlite(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "emnist_all.sqlite")) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+    emnist(tmp_path, "sqlite")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("emnist")] == ["emnist_all.sqlite"]
 
 
 def test_a_wrong_file_is_named(tmp_path: Path) -> None:

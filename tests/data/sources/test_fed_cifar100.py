@@ -102,6 +102,9 @@ def test_what_is_missing_is_named_with_its_address(tmp_path: Path) -> None:
         ({"image": np.zeros((1, 28, 28, 1), np.uint8)}, "expected images of 32 x 32 x 3, found 1 of 28 x 28 x 1"),
         ({"label": np.array([[100]])}, r"expected labels in 0\.\.99, found 100 to 100"),
         ({"image": np.full((1, 32, 32, 3), 256)}, r"expected pixels in 0\.\.255, found 256"),
+        ({"image": np.full((1, 32, 32, 3), 0.5)}, r"expected whole numbers as pixels, found 0\.5"),
+        ({"image": np.zeros((1, 3, 32, 32))}, "expected images of 32 x 32 x 3, found 1 of 3 x 32 x 32"),
+        ({"label": np.array([[4.5]])}, r"expected whole numbers as labels, found 4\.5"),
     ],
 )
 def test_rows_of_another_edition_are_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:

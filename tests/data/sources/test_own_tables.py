@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,24 @@ def test_every_value_of_the_client_column_is_a_client(tmp_path: Path, name: str)
     assert [data.train.id_of(position) for position in range(2)] == ["a", "b"]
     x, y = data.train.client(1)
     assert (x.tolist(), y.tolist(), data.num_classes) == ([[1.0, 2.0], [5.0, 6.0]], [0, 2], 3)
+
+
+def test_ids_that_end_in_other_numbers_of_nuls_are_different_clients(tmp_path: Path) -> None:
+    data = table(tmp_path, {"user": ["a", "a\0", "a\0\0", "a"], "x": [1.0, 2.0, 3.0, 4.0], "y": [0, 1, 0, 1]})
+    assert [data.train.id_of(position) for position in range(3)] == ["a", "a\0", "a\0\0"]
+    assert data.train.sizes().tolist() == [2, 1, 1]
+
+
+def test_a_long_id_costs_memory_once(tmp_path: Path) -> None:
+    users = ["a" * 100_000, *("b" for _ in range(1000))]
+    tracemalloc.start()
+    try:
+        table(tmp_path, {"user": users, "x": [1.0] * 1001, "y": [0] * 1001})
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # In every row it would take 400 MB.
+    assert most_bytes < 150_000_000
 
 
 def test_columns_side_by_side_other_shapes_and_real_targets(tmp_path: Path) -> None:
@@ -227,7 +247,11 @@ def test_leafs_numbers(tmp_path: Path) -> None:
     [
         ([[1.0]], r"expected x of shape \(2,\) as the first user's, found \(1,\)"),
         ([[1.0], [1.0, 2.0]], "equally many"),
-        ([["a", 1.0]], "equally many numbers"),
+        ([["a", 1.0]], "expected numbers as x, found texts"),
+        ([["1", "2"]], "expected numbers as x, found texts"),
+        ([[True, False]], "expected numbers as x, found texts or truth values"),
+        ([[10**400, 1.0]], "too large"),
+        ([[]], "expected at least one number in each row of x"),
         ([[None, 1.0]], "expected finite numbers as x, found null"),
         ([[1e308, 1.0]], "expected finite numbers as x, found .* infinity"),
     ],
@@ -244,6 +268,31 @@ def test_a_user_who_is_twice_in_a_file_of_leaf_is_named(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace('"user_data": {', '"user_data": {"u": {"x": [[9.0, 9.0]], "y": [1]}, '))
     with pytest.raises(DataError, match=r"train/my\.json: expected a whole json file: it has the key 'u' twice"):
         prepare(section, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"users": ["u"], "num_samples": [1]}, "user 'v' is in user_data, but not in users"),
+        ({"num_samples": [True, 1]}, "user 'u': expected a whole number in num_samples, found True"),
+        ({"users": [], "num_samples": [], "user_data": {}}, "train: expected users with examples, found none"),
+    ],
+)
+def test_lists_of_leaf_that_do_not_agree_are_named(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+    section = leaf(tmp_path, [[2.0, 3.0]])
+    for file in tmp_path.rglob("my.json"):
+        file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(DataError, match=problem):
+        prepare(section, seed=0)
+
+
+def test_a_first_user_without_rows_is_no_measure(tmp_path: Path) -> None:
+    section = leaf(tmp_path, [[2.0, 3.0]])
+    for file in tmp_path.rglob("my.json"):
+        content = json.loads(file.read_text())
+        content["user_data"]["u"], content["num_samples"] = {"x": [], "y": []}, [0, 1]
+        file.write_text(json.dumps(content))
+    assert prepare(section, seed=0).x.shape == (2,)
 
 
 @pytest.mark.parametrize("label", ["a", "1", 1.5, None, True, float("nan"), float("inf"), -1, 10, [1]])
@@ -307,6 +356,42 @@ def test_photographers_are_clients(tmp_path: Path) -> None:
 def test_a_broken_mapping_is_named(tmp_path: Path, train: str, problem: str) -> None:
     with pytest.raises(DataError, match=problem):
         prepare(landmarks(tmp_path, train), seed=0)
+
+
+def test_postscript_in_place_of_an_image_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = landmarks(tmp_path)
+    ghostscript = tmp_path / "bin" / "gs"
+    ghostscript.parent.mkdir()
+    ghostscript.write_text(f"#!/bin/sh\ntouch {tmp_path / 'run'}\n")
+    ghostscript.chmod(0o755)
+    monkeypatch.setenv("PATH", str(ghostscript.parent), prepend=os.pathsep)
+    (tmp_path / "images" / "aa.jpg").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 40 40\n%%EndComments\n")
+    with pytest.raises(DataError, match=r"aa\.jpg: expected a whole image in JPEG or PNG"):
+        prepare(section, seed=0)
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_images_under_the_same_tables_are_another_dataset(tmp_path: Path) -> None:
+    section = landmarks(tmp_path)
+    first = prepare(section, seed=0)
+    # The address has the sizes of the files: an image with more in it is larger.
+    pytest.importorskip("PIL.Image").effect_noise((40, 20), 90.0).save(tmp_path / "images" / "aa.jpg")
+    assert prepare(section, seed=0).fingerprint != first.fingerprint
+
+
+def test_a_folder_in_place_of_an_image_is_said(tmp_path: Path) -> None:
+    section = landmarks(tmp_path)
+    (tmp_path / "images" / "aa.jpg").unlink()
+    (tmp_path / "images" / "aa.jpg").mkdir()
+    with pytest.raises(DataError, match=r"aa\.jpg must be a file, but is a folder"):
+        prepare(section, seed=0)
+
+
+def test_an_image_of_gigabytes_is_refused(tmp_path: Path) -> None:
+    section = landmarks(tmp_path)
+    pytest.importorskip("PIL.Image").new("1", (13_000, 13_300)).save(tmp_path / "images" / "aa.jpg", format="PNG")
+    with pytest.raises(DataError, match=r"aa\.jpg: expected a whole image in JPEG or PNG: .*decompression bomb"):
+        prepare(section, seed=0)
 
 
 def test_a_broken_image_is_named(tmp_path: Path) -> None:
