@@ -242,6 +242,22 @@ def test_a_damaged_record_of_a_sweep_is_refused(
         stored_sweep(where)
 
 
+@pytest.mark.parametrize("trials", [1, 2])
+def test_a_point_or_a_trial_that_is_a_link_is_not_written_to(
+    trials: int, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    e, values = experiment(trials=trials), {"client.optimizer.lr": [0.1, 0.2]}
+    raysim.run_sweep(e, values, dataset=dataset, path=tmp_path / "sweep")
+    place = tmp_path / "sweep" / "client.optimizer.lr=0.2"
+    place = place / "trial-1" if trials > 1 else place
+    outside = place.rename(tmp_path / "outside")
+    place.symlink_to(outside)
+    before = {file: file.stat().st_mtime_ns for file in outside.rglob("*")}
+    with pytest.raises(raysim.RunFolderError, match=rf"{place} is a symbolic link to {outside}, outside of"):
+        raysim.run_sweep(e.changed({"rounds": 9}), values, dataset=dataset, path=tmp_path / "sweep", resume=True)
+    assert {file: file.stat().st_mtime_ns for file in outside.rglob("*")} == before
+
+
 def test_a_sweep_goes_on_as_what_it_was(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
     where, values = tmp_path / "all", {"cohort.size": [3, 7]}
     raysim.run_sweep(experiment(rounds=1), values, dataset=dataset, path=where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from raysim.engine.rounds.opening import Opening
 from raysim.errors import ExperimentError, ResourceError, RunFolderError
 from raysim.experiment import differences, stopping
 from raysim.experiment.experiment import EngineSection, Experiment
-from raysim.run_folder import beginning, experiment_record, frozen, kept_checkpoints, other_data, round_table
+from raysim.run_folder import beginning, experiment_record, files, frozen, kept_checkpoints, other_data, round_table
 from raysim.run_folder.checkpoint_check import check_fits
 from raysim.run_folder.passed_parts import Passed
 from raysim.run_folder.writer import RunFolder
@@ -78,6 +79,11 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
 def check_one(experiment: Experiment, path: Path | None = None) -> None:
     """Refuse an experiment of several trials, or a folder that holds them or a sweep."""
     if path is not None and experiment.trials.count < 2 and not experiment_record.stored_fingerprint(path):
+        if not os.path.lexists(path / files.SWEEP):
+            raise RunFolderError(
+                f"{path} holds a sweep that has lost its {files.SWEEP}, which says what it goes through: put it back, "
+                f"or take one of the folders of its runs."
+            )
         raise RunFolderError(
             f"{path} holds a sweep, and this is for one run: take one of its folders, or go on with all by `raysim "
             f"resume {path}` or raysim.run_sweep(experiment, values, path=..., resume=True)."
@@ -159,7 +165,10 @@ def _other_course(plan: Plan, path: Path) -> str:
             )
     if plan.experiment.model is not None and plan.experiment.model.init is not None:
         return "the values of model.init were others"
-    return "the size of chunks, which engine.chunk_size = 'auto' leaves to module, loss and device, was another"
+    return (
+        f"the size of chunks, which engine.chunk_size = 'auto' leaves to module, loss and device, was another, or "
+        f"{path / files.RECORD} is not the record of this run"
+    )
 
 
 MOST_NAMED = 3
@@ -220,6 +229,12 @@ def _check_passed(passed: Passed, path: Path) -> None:
     had = experiment_record.stored_passed(path)
     if had is None:
         return
+    for name in had.other_code(passed):
+        log.warning(
+            "%s= has other code than when the run of %s began; whether its numbers are the same, raysim cannot tell",
+            name,
+            path,
+        )
     other = [name for name in had.other_names(passed) if name != "params"]
     lacking = [name for name in other if name in had.names]
     if lacking == ["loss"]:

@@ -33,6 +33,7 @@ _RECORDED = {
     "passed": (list, type(None)),
     "passed_params": (str, type(None)),
     "passed_answers": (dict, type(None)),
+    "passed_code": (dict, type(None)),
 }
 """The entries of experiment.json. One of another kind is damage: taken for a missing one, it would turn checks off."""
 

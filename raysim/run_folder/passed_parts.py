@@ -12,10 +12,13 @@ from typing import Any, NamedTuple, Self
 import torch
 
 from raysim.models.layout import given_tensor
+from raysim.run_folder import part_code
 
 KNOWN_OTHERWISE = ("dataset",)
 """Keywords that need not be passed again: a fingerprint covers the data, wherever they come from."""
 
+
+_NO_CODE = ("dataset", "params")
 
 Answers = Mapping[str, tuple[float, ...]]
 """What parts answer to a client's first examples, by keyword (engine/plan/first_answers.py)."""
@@ -26,11 +29,12 @@ CLOSE = 1e-3
 
 class Passed(NamedTuple):
     """names: keywords of the parts. params: digest of the values of `params=`; None: none, or it is not known.
-    answers: of the parts for which they are known."""
+    answers, code: of the parts for which they are known; code: digests (part_code.py)."""
 
     names: tuple[str, ...] = ()
     params: str | None = None
     answers: Mapping[str, tuple[float, ...]] = {}
+    code: Mapping[str, str] = {}
 
     @classmethod
     def of(cls, parts: Mapping[str, Any]) -> Self:
@@ -40,7 +44,8 @@ class Passed(NamedTuple):
             ModelError: `params=` has a value that is not an array of numbers.
         """
         names = tuple(name for name, part in parts.items() if part is not None)
-        return cls(names, _digest(parts.get("params")))
+        digests = {name: part_code.digest(parts[name]) for name in names if name not in _NO_CODE}
+        return cls(names, _digest(parts.get("params")), code={name: one for name, one in digests.items() if one})
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Self | None:
@@ -49,13 +54,19 @@ class Passed(NamedTuple):
         if names is None:
             return None
         answers = {name: tuple(map(float, each)) for name, each in (record.get("passed_answers") or {}).items()}
-        return cls(tuple(map(str, names)), record.get("passed_params"), answers)
+        code = {name: str(each) for name, each in (record.get("passed_code") or {}).items()}
+        return cls(tuple(map(str, names)), record.get("passed_params"), answers, code)
 
     @property
     def record(self) -> dict[str, Any]:
         """The entries of a folder's record."""
         answers = {name: list(each) for name, each in self.answers.items()}
-        return {"passed": list(self.names), "passed_params": self.params, "passed_answers": answers}
+        return {
+            "passed": list(self.names),
+            "passed_params": self.params,
+            "passed_answers": answers,
+            "passed_code": dict(self.code),
+        }
 
     @property
     def has_params(self) -> bool:
@@ -71,6 +82,10 @@ class Passed(NamedTuple):
     def answers_otherwise(self, other: Passed) -> list[str]:
         """Return the keywords of parts that both know, and that answer otherwise."""
         return [name for name, each in self.answers.items() if not _is_close(each, other.answers.get(name, each))]
+
+    def other_code(self, other: Passed) -> list[str]:
+        """Return the keywords of parts that both know, and whose code is another."""
+        return [name for name, one in self.code.items() if part_code.differs(one, other.code.get(name, one))]
 
     def other_names(self, other: Passed) -> list[str]:
         """Return the keywords that only one of both has, without those that are known otherwise."""

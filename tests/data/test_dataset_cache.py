@@ -11,7 +11,7 @@ import pytest
 
 from raysim.data import DatasetWriter, Field
 from raysim.data.cache import open_or_build
-from raysim.errors import DataError
+from raysim.errors import DataError, RaysimError
 from raysim.storage.cache import cache_root
 
 
@@ -95,3 +95,13 @@ def test_the_root_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch,
     assert cache_root() == tmp_path / "xdg" / "raysim"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_root() == Path.home() / ".cache" / "raysim"
+
+
+@pytest.mark.parametrize("variable", ["RAYSIM_CACHE", "XDG_CACHE_HOME"])
+def test_the_folder_of_an_unknown_user_is_named(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAYSIM_CACHE", raising=False)
+    monkeypatch.setenv(variable, "~nosuchuser/x")
+    with pytest.raises(
+        RaysimError, match=f"variable {variable} is '~nosuchuser/x', but this machine knows no such user"
+    ):
+        cache_root()

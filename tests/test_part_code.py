@@ -1,0 +1,88 @@
+"""The code of a script's part: changed code is noticed, other comments are not."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import raysim
+from raysim.run_folder import part_code
+
+Make = Callable[..., raysim.Experiment]
+
+
+def compiled(source: str) -> Any:
+    """What the source calls `part`."""
+    names: dict[str, Any] = {"__name__": "script"}
+    exec(source, names)
+    return names["part"]
+
+
+FUNCTION = "def part(x):\n    return x + 1"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "# A comment.\ndef part(x):\n    # Another one.\n\n    return x + 1",
+        "def part(x):\n    'A docstring.'\n    return x + 1",
+    ],
+)
+def test_comments_and_docstrings_are_no_code(other: str) -> None:
+    assert part_code.digest(compiled(FUNCTION)) == part_code.digest(compiled(other))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "def part(x):\n    return x + 2",
+        "def part(x):\n    return x - 1",
+        "def part(y):\n    return y + 1",
+        "def part(x, scale=2.0):\n    return x + 1",
+        "def part(x):\n    return x in {1, 2, 3}",
+        "def part(x):\n    return [each + 1 for each in x]",
+    ],
+)
+def test_other_code_has_another_digest(other: str) -> None:
+    one, two = part_code.digest(compiled(FUNCTION)), part_code.digest(compiled(other))
+    assert one is not None
+    assert two is not None
+    assert part_code.differs(one, two)
+
+
+def test_methods_and_bases_of_a_class_count() -> None:
+    base = "class Base:\n    def step(self):\n        return {}\n"
+    inherits = "class part(Base):\n    def start(self):\n        return 0"
+    digests = [part_code.digest(compiled(base.format(number) + inherits)) for number in (1, 1, 2)]
+    assert digests[0] == digests[1] != digests[2]
+    made = compiled(base.format(1) + inherits)()
+    assert part_code.digest(made) == digests[0]
+    assert part_code.digest([functools.partial(made.step)]) is not None
+
+
+def test_what_is_not_the_scripts_has_no_digest() -> None:
+    assert part_code.digest(torch.nn.Linear(1, 1)) is None
+    assert part_code.digest(torch.relu) is None
+    assert part_code.digest(3) is None
+
+
+def test_a_run_that_goes_on_with_other_code_says_so(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def weighting(scale: float) -> Any:
+        if scale == 1.0:
+            return lambda at: at.examples
+        return lambda at: 2 * at.examples
+
+    raysim.run(experiment(), dataset=dataset, weighting=weighting(1.0), path=tmp_path / "run")
+    longer = experiment().changed({"rounds": experiment().rounds + 1})
+    raysim.run(longer, dataset=dataset, weighting=weighting(1.0), path=tmp_path / "run", resume=True)
+    assert "other code" not in caplog.text
+    longer = longer.changed({"rounds": longer.rounds + 1})
+    raysim.run(longer, dataset=dataset, weighting=weighting(2.0), path=tmp_path / "run", resume=True)
+    assert f"weighting= has other code than when the run of {tmp_path / 'run'} began" in caplog.text
