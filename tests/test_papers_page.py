@@ -19,6 +19,7 @@ from raysim.cli import app
 from raysim.client.corrections.prox import Prox
 from raysim.config import overrides
 from raysim.models.distilbert import Distilbert
+from raysim.report.comparison import compare
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.gallery import kinds
 from tests.support import tiny, tiny_points
@@ -190,13 +191,33 @@ def test_a_rows_command_makes_the_pictures_that_it_names(
     assert all(axes.lines or axes.collections for axes in panels)
 
 
+def options_of(command: str) -> set[str]:
+    params = typer.main.get_command(app).commands[command].params  # type: ignore[attr-defined]
+    return {option for param in params for option in param.opts}
+
+
 def test_options_of_reports_are_the_command_lines() -> None:
-    options = {param.name: param.opts for param in typer.main.get_command(app).commands["report"].params}  # type: ignore[attr-defined]
-    known = {option for names in options.values() for option in names}
+    known = options_of("report")
     asked = [row[2] for section in sections().values() for row in rows(section)]
     named = {option for text in asked for option in re.findall(r"`(--(?:target|monotone)[^`]*)`", text)}
     assert named
     assert {word for text in named for word in text.split() if word.startswith("--")} <= known
+
+
+def test_the_tables_of_yang_et_al_are_printed_from_a_rows_command(tmp_path: Path) -> None:
+    """Two points of Y1, gamma = 0 and 0.02, on tiny files."""
+    section = sections()["Yang et al. (2023)"]
+    asked = {option for text in re.findall(r"`raysim compare ([^`]*)`", section) for option in text.split()}
+    assert {option for option in asked if option.startswith("--")} == {"--last"} <= options_of("compare")
+    (command,) = (command for command in commands() if command.label == "Y1")
+    tiny_points.files(tmp_path, command)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAYSIM_DATA", str(tmp_path))
+        found = tiny_points.run(command, tmp_path)
+    compared = compare(found, "eval/test/accuracy", last=2)
+    for method, group in zip(compared.methods, found, strict=True):
+        values = group.runs[0].rounds["eval/test/accuracy"].to_pylist()
+        assert method.mean == pytest.approx(sum(values[-2:]) / 2)
 
 
 def test_histograms_of_the_field_guides_clients_have_four_panels(

@@ -50,7 +50,11 @@ def make_report(
 
 @advised(FOLDERS)
 def compare(
-    *folders: str | Path, metrics: Sequence[str] = (), test: Test = "t", labels: Sequence[str] = ()
+    *folders: str | Path,
+    metrics: Sequence[str] = (),
+    test: Test = "t",
+    labels: Sequence[str] = (),
+    last: int = 1,
 ) -> Comparisons:
     """Compare methods: mean, deviation, and the difference from the first, paired by seed and tested.
 
@@ -61,11 +65,14 @@ def compare(
         metrics: columns of the records; none: the accuracy of each evaluation.
         test: the paired test: "t" (Student's) or "wilcoxon"; p-values are corrected by Holm's method.
         labels: as of `make_report`.
+        last: a run's figure is its mean over so many rounds that have it (evaluated ones, for an evaluation), the last
+            ones until the last round that all runs have; 1: its value there.
 
     Raises:
-        RunFolderError: as of `make_report`; or fewer than two methods have a figure.
+        RunFolderError: as of `make_report`; or fewer than two methods have a figure; or `last` is below 1, or more than
+            the rounds in which a run has a figure.
     """
-    return comparison_build.build(_paths(folders), metrics, test, labels)
+    return comparison_build.build(_paths(folders), metrics, test, labels, last)
 
 
 @advised(FOLDERS + "; by names a recorded score, such as by='eval/validation/accuracy'")

@@ -60,6 +60,10 @@ def compare(
         typer.Option("--metric", metavar="NAME", help="A figure of the records. [default: each evaluation's accuracy]"),
     ] = None,
     test: Annotated[Literal["t", "wilcoxon"], typer.Option(help="The paired test.")] = "t",
+    last: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="A run's figure is its mean over the last N evaluated rounds."),
+    ] = 1,
     form: Annotated[Literal["text", "markdown", "latex"], typer.Option("--format", help="Of the table.")] = "text",
     labels: Labels = None,
     as_json: Json = False,
@@ -67,7 +71,7 @@ def compare(
     """Compare methods: mean, deviation, and the difference from the first, paired by seed and tested."""
     from raysim.api import reports
 
-    compared = reports.compare(*folders, metrics=metrics or (), test=test, labels=labels or ())
+    compared = reports.compare(*folders, metrics=metrics or (), test=test, labels=labels or (), last=last)
     for note in compared.notes:
         say(f"note: {note}")
     if as_json:

@@ -50,21 +50,34 @@ class Method(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """`after`: the finished rounds at which all were measured; None if there is no common round."""
+    """`after`: the finished rounds at which all were measured; None if there is no common round.
+
+    last: a trial's figure is the mean over so many rounds that have it, the last ones until then.
+    """
 
     metric: str
     after: int | None
     methods: tuple[Method, ...]
     test: Test
     notes: tuple[str, ...]
+    last: int = 1
 
 
-def compare(groups: Sequence[Group], metric: str, test: Test = "t") -> Comparison:
+def compare(groups: Sequence[Group], metric: str, test: Test = "t", last: int = 1) -> Comparison:
     """Compare each group with the first, on a column of the records.
 
+    Args:
+        groups: of the compared runs.
+        metric: the column.
+        test: the paired test.
+        last: see `Comparison`.
+
     Raises:
-        RunFolderError: fewer than two groups have the figure.
+        RunFolderError: fewer than two groups have the figure; or `last` is below 1, or more than the rounds in which a
+            trial has it.
     """
+    if last < 1:
+        raise RunFolderError(f"The number of last rounds must be at least 1, but is {last}.")
     having = [(group, known) for group in groups if (known := _measured(group, metric))]
     labels = [group.label for group in without_shared([group for group, _ in having])]
     measured = dict(zip(labels, [known for _, known in having], strict=True))
@@ -74,9 +87,14 @@ def compare(groups: Sequence[Group], metric: str, test: Test = "t") -> Compariso
             f"{_hint(groups, metric)}. Runs that differ in seeds only are one method."
         )
     after, notes = _common_round([rounds for trials in measured.values() for rounds in trials.values()])
-    values = {
-        label: {seeds: rounds[max(rounds) if after is None else after] for seeds, rounds in trials.items()}
+    windows = {
+        label: {seeds: _last_until(rounds, after, last) for seeds, rounds in trials.items()}
         for label, trials in measured.items()
+    }
+    notes += _different_windows(windows, metric, last)
+    values = {
+        label: {seeds: statistics.fmean(window.values()) for seeds, window in trials.items()}
+        for label, trials in windows.items()
     }
     (first, reference), *others = values.items()
     differences = [_differences(reference, trials) for _, trials in others]
@@ -84,7 +102,7 @@ def compare(groups: Sequence[Group], metric: str, test: Test = "t") -> Compariso
     methods = [_method(first, reference, None)]
     for (label, trials), paired, p in zip(others, differences, ps, strict=True):
         methods.append(_method(label, trials, _difference(paired, p) if paired else None))
-    return Comparison(metric, after, tuple(methods), test, (*notes, *_cautions(methods, test)))
+    return Comparison(metric, after, tuple(methods), test, (*notes, *_cautions(methods, test)), last)
 
 
 def _measured(group: Group, metric: str) -> dict[tuple[int, ...], dict[int, float]]:
@@ -144,6 +162,32 @@ def _common_round(trials: Sequence[Mapping[int, float]]) -> tuple[int | None, li
     longer = sum(max(rounds) > after for rounds in trials)
     note = f"{longer} of {len(trials)} runs went on after round {after:,}: that is the last one measured in all."
     return after, [note] if longer else []
+
+
+def _last_until(rounds: Mapping[int, float], after: int | None, last: int) -> dict[int, float]:
+    """Return the last so many of the rounds until `after`, or of all; fewer if there are not so many."""
+    until = sorted(number for number in rounds if after is None or number <= after)
+    return {number: rounds[number] for number in until[-last:]}
+
+
+def _different_windows(
+    windows: Mapping[str, Mapping[tuple[int, ...], Mapping[int, float]]], metric: str, last: int
+) -> list[str]:
+    """Return a note if the means are not over the same rounds.
+
+    Raises:
+        RunFolderError: a trial has fewer rounds than `last`.
+    """
+    sizes = {label: min(map(len, trials.values())) for label, trials in windows.items()}
+    label = min(sizes, key=lambda each: sizes[each])
+    if sizes[label] < last:
+        raise RunFolderError(
+            f"The number of last rounds must be at most {sizes[label]}, the rounds until the last common one in which "
+            f"{label} has {metric!r}, but is {last}."
+        )
+    rounds = {tuple(window) for trials in windows.values() for window in trials.values()}
+    is_said = last == 1 or len(rounds) == 1
+    return [] if is_said else [f"The last {last} rounds with the figure are not the same rounds in all runs."]
 
 
 def _differences(reference: Mapping[tuple[int, ...], float], trials: Mapping[tuple[int, ...], float]) -> list[float]:

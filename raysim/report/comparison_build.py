@@ -35,7 +35,11 @@ class Comparisons(NamedTuple):
 
 
 def build(
-    folders: Sequence[Path], metrics: Sequence[str] = (), test: Test = "t", names: Iterable[str] = ()
+    folders: Sequence[Path],
+    metrics: Sequence[str] = (),
+    test: Test = "t",
+    names: Iterable[str] = (),
+    last: int = 1,
 ) -> Comparisons:
     """Compare the methods in the folders with the first one.
 
@@ -44,13 +48,13 @@ def build(
         metrics: columns of the records; none: `default_metrics`.
         test: the paired test.
         names: see `with_labels`.
+        last: see `Comparison`.
 
     Raises:
-        RunFolderError: a folder is missing, or contains no readable run; a name is of no method; or fewer than two
-            methods have a figure.
+        RunFolderError: a folder is missing, or contains no readable run; a name is of no method; or as of `compare`.
     """
     found, unread = read_all(folders)
     groups, careful = group_runs(found)
     groups = with_labels(groups, names)
-    tables = [compare(groups, metric, test) for metric in metrics or default_metrics(groups)]
+    tables = [compare(groups, metric, test, last) for metric in metrics or default_metrics(groups)]
     return Comparisons(tuple(tables), (*unread, *careful))

@@ -18,14 +18,22 @@ _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasci
 
 def written(comparison: Comparison, form: Format) -> str:
     """Return the comparison's heading, table and notes."""
-    after = "newest values" if comparison.after is None else f"after round {comparison.after:,}"
-    heading = f"{comparison.metric}, {after}"
+    heading = f"{comparison.metric}, {_when(comparison)}"
     corrected = ", Holm" if len(comparison.methods) > 2 else ""
     first = comparison.methods[0].label
     head = ["", "trials", "mean", "std", "difference", "pairs", f"p ({_TESTS[comparison.test]}{corrected})"]
     rows = [_cells(method, comparison.metric) for method in comparison.methods]
     notes = [f"Differences are from {first}, trial by trial, with their standard deviation.", *comparison.notes]
     return {"text": _text, "markdown": _markdown, "latex": _latex}[form](heading, head, rows, notes)
+
+
+def _when(comparison: Comparison) -> str:
+    """Return the rounds that count."""
+    after, last = comparison.after, comparison.last
+    if last == 1:
+        return "newest values" if after is None else f"after round {after:,}"
+    until = "" if after is None else f" until round {after:,}"
+    return f"mean of the last {last} rounds that have it{until}"
 
 
 def _cells(method: Method, metric: str) -> list[str]:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from scipy import stats
+from typer.testing import CliRunner
 
 import raysim
+from raysim.cli import app
 from raysim.report import comparison_table
 from raysim.report.comparison import Comparison, compare, default_metrics, holm, p_value
 from raysim.report.groups import group_runs, with_labels
@@ -81,6 +83,46 @@ def test_values_are_those_of_the_last_round_that_all_have(tmp_path: Path) -> Non
     found = compare(group_runs(read_all([tmp_path])[0])[0], METRIC)
     assert (found.after, [method.mean for method in found.methods]) == (2, [0.2, 0.4])
     assert "1 of 2 runs went on after round 2" in found.notes[0]
+
+
+def test_the_mean_of_the_last_rounds_counts_instead_of_the_last_value(tmp_path: Path) -> None:
+    for seed, shift in enumerate((0.0, 0.2)):
+        write(tmp_path / f"a{seed}", accuracies(0.9, 0.1 + shift, 0.3 + shift), seed=seed, rounds=3)
+        # Evaluated in every second round.
+        rows = [{METRIC: value} for value in (0.0, None, 0.2 + shift, None, 0.6 + shift)]
+        write(tmp_path / f"b{seed}", rows, seed=seed, rounds=5, cohort={"size": 9})
+    groups, _ = group_runs(read_all([tmp_path])[0])
+    # Round 3 is the last one that all have: rounds 2 and 3 of the first method, 1 and 3 of the second.
+    found = compare(groups, METRIC, last=2)
+    assert (found.after, found.last) == (3, 2)
+    assert [method.mean for method in found.methods] == pytest.approx([(0.2 + 0.4) / 2, (0.1 + 0.2) / 2])
+    # Over two trials: means 0.2 and 0.4, and 0.1 and 0.2.
+    assert [method.deviation for method in found.methods] == pytest.approx([0.2 / 2**0.5, 0.1 / 2**0.5])
+    assert "The last 2 rounds with the figure are not the same rounds in all runs." in found.notes
+    assert comparison_table.written(found, "text").startswith(f"{METRIC}, mean of the last 2 rounds that have it until")
+    assert compare(groups, METRIC, last=1) == compare(groups, METRIC)
+
+
+def test_the_mean_is_of_the_newest_rounds_where_none_is_common(tmp_path: Path) -> None:
+    write(tmp_path / "a", [{METRIC: value} for value in (0.1, None, 0.3, None)], rounds=4)
+    write(tmp_path / "b", [{METRIC: value} for value in (None, 0.5, None, 0.9)], rounds=4, cohort={"size": 9})
+    found = compare(group_runs(read_all([tmp_path])[0])[0], METRIC, last=2)
+    assert [method.mean for method in found.methods] == pytest.approx([0.2, 0.7])
+    assert comparison_table.written(found, "text").startswith(f"{METRIC}, mean of the last 2 rounds that have it\n")
+
+
+def test_more_rounds_than_were_evaluated_or_fewer_than_one_are_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "a", accuracies(0.1, 0.2, 0.3), rounds=3)
+    write(tmp_path / "b", accuracies(0.3, 0.4), cohort={"size": 9})
+    assert "mean of the last 2 rounds" in str(raysim.compare(tmp_path, last=2))
+    with pytest.raises(
+        raysim.RunFolderError, match=r"at most 2, .* in which cohort.size = 5 has 'eval/test/acc.*is 3\."
+    ):
+        raysim.compare(tmp_path, last=3)
+    with pytest.raises(raysim.RunFolderError, match=r"must be at least 1, but is 0\."):
+        raysim.compare(tmp_path, last=0)
+    asked = CliRunner().invoke(app, ["compare", str(tmp_path), "--last", "2"])
+    assert (asked.exit_code, "mean of the last 2 rounds" in asked.output) == (0, True)
 
 
 def test_the_p_values_are_those_of_scipys_paired_tests() -> None:
