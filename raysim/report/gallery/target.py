@@ -155,6 +155,17 @@ def by_rounds(run: Run, column: str) -> Spent | None:
     return None if series is None else Spent(series.rounds.astype(np.float64), series.mean)
 
 
+def by_local_steps(run: Run, column: str) -> Spent | None:
+    """Return the cost as local steps so far, of a run on the pooled data; None if the examples are not recorded."""
+    series = over_trials([run.rounds], column)
+    if series is None or "examples_held" not in run.rounds.column_names:
+        return None
+    e, client = run.experiment, np.zeros(1, np.int64)
+    held = run.rounds["examples_held"].to_numpy().astype(np.int64)
+    steps = [e.client.work_at(t).steps(held[t : t + 1], e.seed, t, client)[0] for t in range(len(held))]
+    return Spent(np.cumsum(steps, dtype=np.float64)[series.rounds - 1], series.mean)
+
+
 def by_simulated_time(run: Run, column: str) -> Spent | None:
     """Return the cost as seconds of simulated time."""
     series, time = over_trials([run.rounds], column), over_trials([run.rounds], "simulated_time_s", cumulated=True)
@@ -187,6 +198,28 @@ def base_of(groups: Sequence[Group], group: Group, at: Mapping[str, str]) -> Gro
     wanted = {key: at.get(key, written(value)) for key, value in group.keys.items()}
     return next(
         (other for other in groups if {key: written(value) for key, value in other.keys.items()} == wanted), None
+    )
+
+
+def is_pooled(group: Group) -> bool:
+    """Return whether a group trains on the pooled data of all clients."""
+    return group.runs[0].experiment.pooled
+
+
+def is_over_pooled(groups: Sequence[Group], at: Mapping[str, str]) -> bool:
+    """Return whether speed-ups are over training on the pooled data (McMahan et al. 2017, table 3).
+
+    They are if some groups do that, and if the others have no smallest cohort and no least work to be compared with.
+
+    Args:
+        groups: of the report.
+        at: the base of those that are not pooled.
+    """
+    others = [group for group in groups if not is_pooled(group)]
+    is_known = not at.keys().isdisjoint({COHORT_SIZE, *LEAST_WORK})
+    found = [base_of(others, group, at) for group in others] if is_known else []
+    return len(others) < len(groups) and all(
+        base in (None, group) for base, group in zip(found, others[: len(found)], strict=True)
     )
 
 

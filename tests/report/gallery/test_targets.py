@@ -58,6 +58,40 @@ def test_the_table_has_rounds_and_the_speed_up_over_fedsgd(tmp_path: Path) -> No
     assert texts(axes).count("not in 10") == 2
 
 
+def test_speed_ups_over_the_pooled_data_count_its_local_steps(tmp_path: Path) -> None:
+    """As table 3 of McMahan et al.: SGD in minibatches, FedSGD, FedAvg; their work and their decays differ."""
+    sections: dict[str, dict[str, Any]] = {
+        "sgd": {"pooled": True, "cohort": {"size": 1}, "client": {"epochs": 1, "batch_size": 30}},
+        "fedsgd": {"client": {"epochs": 1, "batch_size": "full", "lr_decay": 0.9}},
+        "fedavg": {"client": {"epochs": 5, "batch_size": 10}},
+    }
+    for (name, changed), after in zip(sections.items(), (8, 5, 2), strict=True):
+        client = {"optimizer": {"name": "sgd", "lr": 0.1}, **changed["client"]}
+        rows = [{**row, "examples_held": 100} for row in rising(after)]
+        write(tmp_path / name, rows, name=name, rounds=10, **{**changed, "client": client})
+    (figure,) = rounds_table.make(groups(tmp_path), [0.9])
+    found = {row["group"]: row for row in figure.data.to_pylist()}
+    assert [found[name]["rounds"] for name in sections] == pytest.approx([8, 5, 2])
+    # 100 examples are four local steps of 30, the last one short: 32 in eight rounds.
+    assert [found[name]["local_steps"] for name in sections] == [32, None, None]
+    assert [found[name]["speed_up"] for name in sections] == [None, pytest.approx(32 / 5), pytest.approx(32 / 2)]
+    assert "the speed-up over the pooled data, of which each local step counts as a round" in figure.caption
+    shown = texts(drawn(figure)[0])
+    assert {"data", "pooled", "clients", "8, 32 steps", "5 (6.4x)", "2 (16.0x)"} <= set(shown)
+    assert not {"True", "False"} & set(shown)
+
+
+def test_the_pooled_data_are_no_base_where_there_is_a_smallest_cohort(tmp_path: Path) -> None:
+    for size, after in ((5, 8), (10, 4)):
+        write(tmp_path / f"{size}", rising(after), cohort={"size": size}, rounds=10)
+    rows = [{**row, "examples_held": 100} for row in rising(2)]
+    write(tmp_path / "pooled", rows, pooled=True, cohort={"size": 1}, rounds=10)
+    (figure,) = rounds_table.make(groups(tmp_path), [0.9])
+    ratios = {row["cohort.size"]: row["speed_up"] for row in figure.data.to_pylist()}
+    assert ratios == {"1": None, "5": None, "10": pytest.approx(2)}
+    assert "the speed-up over cohort.size = 5, other keys the same" in figure.caption
+
+
 @pytest.mark.parametrize(
     ("names", "shown"),
     [
