@@ -35,7 +35,16 @@ ITEMS: dict[str, dict[str, Collection[int]]] = {
 }
 """Every table and figure of the five papers; of Varno et al. those of the supplement."""
 
-STATES = ("reproduced", "runs", "needs data", "needs the weights", "not there yet", "in the files", "no experiment")
+STATES = (
+    "reproduced",
+    "run, not confirmed",
+    "runs",
+    "needs data",
+    "needs the weights",
+    "not there yet",
+    "in the files",
+    "no experiment",
+)
 NO_ROW = {"M29", "M30", "L33", "L34"}
 """Commands with a label that are of no table and no figure."""
 

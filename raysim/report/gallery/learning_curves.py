@@ -1,7 +1,7 @@
 """Draws accuracy and loss of every evaluation against rounds, examples, bytes, time and epsilon.
 
 Made monotone, a trial's curve is the best value so far, with straight lines between evaluations. Source: McMahan et al.
-(2017), section 3, whose figures 2, 5, 7 and 10 are drawn so.
+(2017), section 3: figure 5, and figures 2 and 7 by the text on the tables' targets.
 """
 
 from __future__ import annotations
