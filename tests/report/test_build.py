@@ -9,13 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as csv
+import pytest
 from matplotlib import pyplot
 
 from raysim.experiment.pictures import ReportSection
 from raysim.report.build import Built, build, default_folder
+from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.gallery.gallery import kinds
-from raysim.report.gallery.render import render, themed
+from raysim.report.gallery.render import laid_out, render, themed
 from raysim.report.groups import group_runs
 from raysim.report.looks import DARK
 from raysim.report.runs import read_all
@@ -126,6 +128,31 @@ def test_panels_share_an_axis_of_values_and_a_legend() -> None:
     assert len({axes.get_ylim() for axes in drawn}) == 1
     for text in ("line one", "line two", "panel 1.0", "panel 5.0", "panel 2.0"):
         assert svg.count(f">{text}<") == 1
+
+
+def test_the_last_panel_of_each_column_has_the_ticks_of_a_shared_axis() -> None:
+    def draw(axes: Any) -> None:
+        axes.plot([0, 1], [0, 1])
+
+    panels = tuple(Panel(f"panel {place}", draw) for place in range(5))
+    canvas = laid_out(Figure("f", "f", "f.", pa.table({}), panels, shares_x=True), ReportSection())
+    shown = [axes.xaxis.get_tick_params()["labelbottom"] for axes in canvas.axes[:5]]
+    assert shown == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("high", "expected"), [(100.0, ["1", "2", "5", "10", "20", "50", "100"]), (1e6, [f"{10**k:g}" for k in range(7)])]
+)
+def test_a_long_logarithmic_axis_has_ticks_at_decades_only(high: float, expected: list[str]) -> None:
+    def draw(axes: Any) -> None:
+        axes.plot([0, 1], [1.0, high])
+        axes.set_yscale("log")
+        axes.set_ylim(1.0, high)
+        ticks.plain_logarithm(axes)
+
+    (axes,) = laid_out(Figure("f", "f", "f.", pa.table({}), draw), ReportSection()).axes
+    inside = [text.get_text() for text in axes.get_yticklabels() if 1 <= text.get_position()[1] <= high]
+    assert inside == expected
 
 
 def test_pictures_have_letters_and_colours_that_a_page_can_change(sweep: Path) -> None:

@@ -26,6 +26,8 @@ NAMES_PART = 0.42
 """Of a picture's width, what the names of its rows may take."""
 SHORT = 6.0
 """A logarithmic axis that spans a smaller factor has a tick at even distances."""
+LONG = 1000.0
+"""One that spans a larger factor has ticks at decades only: at 1, 2 and 5 of each they would touch."""
 TICK_EM = 0.65
 """Width of a tick's letter in sizes of one. Texts below an axis that do not fit its figure's width are turned."""
 
@@ -126,11 +128,15 @@ def band(axes: Axes, look: CurveStyle, x: Float64s | Int64s, y: Series) -> None:
 
 
 def plain_logarithm(axes: Axes) -> None:
-    """Write a logarithmic y axis in plain numbers, at 1, 2 and 5 of every decade; a short one as any other."""
+    """Write a logarithmic y axis in plain numbers: at 1, 2 and 5 of every decade, or at decades if it is long.
+
+    A short one has ticks as any other axis.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(MaxNLocator(5) if high < SHORT * low else LogLocator(subs=(1.0, 2.0, 5.0)))
+    subs = (1.0, 2.0, 5.0) if high <= LONG * low else (1.0,)
+    axes.yaxis.set_major_locator(MaxNLocator(5) if high < SHORT * low else LogLocator(subs=subs))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
 

@@ -81,6 +81,8 @@ def laid_out(figure: Figure, report: ReportSection) -> Canvas:
     for place, axes in enumerate(cells):
         if place >= len(panels):
             axes.set_visible(False)
+            # The panel above is the last of its column, so it shows the ticks of a shared axis.
+            cells[place - across].xaxis.set_tick_params(which="both", labelbottom=True)
             continue
         panels[place].draw(axes)
         axes.set_title(broken(panels[place].title, below_em))
