@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 import numpy as np
@@ -48,86 +48,102 @@ def join(models: Sequence[Weights]) -> Weights:
 def with_clusters(base: Algorithm, count: int, server: ServerSection) -> Algorithm:
     """Return the algorithm of `count` models, each trained by `base`, whose only phase is training."""
     (training,) = base.phases
+    clusters = _Clusters(base, count, training)
     losses = start_losses.make(server, base.members)
+    phases = [Phase(partial(clusters.to_score, j), losses, "losses") for j in range(count)]
+    phases += [Phase(partial(clusters.to_train, j), training.local) for j in range(count)]
+    return base._replace(
+        init=clusters.init,
+        phases=tuple(phases),
+        step=clusters.step,
+        average=lambda state: None,
+        of_all=lambda state: clusters.models(state.weights)[0],
+        traffic=base.traffic._replace(down=base.traffic.down + count - 1),
+        personal=PersonalModels(clusters.to_evaluate, clusters.model_of, from_state=False),
+    )
 
-    def of(state: ServerState, j: int) -> ServerState:
-        return replace(state, weights=models(state.weights)[j], optimizer=_under(f"{j}/", state.optimizer))
 
-    def models(weights: Weights) -> list[Weights]:
-        parts = (vector.chunk(count) if len(vector) else [vector] * count for vector in weights.vectors)
+@dataclass(frozen=True)
+class _Clusters:
+    """`count` models in one state, each of which `base` trains by its phase `training`."""
+
+    base: Algorithm
+    count: int
+    training: Phase
+
+    def init(self, weights: Weights, sampler: State) -> ServerState:
+        """Return the first state, of the models that lie one behind the other."""
+        each = [self.base.init(its, sampler) for its in self.models(weights)]
+        return self._together(each[0], each)
+
+    def models(self, weights: Weights) -> list[Weights]:
+        """Return the models, which lie one behind the other."""
+        parts = (vector.chunk(self.count) if len(vector) else [vector] * self.count for vector in weights.vectors)
         return [Weights(*each) for each in zip(*parts, strict=True)]
 
-    def together(state: ServerState, each: Sequence[ServerState]) -> ServerState:
-        optimizer = {f"{j}/{name}": value for j, its in enumerate(each) for name, value in its.optimizer.items()}
-        return replace(state, weights=join([its.weights for its in each]), optimizer=optimizer)
-
-    def init(weights: Weights, sampler: State) -> ServerState:
-        each = [base.init(its, sampler) for its in models(weights)]
-        return together(each[0], each)
-
-    def of_losses(
-        j: int, state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
+    def to_score(
+        self, j: int, state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
     ) -> Broadcast:
-        broadcast = training.broadcast(of(state, j), repeats, positions, ())
-        return replace(broadcast, phase=j)
+        """Return what clients receive to score model j."""
+        return replace(self.training.broadcast(self._of(state, j), repeats, positions, ()), phase=j)
 
-    def of_training(
-        j: int, state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
+    def to_train(
+        self, j: int, state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
     ) -> Broadcast:
-        broadcast, chosen = training.broadcast(of(state, j), repeats, positions, ()), assign(positions, sums[:count])
+        """Return what those clients receive for whom model j is the best."""
+        broadcast = self.training.broadcast(self._of(state, j), repeats, positions, ())
+        chosen = assign(positions, sums[: self.count])
         elsewhere = frozenset(position for position, its in chosen.items() if its != j)
         rejected: frozenset[int] = frozenset()
-        if j == count - 1:
+        if j == self.count - 1:
             # The last phase names all clients that left the round.
             without = {position for position in positions if position not in chosen}
-            rejected = frozenset(without.union(*(earlier.rejected for earlier in sums[count:])))
+            rejected = frozenset(without.union(*(earlier.rejected for earlier in sums[self.count :])))
         else:
             elsewhere |= frozenset(positions) - chosen.keys()
-        return replace(broadcast, phase=count + j, left_out=rejected, elsewhere=elsewhere - rejected)
+        return replace(broadcast, phase=self.count + j, left_out=rejected, elsewhere=elsewhere - rejected)
 
-    def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+    def step(self, state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+        """Step every model by the sums of its phase; the figures are of the whole cohort."""
         # A round without clients has one phase, without any.
-        trained = sums[count:] if len(sums) == 2 * count else [sums[-1]] * count
-        whole = replace(reduce(add, trained), rejected=sums[-1].rejected) if len(sums) == 2 * count else sums[-1]
-        if whole.clients and whole.weight == 0:
+        is_whole = len(sums) == 2 * self.count
+        trained = sums[self.count :] if is_whole else [sums[-1]] * self.count
+        cohort = replace(reduce(add, trained), rejected=sums[-1].rejected) if is_whole else sums[-1]
+        if cohort.clients and cohort.weight == 0:
             log.warning("round %d: every client weighs 0, so the models are left as they are", state.round)
-            whole = replace(whole, clients=0)
-        shared, metrics = base.step(of(state, 0), (*sums[: len(sums) - len(trained)], whole), None)
+            cohort = replace(cohort, clients=0)
+        shared, metrics = self.base.step(self._of(state, 0), (*sums[: len(sums) - len(trained)], cohort), None)
         steps = [
-            base.step(of(state, j), (its,), None) if its.clients and its.weight else (of(state, j), {})
+            self.base.step(self._of(state, j), (its,), None) if its.clients and its.weight else (self._of(state, j), {})
             for j, its in enumerate(trained)
         ]
-        after = together(shared, [stepped for stepped, _ in steps])
+        after = self._together(shared, [stepped for stepped, _ in steps])
         if WRAPPED in metrics:
             # Each model has a sum of its own; nobody takes the sum of all.
             metrics[WRAPPED] = sum(figures.get(WRAPPED) or 0 for _, figures in steps)
-        if whole.clients:
+        if cohort.clients:
             metrics["params_norm"] = math.sqrt(squared_norm(after.weights.params))
         return after, metrics | {f"cluster/{j}/clients": its.clients for j, its in enumerate(trained)}
 
-    def scored(state: ServerState, positions: Sequence[int]) -> Broadcast:
-        first, *others = models(state.weights)
+    def to_evaluate(self, state: ServerState, positions: Sequence[int]) -> Broadcast:
+        """Return what evaluated clients receive: all models."""
+        first, *others = self.models(state.weights)
         beside = {str(j): its.params for j, its in enumerate(others, start=1)}
         return Broadcast(state.round - 1, first, lr=0.0, beside=beside)
 
-    def of_client(context: LocalContext, examples: Examples, broadcast: Broadcast, position: int) -> Tensor:
-        ((_, x, y),) = base.members.held(examples, broadcast, (position,))
+    def model_of(self, context: LocalContext, examples: Examples, broadcast: Broadcast, position: int) -> Tensor:
+        """Return the parameters of the model with the smallest loss on a client's examples."""
+        ((_, x, y),) = self.base.members.held(examples, broadcast, (position,))
         assert context.loss is not None
-        each = [broadcast.weights.params, *(broadcast.beside[str(j)] for j in range(1, count))]
-        losses_by_model = [context.loss(replace(broadcast.weights, params=params), x, y) for params in each]
-        return each[best(losses_by_model)]
+        each = [broadcast.weights.params, *(broadcast.beside[str(j)] for j in range(1, self.count))]
+        return each[best([context.loss(replace(broadcast.weights, params=params), x, y) for params in each])]
 
-    phases = [Phase(partial(of_losses, j), losses, "losses") for j in range(count)]
-    phases += [Phase(partial(of_training, j), training.local) for j in range(count)]
-    return base._replace(
-        init=init,
-        phases=tuple(phases),
-        step=step,
-        average=lambda state: None,
-        of_all=lambda state: models(state.weights)[0],
-        traffic=base.traffic._replace(down=base.traffic.down + count - 1),
-        personal=PersonalModels(scored, of_client, from_state=False),
-    )
+    def _of(self, state: ServerState, j: int) -> ServerState:
+        return replace(state, weights=self.models(state.weights)[j], optimizer=_under(f"{j}/", state.optimizer))
+
+    def _together(self, state: ServerState, each: Sequence[ServerState]) -> ServerState:
+        optimizer = {f"{j}/{name}": value for j, its in enumerate(each) for name, value in its.optimizer.items()}
+        return replace(state, weights=join([its.weights for its in each]), optimizer=optimizer)
 
 
 def best(losses: Sequence[float]) -> int:
