@@ -135,9 +135,9 @@ def with_correction_figures(
 
 def correct_updates(outgoing: Outgoing) -> Outgoing:
     """Stage: the updates that the correction sends, and the next states of its clients."""
-    trained = outgoing.states.with_uploads(outgoing.computed)
-    of_correction, changes = outgoing.states.after(outgoing.computed)
-    return outgoing._replace(trained=trained, of_correction=of_correction, changes=changes)
+    sent = outgoing.states.with_uploads(outgoing.trained)
+    of_correction, changes = outgoing.states.after(outgoing.trained)
+    return outgoing._replace(sent=sent, of_correction=of_correction, changes=changes)
 
 
 def add_changes(sums: Accumulator, outgoing: Outgoing) -> None:

@@ -100,7 +100,7 @@ def fedavg(client: ClientSection, server: Server, members: Members, on_workers: 
 
 def make_uploads(outgoing: Outgoing) -> Outgoing:
     """Stage: make the clients' uploads."""
-    return outgoing._replace(uploads=uploads(outgoing.trained))
+    return outgoing._replace(uploads=uploads(outgoing.sent))
 
 
 def make_contributions(outgoing: Outgoing) -> Outgoing:
@@ -112,10 +112,10 @@ def make_contributions(outgoing: Outgoing) -> Outgoing:
 
 def add_updates(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the contributions with their updates, or what is sent in place of these; reject the other clients."""
-    contributions, made, trained = outgoing.contributions, outgoing.trained.updates, outgoing.trained
+    contributions, sent = outgoing.contributions, outgoing.sent
     assert contributions is not None
-    sums.reject(trained.clients.positions[~contributions.included].tolist())
-    squares, divided = trained.squared_norms, outgoing.training.divide(trained)
+    sums.reject(sent.clients.positions[~contributions.included].tolist())
+    made, squares, divided = sent.updates, sent.squared_norms, outgoing.training.divide(sent)
     sums.include(contributions, made.delta, squares, made.buffers, made.counters, divided, outgoing.compressed)
 
 
@@ -123,18 +123,18 @@ def record_facts(sums: Accumulator, outgoing: Outgoing) -> None:
     """Note the facts of all clients in the sums, unless they are noted with the updates that are kept."""
     assert outgoing.contributions is not None
     if not outgoing.states.context.keeps_updates and not outgoing.broadcast.measures:
-        sums.note(outgoing.contributions, outgoing.trained.clients.positions, None)
+        sums.note(outgoing.contributions, outgoing.sent.clients.positions, None)
 
 
 def keep_vectors(sums: Accumulator, outgoing: Outgoing) -> list[Tensor]:
     """Return what each client sends, clipped, once per draw, and note the facts of it."""
-    contributions, trained, compressed = outgoing.contributions, outgoing.trained, outgoing.compressed
+    contributions, sent, compressed = outgoing.contributions, outgoing.sent, outgoing.compressed
     assert contributions is not None
     if compressed is not None:
-        sent, squares = list(compressed.vectors), compressed.squared_norms
+        vectors, squares = list(compressed.vectors), compressed.squared_norms
     else:
         scales = contributions.judged_scale
-        sent = [delta * scale for delta, scale in zip(trained.updates.delta, scales.tolist(), strict=True)]
-        squares = trained.squared_norms * torch.from_numpy(scales**2).to(trained.squared_norms.device).unsqueeze(1)
-    sums.note(contributions, trained.clients.positions, squares)
-    return [sent[row] for row in contributions.rows.tolist() for _ in range(contributions.count[row])]
+        vectors = [delta * scale for delta, scale in zip(sent.updates.delta, scales.tolist(), strict=True)]
+        squares = sent.squared_norms * torch.from_numpy(scales**2).to(sent.squared_norms.device).unsqueeze(1)
+    sums.note(contributions, sent.clients.positions, squares)
+    return [vectors[row] for row in contributions.rows.tolist() for _ in range(contributions.count[row])]

@@ -40,8 +40,8 @@ def with_drawn_configs(base: Algorithm, num: int, seed: int) -> Algorithm:
 
 def add_config_errors(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the errors of the clients' trained models, if they are asked for."""
-    for row, position in enumerate(outgoing.trained.clients.positions.tolist()):
-        if (error := own_error(outgoing.states.context, outgoing.broadcast, outgoing.computed, row)) is not None:
+    for row, position in enumerate(outgoing.sent.clients.positions.tolist()):
+        if (error := own_error(outgoing.states.context, outgoing.broadcast, outgoing.trained, row)) is not None:
             sums.score(outgoing.training.number, *error, outgoing.broadcast.repeats.get(position, 1))
 
 

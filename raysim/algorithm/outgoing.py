@@ -21,8 +21,8 @@ class Outgoing(NamedTuple):
     Uploads and contributions are there once their stage has made them.
 
     training: the local training that they had. states: reads and writes their states. padding, id_of: of the data, see
-    `contribution_rule`. computed: their updates as trained. trained: their updates as they are sent. changes: of their
-    states, if these are summed. compressed: what is sent in place of the updates. messages: encoded updates; empty
+    `contribution_rule`. trained: their updates as trained. sent: as they are sent. changes: of their states, if these
+    are summed. compressed: what is sent in place of the updates. messages: encoded updates; empty
     without. of_correction, of_transforms, rests: what the clients' states become; see `LocalStates.write`.
     """
 
@@ -30,8 +30,8 @@ class Outgoing(NamedTuple):
     states: LocalStates
     padding: int | None
     id_of: Callable[[int], str]
-    computed: Trained
     trained: Trained
+    sent: Trained
     changes: Sequence[Tensor | None]
     of_correction: Sequence[Tensor | None]
     of_transforms: Sequence[Sequence[Tensor]]
@@ -47,9 +47,9 @@ class Outgoing(NamedTuple):
         return self.states.broadcast
 
 
-def just_trained(training: Configured, states: LocalStates, examples: Examples, computed: Trained) -> Outgoing:
+def just_trained(training: Configured, states: LocalStates, examples: Examples, trained: Trained) -> Outgoing:
     """Return trained clients before any stage."""
-    nothing = (None,) * len(computed.clients)
+    nothing = (None,) * len(trained.clients)
     padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
-    none_kept: Sequence[Sequence[Tensor]] = ((),) * len(computed.clients)
-    return Outgoing(training, states, padding, id_of, computed, computed, nothing, nothing, none_kept, nothing)
+    none_kept: Sequence[Sequence[Tensor]] = ((),) * len(trained.clients)
+    return Outgoing(training, states, padding, id_of, trained, trained, nothing, nothing, none_kept, nothing)

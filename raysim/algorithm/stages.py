@@ -25,8 +25,8 @@ def transform_stage(how: Transforming) -> Stage:
 
     def stage(outgoing: Outgoing) -> Outgoing:
         read = outgoing.states.read_of_transforms
-        trained, kept = apply_transforms(how, outgoing.broadcast, outgoing.trained, read, outgoing.id_of)
-        return outgoing._replace(trained=trained, of_transforms=kept)
+        sent, kept = apply_transforms(how, outgoing.broadcast, outgoing.sent, read, outgoing.id_of)
+        return outgoing._replace(sent=sent, of_transforms=kept)
 
     return stage
 
@@ -36,10 +36,8 @@ def attack_stage(attack: Attack, layout: Layout) -> Stage:
 
     def stage(outgoing: Outgoing) -> Outgoing:
         assert outgoing.uploads is not None
-        trained, uploads = replace_attacked(
-            attack, layout, outgoing.broadcast.round, outgoing.trained, outgoing.uploads
-        )
-        return outgoing._replace(trained=trained, uploads=uploads)
+        sent, uploads = replace_attacked(attack, layout, outgoing.broadcast.round, outgoing.sent, outgoing.uploads)
+        return outgoing._replace(sent=sent, uploads=uploads)
 
     return stage
 
@@ -50,7 +48,7 @@ def compression_stage(compress: Compress) -> Stage:
     def stage(outgoing: Outgoing) -> Outgoing:
         assert outgoing.contributions is not None
         compressed, rests = compress(
-            outgoing.broadcast, outgoing.trained, outgoing.contributions, outgoing.states.read_rest
+            outgoing.broadcast, outgoing.sent, outgoing.contributions, outgoing.states.read_rest
         )
         return outgoing._replace(compressed=compressed, rests=rests)
 
@@ -59,7 +57,7 @@ def compression_stage(compress: Compress) -> Stage:
 
 def write_states(outgoing: Outgoing) -> Outgoing:
     """Stage: write the clients' states."""
-    outgoing.states.write(outgoing.computed, outgoing.of_correction, outgoing.of_transforms, outgoing.rests)
+    outgoing.states.write(outgoing.trained, outgoing.of_correction, outgoing.of_transforms, outgoing.rests)
     return outgoing
 
 

@@ -33,7 +33,7 @@ class Transforming(NamedTuple):
 def apply_transforms(
     how: Transforming,
     broadcast: Broadcast,
-    computed: Trained,
+    trained: Trained,
     states: Callable[[int], Sequence[Tensor]],
     id_of: Callable[[int], str],
 ) -> tuple[Trained, list[list[Tensor]]]:
@@ -44,18 +44,18 @@ def apply_transforms(
     Args:
         how: see `Transforming`.
         sent: the broadcast.
-        computed: the trained clients; not written to.
+        trained: the trained clients; not written to.
         states: the vectors that the client at a position keeps for transforms, in their order.
         id_of: a position's client id.
     """
     if not how.transforms:
-        return computed, [[]] * len(computed.clients)
+        return trained, [[]] * len(trained.clients)
     deltas, kept = [], []
     with torch.inference_mode():
-        facts = computed.clients.positions, computed.clients.num_examples, computed.clients.batches.steps
+        facts = trained.clients.positions, trained.clients.num_examples, trained.clients.batches.steps
         for row, (position, *sizes) in enumerate(zip(*(fact.tolist() for fact in facts), strict=True)):
-            delta, before = computed.updates.delta[row], states(position)
-            if computed.finite[row]:
+            delta, before = trained.updates.delta[row], states(position)
+            if trained.finite[row]:
                 with working_on(position):
                     delta, after = _of_one(how, broadcast, position, delta, before, id_of(position), *sizes)
             else:
@@ -63,8 +63,8 @@ def apply_transforms(
             deltas.append(delta)
             kept.append(after)
         # Stacked, so torch aligns each update, whatever a transform returned.
-        updates = replace(computed.updates, delta=torch.stack(deltas), squared_norms=None)
-        return with_norms(computed.clients, updates, how.layout), kept
+        updates = replace(trained.updates, delta=torch.stack(deltas), squared_norms=None)
+        return with_norms(trained.clients, updates, how.layout), kept
 
 
 def _of_one(

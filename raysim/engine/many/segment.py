@@ -122,7 +122,7 @@ class Host:
 def _advance(loops: Sequence[Loop], plans: Sequence[Plan], deadline_s: float) -> list[Advanced]:
     """Advance the runs in lockstep, so that equal jobs train together, until each must pause or the time is up."""
     rounds: list[list[RoundRecord]] = [[] for _ in loops]
-    moving = [i for i, loop in enumerate(loops) if not loop.done]
+    moving = [i for i, loop in enumerate(loops) if not loop.has_begun_last]
     while moving:
         first, *others = moving
         loops[first].begin()
@@ -142,4 +142,4 @@ def _advance(loops: Sequence[Loop], plans: Sequence[Plan], deadline_s: float) ->
 
 def _must_pause(plan: Plan, loop: Loop) -> bool:
     e = plan.experiment
-    return loop.done or loop.state.round % e.evaluation.every == 0 or checkpoint_due(loop.state, e)
+    return loop.has_begun_last or loop.state.round % e.evaluation.every == 0 or checkpoint_due(loop.state, e)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from raysim.algorithm.algorithm import Algorithm
-from raysim.cohort.cohorts import Cohorts
+from torch import Tensor
+
 from raysim.engine import failure
-from raysim.engine.job import Executor, Stopped, UpdatesLost
+from raysim.engine.job import Executor, Outcome, Stopped, UpdatesLost
 from raysim.engine.plan import recorded_metrics
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import best_model, kept_updates, scoring
@@ -28,6 +28,7 @@ from raysim.run_folder.timeline import Stopwatch
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
 from raysim.server.step import NotFiniteError
+from raysim.server.sums import Sums
 from raysim.server.weighting import check_sum
 from raysim.storage.remote.folder import put_meanwhile
 
@@ -62,8 +63,8 @@ def rounds(
     with put_meanwhile(None if folder is None else folder.path):
         loop = Loop(plan, executor, state, folder, seen=seen)
         try:
-            while loop.stepped or (not loop.done and not stop()):
-                if not loop.done and (overlap or not loop.stepped) and not stop():
+            while loop.stepped or (not loop.has_begun_last and not stop()):
+                if not loop.has_begun_last and (overlap or not loop.stepped) and not stop():
                     loop.begin()
                 if loop.stepped:
                     finished, left_s = loop.finish(), time.perf_counter()
@@ -140,8 +141,8 @@ class Loop:
         self.since_s = time.perf_counter()
 
     @property
-    def done(self) -> bool:
-        """Whether the last round has begun."""
+    def has_begun_last(self) -> bool:
+        """Whether the last round of the run has begun, or the run stops before it."""
         return self.stops or self.state.round + self.begun >= self._plan.experiment.rounds
 
     @property
@@ -183,17 +184,7 @@ class Loop:
         """Step the server; if kept updates that it needs were lost, train the round again, to the same bits."""
         for before in itertools.count():
             try:
-                return _step(
-                    self._plan,
-                    self._executor,
-                    self._algorithm,
-                    self._cohorts,
-                    self._state_files,
-                    self.state,
-                    replace(training, times_lost=before),
-                    self._evaluations,
-                    self._ends_with,
-                )
+                return self._step_once(replace(training, times_lost=before))
             except UpdatesLost:
                 what = f"the updates of round {self.state.round} were lost with a node"
                 decision = failure.decide("worker_lost", before, what)
@@ -204,6 +195,57 @@ class Loop:
             except NotFiniteError as error:
                 raise DivergedError(self._diverged(error)) from None
         raise AssertionError
+
+    def _step_once(self, training: Training) -> SteppedRound:
+        """Wait for the round's sums, step the server, and submit the evaluations that are due."""
+        plan, algorithm, before = self._plan, self._algorithm, self.state
+        training, (*before_outcomes, outcome) = wait(plan, algorithm, self._cohorts, self._executor, before, training)
+        earlier, (sums, aggregate) = [phase.value for phase in before_outcomes], self._aggregated(training, outcome)
+        with training.watch.phase("step"):
+            state, metrics = algorithm.step(before, (*earlier, sums), aggregate)
+            if self._state_files is not None and sums.clients:
+                state = self._state_files.committed(state, before.round, training.chunks, sums.rejected)
+        metrics |= training.selected.metrics
+        if plan.learns and sums.facts:
+            with training.watch.phase("learn"):
+                state = self._learnt(state, sums, outcome)
+        # The kept updates are not used again: release them.
+        outcome = replace(outcome, kept=())
+        transferred = transfers(plan, algorithm.traffic, training.selected.asked, training.selected.senders)
+        is_last = self._ends_with({**metrics, **transferred}) or state.round == plan.experiment.rounds
+        tickets: dict[str, int] = {}
+        if is_last or state.round % plan.experiment.evaluation.every == 0:
+            metrics |= scoring.to_optimum(plan, state.weights)
+            average = algorithm.average(state)
+            tickets = scoring.submit(plan, algorithm, self._executor, state, average, self._evaluations)
+        return SteppedRound(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets, transferred)
+
+    def _aggregated(self, training: Training, outcome: Outcome) -> tuple[Sums, Tensor | None]:
+        """Return the sums of the last phase, and what an aggregator makes of the kept updates; None without one.
+
+        Sums that no model can be stepped with have no clients.
+        """
+        sums, plan, index = outcome.value, self._plan, self.state.round
+        rule = plan.experiment.server.rule
+        if sums.clients and sums.weight == 0 and plan.clusters is None:
+            log.warning("round %d: every client weighs 0, so the model is left as it is", index)
+            return replace(sums, clients=0), None
+        if rule is None or not sums.facts:
+            return sums, None
+        check_sum(sums.weight, index)
+        if why := rule.refusal(len(sums.facts)):
+            log.warning("round %d: %s after rejections, so the model is left as it is", index, why)
+            return replace(sums, clients=0), None
+        with training.watch.phase("look"):
+            return kept_updates.aggregate(plan, self._executor, rule, sums, outcome.kept, index, training.cohort)
+
+    def _learnt(self, stepped: ServerState, sums: Sums, outcome: Outcome) -> ServerState:
+        """Return the state with what the sampler learnt from the round's participants."""
+        before = self.state
+        moved = stepped.weights.params - self._algorithm.received(before)
+        kept = outcome.kept
+        participants = kept_updates.participants(self._plan, self._executor, moved, sums, kept, before.round)
+        return replace(stepped, sampler=self._cohorts.learn(stepped.sampler, participants, before.round))
 
     def _ends_with(self, row: Mapping[str, float | None]) -> bool:
         """Note and return whether the run ends with a round of these figures: then the round is evaluated."""
@@ -265,58 +307,6 @@ class Loop:
             # Another error, on its way out, has said so.
             if not failed:
                 raise
-
-
-def _step(
-    plan: Plan,
-    executor: Executor,
-    algorithm: Algorithm,
-    cohorts: Cohorts,
-    state_files: StateFiles | None,
-    state: ServerState,
-    training: Training,
-    evaluations: scoring.Units,
-    ends_with: Callable[[Mapping[str, float | None]], bool],
-) -> SteppedRound:
-    """Wait for the round's sums, step the server, and submit the evaluations that are due.
-
-    `ends_with`: whether the run stops with a round of these figures.
-    """
-    training, (*before_outcomes, outcome) = wait(plan, algorithm, cohorts, executor, state, training)
-    earlier, sums = [phase.value for phase in before_outcomes], outcome.value
-    index, experiment, vector = state.round, plan.experiment, None
-    rule = experiment.server.rule
-    if sums.clients and sums.weight == 0 and plan.clusters is None:
-        log.warning("round %d: every client weighs 0, so the model is left as it is", index)
-        sums = replace(sums, clients=0)
-    elif rule is not None and sums.facts:
-        check_sum(sums.weight, index)
-        if why := rule.refusal(len(sums.facts)):
-            log.warning("round %d: %s after rejections, so the model is left as it is", index, why)
-            sums = replace(sums, clients=0)
-        else:
-            with training.watch.phase("look"):
-                sums, vector = kept_updates.aggregate(plan, executor, rule, sums, outcome.kept, index, training.cohort)
-    before = state
-    with training.watch.phase("step"):
-        state, metrics = algorithm.step(state, (*earlier, sums), vector)
-        if state_files is not None and sums.clients:
-            state = state_files.committed(state, index, training.chunks, sums.rejected)
-    metrics |= training.selected.metrics
-    if plan.learns and sums.facts:
-        with training.watch.phase("learn"):
-            moved = state.weights.params - algorithm.received(before)
-            participants = kept_updates.participants(plan, executor, moved, sums, outcome.kept, index)
-            state = replace(state, sampler=cohorts.learn(state.sampler, participants, index))
-    # The kept updates are not used again: release them.
-    outcome = replace(outcome, kept=())
-    transferred = transfers(plan, algorithm.traffic, training.selected.asked, training.selected.senders)
-    is_last = ends_with({**metrics, **transferred}) or state.round == experiment.rounds
-    due = is_last or state.round % experiment.evaluation.every == 0
-    if due:
-        metrics |= scoring.to_optimum(plan, state.weights)
-    tickets = scoring.submit(plan, algorithm, executor, state, algorithm.average(state), evaluations) if due else {}
-    return SteppedRound(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets, transferred)
 
 
 def checkpoint_due(state: ServerState, experiment: Experiment) -> bool:

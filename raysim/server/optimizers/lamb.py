@@ -24,7 +24,7 @@ from raysim.config.section import Section
 from raysim.config.values import Factor, NonNegative
 from raysim.models.vectors import fresh
 from raysim.server.optimizers.adaptive_step import denominator
-from raysim.server.optimizers.lars import by_trust
+from raysim.server.optimizers.lars import trust
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
@@ -59,7 +59,9 @@ def make(section: Lamb) -> ServerOptimizer:
         torch.div(m, u, out=u).div_(1 - b1**descent.k)
         if section.weight_decay:
             u.add_(params, alpha=section.weight_decay)
-        along, metrics = by_trust(params, u, descent)
-        return Stepped(along.rescale(u, -1.0).add_(params), {"m": m, "v": v}, metrics)
+        lengths, ratios = trust(params, u, descent)
+        for piece, length in zip(descent.layout.pieces(u), lengths, strict=True):
+            piece.mul_(-length)
+        return Stepped(u.add_(params), {"m": m, "v": v}, ratios)
 
     return ServerOptimizer(init, step)

@@ -14,8 +14,7 @@ print beta1 and eps, but no equation.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -37,16 +36,19 @@ class Lars(Section):
     weight_decay: Factor = Field(0.0, description="Weight decay, wd.")
 
 
-def by_trust(x: Tensor, u: Tensor, descent: Descent, eps: float = 0.0) -> tuple[Descent, Mapping[str, float]]:
-    """A descent on u that has lr f r for its factors and 1 for its learning rate; and the ratios, as metrics.
+class Trust(NamedTuple):
+    """lengths: lr f_P r_P of each parameter group, by which its direction is multiplied. ratios: r_P, as metrics."""
 
-    r = |x| / (|u| + eps) per parameter group, 1 if |x| = 0 or |u| = 0.
-    """
+    lengths: tuple[float, ...]
+    ratios: Mapping[str, float]
+
+
+def trust(x: Tensor, u: Tensor, descent: Descent, eps: float = 0.0) -> Trust:
+    """Return how far the parameter groups go along u: r_P = |x_P| / (|u_P| + eps), 1 if |x_P| = 0 or |u_P| = 0."""
     norms = zip(group_norms(descent.layout, x), group_norms(descent.layout, u), strict=True)
     ratios = [x_norm / (u_norm + eps) if x_norm and u_norm else 1.0 for x_norm, u_norm in norms]
-    factors = tuple(descent.lr * descent.factor(group) * ratio for group, ratio in enumerate(ratios))
-    metrics = {f"trust_ratio/{name}": ratio for name, ratio in zip(descent.layout.names, ratios, strict=True)}
-    return replace(descent, g=u, lr=1.0, factors=factors), metrics
+    lengths = tuple(descent.lr * descent.factor(group) * ratio for group, ratio in enumerate(ratios))
+    return Trust(lengths, {f"trust_ratio/{name}": r for name, r in zip(descent.layout.names, ratios, strict=True)})
 
 
 def make(section: Lars) -> ServerOptimizer:
@@ -65,7 +67,10 @@ def make(section: Lars) -> ServerOptimizer:
         m = torch.mul(state["m"], b1, out=fresh(params)).add_(descent.g, alpha=1 - b1)
         if section.weight_decay:
             m.add_(params, alpha=(1 - b1) * section.weight_decay)
-        along, metrics = by_trust(params, m, descent, section.eps)
-        return Stepped(along.fed(params, 1.0, -1.0), {"m": m}, metrics)
+        lengths, ratios = trust(params, m, descent, section.eps)
+        after = fresh(params).copy_(params)
+        for piece, along, length in zip(*map(descent.layout.pieces, (after, m)), lengths, strict=True):
+            piece.add_(along, alpha=-length)
+        return Stepped(after, {"m": m}, ratios)
 
     return ServerOptimizer(init, step)
