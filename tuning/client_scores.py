@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from optuna.trial import FrozenTrial
 
@@ -17,10 +16,10 @@ from tuning.kept_trial import FINISHED
 from tuning.objective import Objective
 from tuning.regret import ClientSums, Regret, bootstrap
 from tuning.search import trial_folder
-from tuning.space import Space
+from tuning.trial_rows import RUNS
 
 
-def regret(folder: Path, trials: Iterable[FrozenTrial], space: Space, objective: Objective) -> tuple[Regret, ...]:
+def regret(folder: Path, trials: Iterable[FrozenTrial], objective: Objective) -> tuple[Regret, ...]:
     """Return the regret of choosing among the finished trials of a study's folder by few validation clients.
 
     Empty if the objective is not a sum over clients, or the folders of some runs are on another machine.
@@ -31,10 +30,10 @@ def regret(folder: Path, trials: Iterable[FrozenTrial], space: Space, objective:
     scores = []
     for trial in finished:
         of_trial = trial_folder(folder, trial.number)
-        facts, values = trial.user_attrs["facts"], space.values(trial.params)
+        facts = trial.user_attrs["facts"]
         runs = [
-            _tables(of_trial / f"seed-{place}", values, seed, objective.rounds(total))
-            for place, (seed, total) in enumerate(zip(facts["seeds"], facts["rounds"], strict=True))
+            _tables(of_trial / f"seed-{place}", fingerprint, objective.rounds(total))
+            for place, (fingerprint, total) in enumerate(zip(facts[RUNS], facts["rounds"], strict=True))
         ]
         if not all(runs):
             return ()
@@ -70,9 +69,9 @@ def client_rows(run: Path, index: int) -> list[Row]:
     return rows
 
 
-def _tables(run: Path, values: Mapping[str, Any], seed: int, rounds: range) -> list[list[Row]]:
+def _tables(run: Path, fingerprint: str, rounds: range) -> list[list[Row]]:
     if not run.exists():
         return []
-    kept_run.check(run, values, seed)
+    kept_run.check(run, fingerprint)
     found = [client_rows(run, index) for index in rounds if client_file(run, index).exists()]
     return [[row for row in rows if row["split"] == "validation" and row["examples"]] for rows in found]

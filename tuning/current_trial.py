@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from raysim import Experiment, Report
+from raysim.run_folder.experiment_record import stored_fingerprint
 from tuning import standard_error
 from tuning.ledger import Held
 from tuning.objective import Objective
-from tuning.trial_rows import COHORT, TrialRows
+from tuning.trial_rows import COHORT, RUNS, TrialRows
 
 
 class TrialUnderWay:
@@ -71,8 +72,10 @@ class TrialUnderWay:
         return fresh
 
     def facts(self, objective: Objective) -> dict[str, Any]:
-        """See `TrialRows.facts`; of several stages with the cohort of the present one."""
+        """See `TrialRows.facts`, with the fingerprints of finished runs; of several stages with the present cohort."""
         found = self.recorded.facts(objective, self._over_clients(objective))
+        if self.recorded.is_complete:
+            found[RUNS] = [stored_fingerprint(path) for _, path in self.runs]
         return found if len(self._stages) == 1 else {**found, COHORT: self.runs[0][0].cohort.size}
 
     def _over_clients(self, objective: Objective) -> float | None:

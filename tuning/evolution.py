@@ -226,6 +226,12 @@ def _trained(
                 _check_parent(path, origin, rounds.start)
             else:
                 runs.branch(exp, path, origin=origin)
+        if path.exists() and (done := read_rounds(path).num_rows) > rounds.stop:
+            raise StudyError(
+                f"{path} has {done} rounds, and its generation ends after {rounds.stop}: folders were exchanged. "
+                f"Restore it; or remove it and the folders of the later generations, and the same command makes them "
+                f"again."
+            )
         begun.append((exp, path))
     numbers = runs.start(begun, resume=True)
     rows: dict[int, list[Row] | None] = {number: [] for number in numbers}

@@ -27,7 +27,7 @@ def check(folder: Path, storage: str, name: str) -> None:
     if not os.path.lexists(file):
         return
     kept = json_object(file, StudyError)
-    if kept != _identity(storage, name):
+    if (kept.get("name"), kept.get("storage")) != (name, storage):
         raise StudyError(
             f"{folder} is the folder of the study {kept.get('name')!r} in {kept.get('storage')}, and this is {name!r} "
             f"in {storage}: give this one another folder (--path, path=)."
@@ -43,10 +43,18 @@ def check_links(folder: Path) -> None:
     inside.check_links(folder, StudyError)
 
 
-def claim(folder: Path, storage: str, name: str) -> None:
-    """Record that the folder belongs to this study; arguments as for `check`."""
-    text = json.dumps(_identity(storage, name), indent=2)
+def claim(folder: Path, storage: str, name: str, identity: str) -> None:
+    """Record that the folder belongs to this study; `identity`: digest of its settings; the others as for `check`."""
+    text = json.dumps({"storage": storage, "name": name, "identity": identity}, indent=2)
     write_text(folder / STUDY, text)
+
+
+def identity_of(folder: Path) -> str | None:
+    """Return the digest of the settings of the folder's study; None if the folder does not have it."""
+    if not os.path.lexists(folder / STUDY):
+        return None
+    found = json_object(folder / STUDY, StudyError).get("identity")
+    return found if isinstance(found, str) else None
 
 
 def read(folder: Path) -> tuple[str, str]:
@@ -83,10 +91,6 @@ def way_out(has_storage: bool, has_folder: bool) -> str:
     if not has_storage:
         return f"Give this one another {'' if has_folder else 'name or '}folder (--path, path=)."
     return f"Give this one another name{', and a folder of its own (--path, path=)' if has_folder else ''}."
-
-
-def _identity(storage: str, name: str) -> dict[str, str]:
-    return {"storage": storage, "name": name}
 
 
 def clear_unfinished(run: Path, study: Path) -> None:

@@ -100,6 +100,8 @@ def _flaw_of_result(trial: FrozenTrial, facts: Mapping[str, Any]) -> str | None:
         return f"the values of its seeds are {values!r:.40}"
     if not isinstance(rounds, list) or not all(type(each) is int for each in rounds):
         return f"the rounds of its seeds are {rounds!r:.40}"
+    if not isinstance(runs := facts.get("runs"), list) or not all(isinstance(each, str) for each in runs):
+        return f"the fingerprints of its runs are {runs!r:.40}"
     for name in ("standard_error/seeds", "standard_error/clients"):
         if facts.get(name, "none") is not None and not _is_number(facts.get(name)):
             return f"its {name} is {facts.get(name)!r:.40}"

@@ -51,4 +51,4 @@ def read(path: str | Path, *, storage: str | None = None) -> Study:
         finished = result.of_trials(name, objective, tuning.get("cost"), unit, searched, trials, found, where)
     except (LookupError, TypeError, ValueError) as error:
         raise StudyError(f"The study {name!r} in {shown(url)} is damaged: {error!r:.200}") from error
-    return replace(finished, regret=client_scores.regret(where, trials, searched, objective))
+    return replace(finished, regret=client_scores.regret(where, trials, objective))

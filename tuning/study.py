@@ -16,7 +16,18 @@ from raysim import Experiment, ExperimentError, FederatedDataset, Parts, Runs, S
 from raysim.api.interrupted import noting
 from raysim.experiment.experiment import check_kind
 from raysim.storage.atomic import write_text
-from tuning import best_file, client_scores, folder, pictures, protocol, pruners, result, samplers, trials_file
+from tuning import (
+    best_file,
+    client_scores,
+    folder,
+    kept_trial,
+    pictures,
+    protocol,
+    pruners,
+    result,
+    samplers,
+    trials_file,
+)
 from tuning import section as sections
 from tuning.budget import CLIENT_UPDATES, StudyBudget, written
 from tuning.conclude import conclude
@@ -102,7 +113,7 @@ def tune(
         identity = protocol.identity(measured, tuning, read, held, parts)
         way_out = folder.way_out(tuning.storage is not None, path is not None)
         open_study(storage, name, tuning.directions, identity, shown(url), way_out)
-        folder.claim(where, portable_address(url, where), name)
+        folder.claim(where, portable_address(url, where), name, kept_trial.digest(identity))
         optuna.load_study(study_name=name, storage=storage).set_user_attr(UNIT, unit_of(tuning))
         show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
@@ -144,7 +155,7 @@ def tune(
         with _runs(measured, held, how) as runs:
             Search(tuning, measured, ledger, runs, where, show).run()
             trials = list(ledger.by_slot().values())
-            trials_file.write(where, trials, read, tuning.objective)
+            trials_file.write(where, trials, read, tuning.objective, kept_trial.digest(identity))
             best = result.rank_trials(trials, read, tuning.objective)
             if not best:
                 raise StudyError(result.no_result(trials, read))
@@ -156,7 +167,7 @@ def tune(
                 _conclude(experiment, tuning, ledger, runs, chosen, where, show)
         study = ledger.study
         found = result.rank_trials(trials, read, tuning.objective, study.user_attrs)
-        regret = client_scores.regret(where, trials, read, tuning.objective)
+        regret = client_scores.regret(where, trials, tuning.objective)
         made = result.of_trials(name, tuning.objective, tuning.cost, unit_of(tuning), read, trials, found, where)
         finished = replace(made, regret=regret)
         write_best(experiment, finished, source)

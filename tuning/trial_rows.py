@@ -11,6 +11,9 @@ from tuning import budget, standard_error
 from tuning import objective as objectives
 from tuning.objective import Objective
 
+RUNS = "runs"
+"""Fact of a finished trial: the fingerprints of its runs, by seed."""
+
 COHORT = "cohort"
 """Fact of a trial that is run with several cohorts: the size of the last."""
 

@@ -18,6 +18,7 @@ from raysim.storage.atomic import write as write_file
 from raysim.storage.reading import checked_object, json_value, parsing, regular
 from tuning import result
 from tuning.errors import StudyError
+from tuning.folder import identity_of
 from tuning.objective import Objective
 from tuning.space import Space
 
@@ -35,14 +36,14 @@ class Tried:
     value: float
 
 
-def write(folder: Path, trials: Sequence[FrozenTrial], space: Space, objective: Objective) -> None:
-    """Write a row for each trial; see `result.table`."""
+def write(folder: Path, trials: Sequence[FrozenTrial], space: Space, objective: Objective, identity: str) -> None:
+    """Write a row for each trial; see `result.table`. `identity`: that of the study, as its folder has it."""
     about = {
         "objective": objective.model_dump(mode="json"),
         "configurations": [space.values(trial.params) for trial in trials],
     }
     table = result.table(trials, space)
-    write_file(folder / NAME, lambda file: sealed_parquet.write(table, file, about={KEY: json.dumps(about)}))
+    write_file(folder / NAME, lambda file: sealed_parquet.write(table, file, identity, {KEY: json.dumps(about)}))
 
 
 def read(folder: Path) -> tuple[Objective, list[Tried]]:
@@ -54,6 +55,8 @@ def read(folder: Path) -> tuple[Objective, list[Tried]]:
     path = regular(folder / NAME, StudyError)
     sealed.check(path, StudyError, "The same `raysim tune` writes it again.", last=True)
     table = parquet.read(path, StudyError)
+    if (own := identity_of(folder)) is not None and sealed_parquet.owner(path) != own:
+        raise StudyError(f"{path} is of another study than {folder}: put back its own file.")
     try:
         with parsing(path, "the trials of a study", StudyError):
             about = checked_object(

@@ -367,7 +367,7 @@ def _write_tried(path: Path) -> None:
         distributions=space.distributions(),
         user_attrs={"outcome": "finished", "facts": facts},
     )
-    trials_file.write(path, [ended, ended], space, Objective())
+    trials_file.write(path, [ended, ended], space, Objective(), "")
 
 
 READERS: dict[str, Reader] = {

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import tuning
+from tuning import trials_file
 
 Study = Callable[..., tuning.Study]
 
@@ -88,6 +89,21 @@ def test_a_storage_without_the_folders_trials_is_refused(study: Study, tmp_path:
         study(final=0)
     shutil.rmtree(tmp_path / "study" / "trials")
     assert study(final=0).best == found.best
+
+
+def test_trials_and_tables_of_another_study_are_refused(study: Study, tmp_path: Path) -> None:
+    own = study(final=0).path
+    other = own.rename(tmp_path / "other")
+    study(final=0, seeds=2)
+    for of_study in (own, other):
+        assert tuning.read(of_study).regret
+    shutil.copy(other / "trials.parquet", own)
+    with pytest.raises(tuning.StudyError, match=r"trials\.parquet is of another study than"):
+        trials_file.read(own)
+    shutil.rmtree(own / "trials" / "0001" / "seed-1")
+    shutil.copytree(own / "trials" / "0001" / "seed-0", own / "trials" / "0001" / "seed-1")
+    with pytest.raises(tuning.StudyError, match=r"seed-1 holds another run than that of its trial"):
+        tuning.read(own)
 
 
 def test_a_damaged_study_is_not_read(study: Study, tmp_path: Path) -> None:

@@ -152,6 +152,17 @@ def test_members_that_were_exchanged_are_noticed(
         tuning.evolve(alike, dataset=small, path=tmp_path / "own")
 
 
+def test_a_member_of_a_later_generation_is_not_taken_for_its_ancestor(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    tuning.evolve(exp, dataset=small, path=tmp_path / "own")
+    first = tmp_path / "own" / "generation-000" / "member-0"
+    shutil.rmtree(first)
+    shutil.copytree(tmp_path / "own" / "generation-002" / "member-0", first)
+    with pytest.raises(tuning.StudyError, match=r"member-0 has 3 rounds, and its generation ends after 1"):
+        tuning.evolve(exp, dataset=small, path=tmp_path / "own")
+
+
 def test_two_do_not_evolve_in_one_folder(
     exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
 ) -> None:

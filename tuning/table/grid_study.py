@@ -83,7 +83,10 @@ def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **se
             measured.rounds if row["outcome"] == FINISHED else None,
         )
         runs = [of_trial / f"seed-{place}" for place in range(len(seeds))]
-        scored.append([list(_scored(run, values, seed, total)) for run, seed in zip(runs, seeds, strict=True)])
+        expected = protocol.runs_of(measured, tuning, values)
+        scored.append(
+            [list(_scored(run, own, held.fingerprint, total)) for run, own in zip(runs, expected, strict=True)]
+        )
     clients, rows = _collected(scored)
     table = PublishedTable(measured, space, tuple(seeds), held.fingerprint, clients, rows)
     file.write(table, path)
@@ -117,13 +120,11 @@ def _collected(
     return clients, every
 
 
-def _scored(
-    run: Path, values: Mapping[str, Any], seed: int, total: int | None
-) -> Iterator[tuple[Row, Mapping[str, Row]]]:
+def _scored(run: Path, expected: Experiment, data: str, total: int | None) -> Iterator[tuple[Row, Mapping[str, Row]]]:
     """Yield the rounds of a run, each with its row of every validation client by name.
 
     Args:
-        values, seed: of the run that belongs there.
+        expected, data: of the run that belongs there; the fingerprint of its data.
         total: its number of rounds; None: its trial diverged, perhaps before its first round ended.
 
     Raises:
@@ -137,7 +138,7 @@ def _scored(
             f"{run} has lost records: a table needs every round of it, and it has {len(rows)}. Put the whole folder "
             f"back, or make the table from another study."
         )
-    kept_run.check(run, values, seed)
+    kept_run.check_experiment(run, expected, data)
     for row in rows:
         clients = client_rows(run, row["round"])
         yield row, {each["client"]: each for each in clients if each["split"] == "validation"}

@@ -11,7 +11,7 @@ from raysim import Experiment, ExperimentError, differing
 from tuning import folder, protocol, pruners, result, section, trials_file
 from tuning.client_scores import sums
 from tuning.errors import StudyError
-from tuning.kept_trial import FINISHED
+from tuning.kept_trial import FINISHED, digest
 from tuning.log_filter import quiet_rounds
 from tuning.objective import Objective
 from tuning.regret import Regret, bootstrap
@@ -50,7 +50,8 @@ def tune_on(
     if not best:
         raise StudyError(result.no_result(trials, space))
     where.mkdir(parents=True, exist_ok=True)
-    folder.claim(where, "a table", experiment.name)
+    identity = {"tuning": tuning.model_dump(mode="json"), "of": experiment.determining(), "data": table.content}
+    folder.claim(where, "a table", experiment.name, digest(identity))
     about = tuning.objective, tuning.cost, unit_of(tuning)
     study = result.of_trials(experiment.name, *about, space, trials, best, where)
     whole = courses(table, tuning.objective, by_seed=False)
@@ -58,7 +59,7 @@ def tune_on(
     finished = [tuning_keys[trial.user_attrs[PLACE]] for trial in trials if trial.user_attrs["outcome"] == FINISHED]
     regret = _regret(finished, table, tuning.objective)
     study = replace(study, regret=regret, table=best_of(table, whole, tuning, chosen))
-    trials_file.write(where, trials, space, tuning.objective)
+    trials_file.write(where, trials, space, tuning.objective, digest(identity))
     write_best(experiment, study, source)
     return study
 
