@@ -5,8 +5,10 @@ With g_i = x - y_i, thetabar = mean of y_i, rounds counted from 1:
 client  h_i <- h_i / (t - t'_i) + mu g_i, t'_i = the round it last took part in
 server  h <- beta (thetabar_prev - thetabar); what is broadcast is thetabar - h
 
-State: all start at 0, thetabar at the initial model. h^t = sum_{s=1..t} beta^(t-s+1) gbar^s, gbar = x - thetabar: what
-is old fades, on both sides. beta = mu = 0 is FedAvg. FedGLAD's f acts on gbar, and so on thetabar and h.
+State: h_i on clients, h and thetabar on the server; all start at 0, thetabar at the initial model.
+
+h^t = sum_{s=1..t} beta^(t-s+1) gbar^s, gbar = x - thetabar: what is old fades, on both sides. beta = mu = 0 is FedAvg.
+FedGLAD's f acts on gbar, and so on thetabar and h.
 
 Source: Varno et al. (2022), algorithm 1; docs/algorithms.md section 3.
 """
@@ -39,7 +41,13 @@ class AdaBest(Section):
 
 
 def make(section: AdaBest) -> Correction:
-    """Close the functions over mu and beta."""
+    """Close the functions over mu and beta.
+
+    >>> from raysim.testing.two_clients import two_clients
+    >>> section = AdaBest(mu=0.5, beta=0.5)
+    >>> two_clients(section, x=8.0, local_steps=1)  # y = 8, -4, h_i = 0, 6, h = 3; then y = 3.5, -1, h = 3 / 8
+    [-1.0, 0.875]
+    """
 
     def settle(stepped: ServerStepped) -> ServerResult:
         h = (stepped.state["average"] - stepped.params).mul_(section.beta)

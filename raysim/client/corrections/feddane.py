@@ -1,6 +1,6 @@
 """FedDANE: every local gradient is grad + gbar - grad f_i(x) + mu (y - x), gbar the cohort's mean of grad f_i(x).
 
-It is weighted as the clients' updates are, and taken in a pass over the cohort before local training. No state.
+It is weighted as the clients' updates are, and taken in a pass over the cohort before local training. State: none.
 
 Source: Li et al. (2019), algorithm 2; docs/algorithms.md section 3. Departures: gbar is of the cohort that trains,
 where the paper draws a second one. A client takes grad f_i(x) again when it trains, rather than keep it in between.
@@ -26,7 +26,12 @@ class FedDane(Section):
 
 
 def make(section: FedDane) -> Correction:
-    """The pull and the difference of gradients."""
+    """The pull and the difference of gradients.
+
+    >>> from raysim.testing.two_clients import two_clients
+    >>> two_clients(FedDane(mu=1), x=4.0, num_rounds=1)  # gbar = 6; y = 1, then 1; 1, then 2.5
+    [1.75]
+    """
 
     def offset(begins: ClientStart) -> Tensor:
         assert begins.gradient is not None

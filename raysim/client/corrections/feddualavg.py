@@ -7,7 +7,8 @@ server  z <- z + lr_s sum p_i (z_i - z); E <- E + lr_s lr sum p_i tau_i; the mod
 
 prox(z, E) is raysim/client/proximal.py's: `Shrunk` for the penalty l1, `Bounded` for l2_ball.
 
-FedGLAD's factor scales the step of z, and not E. `sparsity`: share of zeros among the numbers that are penalised.
+State, of the server alone: z, starts at the initial model, and E, starts at 0. FedGLAD's factor scales the step of z,
+and not E. `sparsity`: share of zeros among the numbers that are penalised.
 
 Source: Yuan et al. (2021) and Wang et al. (2021), section 2.3; docs/algorithms.md section 3.
 """
@@ -72,7 +73,14 @@ def penalty_of(section: Composite) -> Penalty:
 
 
 def make(section: Composite) -> Correction:
-    """Close the functions over the penalty; the server's state is z and E."""
+    """Close the functions over the penalty; the server's state is z and E.
+
+    >>> from raysim.testing.two_clients import two_clients
+    >>> two_clients(L1(strength=1), x=4.0, local_steps=1)  # z = 1, E = 1 / 2; then z_i = 4.75, -3.5, E = 1
+    [0.5, 0.0]
+    >>> two_clients(L2Ball(radius=2), x=4.0, local_steps=1)  # w = 2, z_i = 7, -2; then z_i = 5.5, -3.5
+    [2.0, 1.0]
+    """
     penalty = penalty_of(section)
 
     def init(params: Tensor) -> Vectors:

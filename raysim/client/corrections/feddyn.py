@@ -5,8 +5,10 @@ With g_i = x - y_i, thetabar = mean of y_i and gbar = x - thetabar:
 client  h_i <- h_i + mu g_i
 server  h <- h + (M / N) gbar; what is broadcast is theta = thetabar - h
 
-State: all start at 0, thetabar at the initial model. A client whose local training converged has h_i = its gradient at
-y_i: the first-order condition. FedGLAD's f acts on gbar, and so on thetabar and h.
+State: h_i on clients, h and thetabar on the server; all start at 0, thetabar at the initial model.
+
+A client whose local training converged has h_i = its gradient at y_i: the first-order condition. FedGLAD's f acts on
+gbar, and so on thetabar and h.
 
 Source: Acar et al. (2021), algorithm 1, in the notation of Varno et al. (2022); docs/algorithms.md section 3.
 """
@@ -38,7 +40,12 @@ class FedDyn(Section):
 
 
 def make(section: FedDyn) -> Correction:
-    """Close the functions over mu."""
+    """Close the functions over mu.
+
+    >>> from raysim.testing.two_clients import two_clients
+    >>> two_clients(FedDyn(mu=1))  # y = 4, -2, h_i = -4, 2, h = -1; then y = 3, -1 / 2, h = -1 / 4
+    [2.0, 1.5]
+    """
 
     def settle(stepped: ServerStepped) -> ServerResult:
         h = torch.add(stepped.state["h"], stepped.g, alpha=stepped.clients / stepped.population)

@@ -10,7 +10,7 @@ and with b = mu - x and C (l, P) the centred samples, which is how it is compute
 
     delta_i = (1 + (l - 1) rho) [b - rho C' (I + rho C C')^-1 C b].
 
-One sample: s_1 - x. None, or before `from_round`: y - x. rho = 0: mu - x. No state.
+One sample: s_1 - x. None, or before `from_round`: y - x. rho = 0: mu - x. State: none.
 
 Source: Al-Shedivat et al. (2021), section 4 and appendix C, and Wang et al. (2021), equation 5; docs/algorithms.md
 section 3. Departure: the closed form in place of their dynamic programme over samples, which gives the same.
@@ -43,7 +43,12 @@ class Posterior(Section):
 
 
 def make(section: Posterior) -> Correction:
-    """Close the functions over the section."""
+    """Close the functions over the section.
+
+    >>> from raysim.testing.two_clients import two_clients
+    >>> two_clients(Posterior(burn_in=0, rho=0), num_rounds=1)  # samples 4 and 6, mean 5; -4 and -4
+    [0.5]
+    """
 
     def windows(work: LocalWork) -> tuple[tuple[int, int], ...]:
         if work.round < section.from_round:

@@ -3,8 +3,10 @@
 client  y from y_i by local steps; lambda_i <- lambda_i + mu (y - x); y_i <- y; it sends y_i + lambda_i / mu - x
 server  x <- the clients' mean of y_i + lambda_i / mu
 
-State: lambda_i starts at 0, y_i at the initial model. Every client takes part in every round. Started at x instead of
-y_i it is FedDyn with h_i = -lambda_i. FedGLAD's f acts on the mean of what is sent, and not on lambda_i.
+State, of clients alone: lambda_i starts at 0, y_i at the initial model.
+
+Every client takes part in every round. Started at x instead of y_i it is FedDyn with h_i = -lambda_i. FedGLAD's f acts
+on the mean of what is sent, and not on lambda_i.
 
 Source: Zhang et al. (2020), algorithm 1 with oracle I, and Wang et al. (2021), equation 8; docs/algorithms.md section
 3. Departures: every round communicates, where the paper skips rounds at random. A client whose updates were all
@@ -32,7 +34,12 @@ class FedPd(Section):
 
 
 def make(section: FedPd) -> Correction:
-    """Close the functions over mu; a client's state is (lambda_i, y_i)."""
+    """Close the functions over mu; a client's state is (lambda_i, y_i).
+
+    >>> from raysim.testing.two_clients import two_clients
+    >>> two_clients(FedPd(mu=1))  # y_i + lambda_i = 4 + 4, -2 - 2; then 3 + 5, -1.5 - 5.5
+    [2.0, 0.5]
+    """
     mu = section.mu
 
     def begin(begins: ClientStart) -> Tensor:

@@ -8,8 +8,10 @@ sgd          g                                               -
 momentum     b1 m + (1 - b1) g                               m <- b1 m + (1 - b1) c
 adam         (b1 m + (1 - b1) g) / (sqrt(v) + eps)           m likewise; v <- b2 v + (1 - b2) c^2
 
-State: m = v = 0. No bias correction. c is weighted as the clients' updates are, and taken in a pass before local
-training, in training mode. grad(x; B) has the masks and draws of grad(y; B). Clipping and weight decay act on g.
+State, of the server alone: m and v, start at 0. No bias correction.
+
+c is weighted as the clients' updates are, and taken in a pass before local training, in training mode. grad(x; B) has
+the masks and draws of grad(y; B). Clipping and weight decay act on g.
 
 Source: Karimireddy et al. (2021), algorithm 1; docs/algorithms.md section 3. Departure: v as it was before the round,
 where the paper leaves open whether V comes first.
@@ -84,7 +86,17 @@ class MimeLite(MimeBase):
 
 
 def make(section: Mime | MimeLite) -> Correction:
-    """Close the functions over the base and its constants; those it has none of are never read."""
+    """Close the functions over the base and its constants; those it has none of are never read.
+
+    >>> from raysim.testing.two_clients import two_clients
+    >>> two_clients(Mime(base="sgd"), x=4.0, num_rounds=1)  # c = 6, of -4 and 16; y = 1, then -0.5; 1, then 1
+    [0.25]
+    >>> two_clients(MimeLite(beta1=0.5), x=8.0, local_steps=1)  # U = 0, 12, m = 6; then U = 1.5, 12
+    [5.0, 1.625]
+    >>> section = MimeLite(base="adam", beta1=0, beta2=0.75, eps=1)
+    >>> two_clients(section, x=4.0, local_steps=1)  # U = -4, 16, v = 9; then U = -7 / 4, 10 / 4
+    [1.0, 0.8125]
+    """
     b1, b2, eps = section.beta1 or 0.0, section.beta2 or 0.0, section.eps or 0.0
     lite = isinstance(section, MimeLite)
     learns = not lite or section.base != "sgd"

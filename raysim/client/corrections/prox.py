@@ -1,4 +1,6 @@
-"""FedProx: every local gradient is grad + mu (y - x). No state. mu = 0 is FedAvg.
+"""FedProx: every local gradient is grad + mu (y - x). mu = 0 is FedAvg.
+
+State: none.
 
 Source: Li et al. (2020), equation 2; docs/algorithms.md section 3.
 """
@@ -22,5 +24,10 @@ class Prox(Section):
 
 
 def make(section: Prox) -> Correction:
-    """The pull, and nothing else."""
+    """The pull, and nothing else.
+
+    >>> from raysim.testing.two_clients import two_clients
+    >>> two_clients(Prox(mu=1), x=4.0, num_rounds=1)  # y = 6, then 6; -4, then 0
+    [3.0]
+    """
     return Correction(ClientHalf(pull=section.mu))

@@ -5,7 +5,7 @@ client  c_i <- the mean of its raw local gradients. For plain SGD that is option
         clipping or weight decay the gradients are summed.
 server  c <- c + (M / N) mean(c_i+ - c_i); the model moves as without a correction.
 
-State: all start at 0. Invariant: c = (1 / N) sum of c_i over all N clients.
+State: c_i on clients, c on the server; all start at 0. Invariant: c = (1 / N) sum of c_i over all N clients.
 
 Source: Karimireddy et al. (2020), algorithm 1, and Wang et al. (2021), equation 4; docs/algorithms.md section 3.
 """
@@ -37,7 +37,12 @@ class Scaffold(Section):
 
 
 def make(section: Scaffold) -> Correction:
-    """The mean gradient follows from the update where local steps are plain SGD; elsewhere it is summed."""
+    """The mean gradient follows from the update where local steps are plain SGD; elsewhere it is summed.
+
+    >>> from raysim.testing.two_clients import two_clients
+    >>> two_clients(Scaffold())  # y = 6, -4, so c_i = -6, 4 and c = -1; then y = 2.5, -1.5
+    [1.0, 0.5]
+    """
 
     def after(ended: ClientEnd) -> Tensor:
         if ended.gradient is not None:

@@ -5,7 +5,9 @@ With g_i = x - y_i, gbar = x - mean of y_i, K local steps of every client:
 client  h_i <- h_i - h + g_i / (K lr)
 server  h <- d h + M / (K lr N) gbar,   d = (N - 1) / N as printed, (N - M) / N with `exact`
 
-State: all start at 0. With the exact factor h is SCAFFOLD's c. Source: Varno et al. (2022), algorithm 2;
+State: h_i on clients, h on the server; all start at 0. With the exact factor h is SCAFFOLD's c.
+
+Source: Varno et al. (2022), algorithm 2;
 docs/algorithms.md section 3.
 """
 
@@ -38,7 +40,14 @@ class ScaffoldM(Section):
 
 
 def make(section: ScaffoldM) -> Correction:
-    """Close the functions over the factor."""
+    """Close the functions over the factor.
+
+    >>> from raysim.testing.two_clients import two_clients
+    >>> two_clients(ScaffoldM(), num_rounds=3)  # h = -1, 0: -1 / 2 + 1 / 2; h_i = -6, 4, then -6.5, 7.5
+    [1.0, 0.5, 0.5]
+    >>> two_clients(ScaffoldM(exact=True), num_rounds=3)  # h = -1, 1 / 2, as the mean of h_i
+    [1.0, 0.5, 0.1875]
+    """
 
     def settle(stepped: ServerStepped) -> ServerResult:
         population = stepped.population
