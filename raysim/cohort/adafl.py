@@ -76,7 +76,13 @@ def in_proportion(amounts: npt.NDArray[Any], seed: int, round_index: int, size: 
 
 
 def make(section: AdaFl) -> Sampler:
-    """The attention is the state."""
+    """The attention is the state.
+
+    >>> from raysim.cohort.sampler import drawn_in
+    >>> (cohort,) = drawn_in(1, make(AdaFl()), [0, 1, 1, 0, 1], size=3)  # at first attention is n_i / n
+    >>> sorted(cohort)
+    [1, 2, 4]
+    """
 
     def init(at: CohortAt) -> State:
         return {"attention": torch.from_numpy(at.examples / at.examples.sum())}

@@ -43,7 +43,13 @@ def is_open(section: Availability, seed: int, positions: Int64s, round_index: in
 
 
 def make(section: Availability) -> Sampler:
-    """Cohorts follow from seed and round alone."""
+    """Cohorts follow from seed and round alone.
+
+    >>> from raysim.cohort.sampler import drawn_in
+    >>> (awake,) = drawn_in(1, make(Availability(open=1)), [1] * 5, size=3)
+    >>> awake == uniform.prefix(0, 0, 5, 3).tolist()  # all are awake
+    True
+    """
 
     def sample(state: State, at: CohortAt) -> Positions:
         size, population = at.size, at.population

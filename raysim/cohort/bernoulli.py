@@ -27,7 +27,14 @@ class Bernoulli(Section):
 
 
 def make(section: Bernoulli) -> Sampler:
-    """Cohorts are drawn gap by gap."""
+    """Cohorts are drawn gap by gap.
+
+    >>> from raysim.cohort.sampler import drawn_in
+    >>> drawn_in(1, make(Bernoulli(probability=1)), [1] * 5, size=0)
+    [[0, 1, 2, 3, 4]]
+    >>> drawn_in(2, make(Bernoulli(probability=1e-12)), [1] * 5, size=0)
+    [[], []]
+    """
 
     def sample(state: State, at: CohortAt) -> Positions:
         population = at.population

@@ -26,7 +26,13 @@ class Cyclic(Section):
 
 
 def make(section: Cyclic) -> Sampler:
-    """Cohorts cost a draw for every client."""
+    """Cohorts cost a draw for every client.
+
+    >>> from raysim.cohort.sampler import drawn_in
+    >>> first, second, again = drawn_in(3, make(Cyclic(groups=2)), [1] * 5, size=0)
+    >>> sorted(first + second), again == first
+    ([0, 1, 2, 3, 4], True)
+    """
 
     def sample(state: State, at: CohortAt) -> Positions:
         everyone = np.arange(at.population, dtype=np.int64)

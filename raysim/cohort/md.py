@@ -24,7 +24,12 @@ class Md(Section):
 
 
 def make(section: Md) -> Sampler:
-    """Draws are examples at random."""
+    """Draws are examples at random.
+
+    >>> from raysim.cohort.sampler import drawn_in
+    >>> drawn_in(2, make(Md()), [0, 0, 7, 0, 0], size=3)  # all examples are client 2's
+    [[2, 2, 2], [2, 2, 2]]
+    """
 
     def sample(state: State, at: CohortAt) -> Positions:
         draws, ends = seeds.stream(seeds.key(at.seed, "cohort", at.round), at.size), at.clients.ends

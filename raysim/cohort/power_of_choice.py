@@ -40,7 +40,13 @@ def choose(drawn: Positions, losses: Float64s, size: int) -> Positions:
 
 
 def make(section: PowerOfChoice) -> Sampler:
-    """Cohorts follow from seed, round and the clients' losses."""
+    """Cohorts follow from seed, round and the clients' losses.
+
+    >>> from raysim.cohort.sampler import drawn_in
+    >>> (candidates,) = drawn_in(1, make(PowerOfChoice(candidates=3)), [0, 1, 1, 0, 1], size=1)
+    >>> sorted(candidates)
+    [1, 2, 4]
+    """
 
     def sample(state: State, at: CohortAt) -> Positions:
         return in_proportion(at.examples, at.seed, at.round, section.candidates)

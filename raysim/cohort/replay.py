@@ -49,7 +49,12 @@ class Replay(Section):
 
 
 def make(section: Replay, other: Sampler | None) -> Sampler:
-    """Cohorts from lists; rounds without a list use another sampler."""
+    """Cohorts from lists; rounds without a list use another sampler.
+
+    >>> from raysim.cohort.sampler import drawn_in
+    >>> drawn_in(2, make(Replay(cohorts=(("4", "0"), ("3",))), None), [1] * 5, size=0)
+    [[4, 0], [3]]
+    """
     given: dict[int, Cohort] = dict(enumerate(section.cohorts)) if section.cohorts is not None else section.rounds or {}
 
     def init(at: CohortAt) -> State:

@@ -22,6 +22,7 @@ from torch import Tensor
 from raysim import seeds
 from raysim.arrays import Float64s, Int64s
 from raysim.config.values import Constant
+from raysim.data.array_split import ArraySplit
 from raysim.data.split import Split
 
 State = Mapping[str, Tensor]
@@ -170,3 +171,19 @@ class Sampler(NamedTuple):
 def nothing(at: CohortAt) -> State:
     """Return the state of a sampler that keeps none."""
     return {}
+
+
+def drawn_in(num_rounds: int, sampler: Sampler, examples: Sequence[int], size: int) -> list[list[int]]:
+    """The positions that are drawn in the first rounds with seed 0, before anything is learned: to see a sampler's law.
+
+    Args:
+        num_rounds: number of cohorts.
+        sampler: what a section's `make` returns.
+        examples: their number for each client; the ids of clients are "0", "1", ...
+        size: clients to draw.
+    """
+    ends = np.cumsum([0, *examples])
+    rows = np.zeros(ends[-1])
+    clients = Clients(ArraySplit(tuple(map(str, range(len(examples)))), rows, rows, ends))
+    state = sampler.init(CohortAt(0, size, clients, 0))
+    return [sampler.sample(state, CohortAt(t, size, clients, 0)).tolist() for t in range(num_rounds)]

@@ -29,7 +29,14 @@ def prefix(seed: int, round_index: int, population: int, size: int) -> Positions
 
 
 def make(section: UniformSampler) -> Sampler:
-    """Cohorts follow from seed and round alone."""
+    """Cohorts follow from seed and round alone.
+
+    >>> from raysim.cohort.sampler import drawn_in
+    >>> (all_of_them,) = drawn_in(1, make(UniformSampler()), [1] * 5, size=5)
+    >>> (some,) = drawn_in(1, make(UniformSampler()), [1] * 5, size=2)
+    >>> sorted(all_of_them), some == all_of_them[:2]
+    ([0, 1, 2, 3, 4], True)
+    """
 
     def sample(state: State, at: CohortAt) -> Positions:
         return prefix(at.seed, at.round, at.population, at.size)

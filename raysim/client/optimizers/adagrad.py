@@ -28,7 +28,12 @@ class ClientAdagrad(Section):
 
 
 def make(section: ClientAdagrad) -> ClientOptimizer:
-    """Close the pair over its constants."""
+    """Close the pair over its constants.
+
+    >>> from raysim.client.optimizers.optimizer import path
+    >>> path(make(ClientAdagrad(eps=3)), 0.0, [3.0, 4.0], lr=1.0)  # G = 9, 25; steps 3 / (3 + 3), 4 / (5 + 3)
+    [-0.5, -1.0]
+    """
 
     def init(params: Tensor) -> State:
         return {"G": torch.full_like(params, section.v0), "scratch": params.new_zeros(params.shape)}

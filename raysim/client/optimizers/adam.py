@@ -52,6 +52,14 @@ def make(section: ClientAdam | ClientAdamW) -> ClientOptimizer:
     """Close the pair over its constants.
 
     `k` counts on the CPU, a row per client of a stack: those still at work have taken equally many local steps.
+
+    >>> from raysim.client.optimizers.optimizer import path
+    >>> path(make(ClientAdam(eps=1)), 0.0, [3.0], lr=1.0)  # a first step of lr g / (|g| + eps)
+    [-0.75]
+    >>> path(make(ClientAdam(beta1=0.5, beta2=0, eps=1)), 0.0, [3.0, 0.0], lr=1.0)  # 3 / (3 + 1), then 1 / (0 + 1)
+    [-0.75, -1.75]
+    >>> path(make(ClientAdamW(eps=1, weight_decay=0.5)), 4.0, [3.0], lr=1.0)  # 4 - 4 / 2, then the step of Adam
+    [1.25]
     """
     b1, b2, eps = section.beta1, section.beta2, section.eps
     shrinks_by = section.weight_decay if isinstance(section, ClientAdamW) else 0.0

@@ -6,9 +6,10 @@ training, and a local step is too short to allocate in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
@@ -34,6 +35,16 @@ class ClientOptimizer(NamedTuple):
     adds_decay: bool = False
     divisor: Callable[[State], Tensor] | None = None
     affine: Callable[[Mapping[str, Tensor]], tuple[float, Tensor | None]] | None = None
+
+
+def path(optimizer: ClientOptimizer, start: float, gradients: Sequence[float], lr: float) -> list[float]:
+    """A model of one number after each local step along these gradients, in float64: to compare with an equation."""
+    params, passed = torch.tensor([start], dtype=torch.float64), []
+    state = optimizer.init(params)
+    for g in gradients:
+        optimizer.step(params, torch.full_like(params, g), state, lr)
+        passed.append(params.item())
+    return passed
 
 
 def descend(params: Tensor, direction: Tensor, lr: Rate) -> None:

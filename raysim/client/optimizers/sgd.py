@@ -26,7 +26,12 @@ class ClientSgd(Section):
 
 
 def make(section: ClientSgd) -> ClientOptimizer:
-    """Close the pair over its momentum; without momentum there is no state."""
+    """Close the pair over its momentum; without momentum there is no state.
+
+    >>> from raysim.client.optimizers.optimizer import path
+    >>> path(make(ClientSgd(momentum=0.5)), 0.0, [2.0, 2.0, 0.0], lr=1.0)  # v = 2, 3, 1.5
+    [-2.0, -5.0, -6.5]
+    """
     rho = section.momentum
 
     def init(params: Tensor) -> State:

@@ -15,7 +15,12 @@ SMALLEST = 1e-12
 
 
 def coefficients(inner: Tensor, weights: Tensor) -> Tensor:
-    """Coefficients of the updates, adding up to 1; y_i - mean y = h_i - mean h."""
+    """Coefficients of the updates, adding up to 1; y_i - mean y = h_i - mean h.
+
+    >>> h = torch.tensor([0.0, 0.0, 3.0], dtype=torch.float64)  # mean h = 1: distances 1, 1, 2
+    >>> coefficients(h.outer(h), torch.ones(3)).tolist()
+    [0.4, 0.4, 0.2]
+    """
     plain = torch.full((len(inner),), 1 / len(inner), dtype=torch.float64)
     inverse = 1 / distances_to(pairwise(inner), plain).clamp(min=SMALLEST)
     return inverse / inverse.sum()

@@ -26,7 +26,11 @@ class Rule:
     ignores_weights: bool = False
 
     def refusal(self, clients: int) -> str | None:
-        """Return why the rule is not defined for this number of updates; None if it is."""
+        """Return why the rule is not defined for this number of updates; None if it is.
+
+        >>> Rule(lambda updates, weights: updates[0], fewest=2).refusal(1)
+        'own needs M >= 2 updates, but the cohort has 1'
+        """
         if clients >= self.fewest:
             return None
         if self.needs is not None:

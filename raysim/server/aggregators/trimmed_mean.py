@@ -31,7 +31,17 @@ class Median(Section):
 
 
 def make(section: TrimmedMean | Median) -> Coordinatewise:
-    """The median drops all values but the middle one or two; a trimmed mean k, whatever the cohort's size."""
+    """The median drops all values but the middle one or two; a trimmed mean k, whatever the cohort's size.
+
+    >>> import torch
+    >>> updates, weights = torch.tensor([[9.0, 0.0], [1.0, 2.0], [2.0, 7.0], [4.0, 3.0]]), torch.ones(4)
+    >>> make(Median()).fn(updates[:3], weights[:3]).tolist()
+    [2.0, 2.0]
+    >>> make(TrimmedMean(k=1)).fn(updates, weights).tolist()  # (2 + 4) / 2, (2 + 3) / 2
+    [3.0, 2.5]
+    >>> make(TrimmedMean(k=1)).refusal(2)
+    'trimmed_mean needs M > 2 k updates, but got k = 1 and a cohort of M = 2'
+    """
     if isinstance(section, Median):
         return Coordinatewise(
             lambda updates, weights: trim(updates, (len(updates) - 1) // 2), section.name, ignores_weights=True
