@@ -251,6 +251,63 @@ def test_a_class_that_reaches_into_another_is_found() -> None:
     assert reaching_in({"a.py": base % "", "b.py": holds}) == {}
 
 
+# Docstrings
+
+Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def misnamed_args(files: Sources) -> list[str]:
+    """Names below `Args:` that are no parameter of the function, or of the class: a field, or one of `__init__`."""
+    return [
+        f"{file}: {node.name} has no {name}"
+        for file, text in files.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, Documented)
+        for name in listed_args(ast.get_docstring(node) or "")
+        if name not in parameters(node)
+    ]
+
+
+def listed_args(docstring: str) -> list[str]:
+    section = re.search(r"^Args:\n((?: {4}.*\n?)+)", docstring, re.MULTILINE)
+    heads = re.findall(r"^ {4}(\*{0,2}\w+(?:, \*{0,2}\w+)*):", section.group(1), re.MULTILINE) if section else []
+    return [name.lstrip("*") for head in heads for name in head.split(", ")]
+
+
+def parameters(node: Documented) -> set[str]:
+    if isinstance(node, ast.ClassDef):
+        fields = {ast.unparse(child.target) for child in node.body if isinstance(child, ast.AnnAssign)}
+        inits = [child for child in node.body if isinstance(child, ast.FunctionDef) and child.name == "__init__"]
+        return fields.union(*map(parameters, inits))
+    return {child.arg for child in ast.walk(node.args) if isinstance(child, ast.arg)}
+
+
+def test_what_a_docstring_lists_is_a_parameter() -> None:
+    assert misnamed_args(sources("raysim", "tuning", "manual")) == []
+
+
+def test_a_listed_name_that_is_no_parameter_is_found() -> None:
+    lines = (
+        "Do it.",
+        "",
+        "Args:",
+        "    a, *b: two,",
+        "        not: one.",
+        "    c: a third.",
+        "",
+        "Raises:",
+        "    d: no.",
+    )
+    listed = "".join(f"    {line}\n" for line in ('"""', *lines, '"""'))
+    files = {
+        "function.py": f"def f(a, *b):\n{listed}",
+        "fields.py": f"class F:\n{listed}    a: int\n    b: int\n",
+        "init.py": f"class G:\n{listed}    def __init__(self, a, /, *, b=1): ...\n",
+        "right.py": f"async def g(a, *b, c):\n{listed}",
+    }
+    assert misnamed_args(files) == ["function.py: f has no c", "fields.py: F has no c", "init.py: G has no c"]
+
+
 # Modules
 
 MODULES_ABOVE = {

@@ -122,7 +122,7 @@ def with_compressed_broadcast(
     """Return the algorithm whose clients receive the groups that are sent as the server compresses them.
 
     Args:
-        one: the algorithm.
+        base: the algorithm.
         section: the experiment's `[server.compression]`.
         sent_groups, unsent: the layouts of the groups that are sent, and of the others, which are the same everywhere.
         seed: addresses the draws.

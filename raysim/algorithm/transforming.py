@@ -43,7 +43,7 @@ def apply_transforms(
 
     Args:
         how: see `Transforming`.
-        sent: the broadcast.
+        broadcast: of the round.
         trained: the trained clients; not written to.
         states: the vectors that the client at a position keeps for transforms, in their order.
         id_of: a position's client id.
