@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from raysim.data.checksums import of_file
 from raysim.data.manifest import read_manifest
 from raysim.errors import RaysimError
-from raysim.storage import sealed
+from raysim.storage import sealed, sealed_parquet
 from tests.support.fuzzed import GOOD, Attempt, Place, kinds_of_replacement, tried
 from tests.support.mutations import CHANGES
 from tests.support.readers import READERS, REPORTED, Reader
+from tuning import trials_file
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -56,7 +57,9 @@ def test_a_study_s_trials_have_values_that_can_be_ranked(tmp_path: Path, value: 
     made.write(tmp_path)
     (file,) = tmp_path.iterdir()
     found = pq.read_table(file)
-    pq.write_table(found.set_column(found.column_names.index("value"), "value", pa.array([value] * 2)), file)
+    kept = found.schema.metadata[trials_file.KEY.encode()].decode()
+    found = found.set_column(found.column_names.index("value"), "value", pa.array([value] * 2))
+    sealed_parquet.write(found, file, about={trials_file.KEY: kept})
     with pytest.raises(RaysimError, match=f"trial -?[0-9]+ has the value {value}"):
         made.read(tmp_path)
 

@@ -18,8 +18,8 @@ from raysim.server.state import ServerState
 def improvements(rows: Iterable[Mapping[str, Any]], metric: BestMetric | None) -> dict[int, float]:
     """Return the values that were the best when they were recorded, by the number of finished rounds.
 
-    >>> improvements([{"round": 0, "loss": 3.0}, {"round": 1, "loss": 4.0}, {"round": 2, "loss": 2.0}],
-    ...              BestMetric(metric="loss", mode="min"))
+    >>> rows = [{"round": index, "eval/test/loss": loss} for index, loss in enumerate([3.0, 4.0, 2.0])]
+    >>> improvements(rows, BestMetric(metric="eval/test/loss"))
     {1: 3.0, 3: 2.0}
     """
     found = dict[int, float]()

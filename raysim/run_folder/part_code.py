@@ -52,19 +52,24 @@ def _functions(part: object) -> Iterator[FunctionType]:
     elif isinstance(part, MethodType):
         yield from _functions(part.__func__)
     elif isinstance(part, FunctionType):
-        if part.__module__.partition(".")[0] not in _OTHERS:
+        if not _is_others(part):
             yield inspect.unwrap(part)
     elif isinstance(part, list | tuple):
         for each in part:
             yield from _functions(each)
     else:
         for cls in inspect.getmro(part if isinstance(part, type) else type(part)):
-            if cls.__module__.partition(".")[0] in _OTHERS:
+            if _is_others(cls):
                 continue
             for _, member in sorted(vars(cls).items()):
                 held = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
                 if isinstance(held, FunctionType):
                     yield held
+
+
+def _is_others(defined: type | FunctionType) -> bool:
+    # What a script made by exec has no module.
+    return (defined.__module__ or "").partition(".")[0] in _OTHERS
 
 
 def _add(found: hashlib.blake2b, code: CodeType, doc: str | None) -> None:

@@ -23,6 +23,9 @@ _EXPECTED = "an SQLite file with the tables examples and client_metadata"
 
 _LOGS = ("-wal", "-journal")
 
+_HIDDEN = 6
+"""Place of a column's kind among what SQLite tells of it; 0: a column as any other."""
+
 _STEPS_BETWEEN = 1_000_000
 _STEPS_AT_LEAST = 50_000_000
 _STEPS_A_BYTE = 100
@@ -139,12 +142,18 @@ def _opened(file: SourceFile) -> Iterator[sqlite3.Connection]:
 
 
 def _check_tables(file: SourceFile, database: sqlite3.Connection) -> None:
-    """Raise DataError unless the tables are plain ones: reading a view or a virtual table can do anything."""
+    """Raise DataError unless the tables are plain ones: to read a view or a generated column can take any time."""
+    # No value is longer than the file.
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, file.path.stat().st_size)
     database.execute("PRAGMA trusted_schema = OFF")
     for name in ("examples", "client_metadata"):
         found = database.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()
         if found is None or found[0] != "table" or not str(found[1]).upper().startswith("CREATE TABLE"):
             raise DataError(f"{file.path}: expected a table {name}, found {_called(found)}")
+        if made := [row[1] for row in database.execute(f"PRAGMA table_xinfo({name})") if row[_HIDDEN]]:
+            raise DataError(
+                f"{file.path}: expected columns with values of their own, but {name}.{made[0]} is generated"
+            )
 
 
 def _called(found: tuple[object, object] | None) -> str:

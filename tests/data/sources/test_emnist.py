@@ -149,6 +149,17 @@ def test_a_view_of_an_sqlite_file_is_not_asked(tmp_path: Path, name: str) -> Non
         emnist(tmp_path, "sqlite")
 
 
+def test_a_generated_column_of_an_sqlite_file_is_not_read(tmp_path: Path) -> None:
+    as_sqlite(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "emnist_all.sqlite")) as database, database:
+        database.execute("ALTER TABLE examples RENAME COLUMN serialized_example_proto TO hidden")
+        database.execute(
+            "ALTER TABLE examples ADD COLUMN serialized_example_proto BLOB GENERATED ALWAYS AS (zeroblob(900000000))"
+        )
+    with pytest.raises(DataError, match=r"examples\.serialized_example_proto is generated"):
+        emnist(tmp_path, "sqlite")
+
+
 def test_work_of_sqlite_without_an_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_sqlite(tmp_path)
     monkeypatch.setattr(tff_sqlite, "_STEPS_BETWEEN", 1)
