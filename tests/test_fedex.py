@@ -221,7 +221,7 @@ def test_the_error_of_a_client_that_is_drawn_twice_is_added_twice() -> None:
         clients=Fake(positions=np.array([7])), updates=Fake(delta=one[None], buffers=one[None], counters=one[None])
     )
     states = Fake(context=Fake(own_error=lambda weights, position: (4, 0.25)))
-    outgoing: Any = Fake(trained=trained, computed=trained, broadcast=sent, states=states, training=Fake(number=1))
+    outgoing: Any = Fake(sent=trained, trained=trained, broadcast=sent, states=states, training=Fake(number=1))
     add_config_errors(sums, outgoing)
     assert sums.total().scored.tolist() == [[0.0, 0.0], [12.0, 3.0]]
 
