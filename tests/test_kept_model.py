@@ -178,7 +178,7 @@ def test_a_best_model_that_was_lost_is_not_replaced_by_another(
 ) -> None:
     e, done = with_best
     files.best_file(tmp_path / "run", done).unlink()
-    said = rf"best-{done:06}\.safetensors is missing: the best model of .* is that after {done} rounds, and was lost"
+    said = rf"best-{done:06}\.safetensors is missing: the best model of .* is that after {done} rounds"
     with pytest.raises(raysim.RunFolderError, match=said):
         kept_model.export(tmp_path / "run", tmp_path / "out", best=True, dataset=dataset)
     with pytest.raises(raysim.RunFolderError, match=said):

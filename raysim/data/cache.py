@@ -41,7 +41,7 @@ def open_or_build(address: dict[str, Any], build: Callable[[Path], None]) -> Fed
         try:
             return _opened(entry)
         except DataError as error:
-            log.warning("the cached dataset %s is damaged and is prepared again: %s", entry, error)
+            log.warning("the cached dataset %s cannot be used and is prepared again: %s", entry, error)
     shared = store()
     if shared is not None and (copy := take(entry.name, None, shared)) is not None:
         return _opened(copy)
@@ -59,9 +59,12 @@ def open_or_build(address: dict[str, Any], build: Callable[[Path], None]) -> Fed
 
 
 def _opened(entry: Path) -> FederatedDataset:
-    """Open a prepared dataset; DataError if its folder was given the name of another one."""
-    if (key := read_manifest(entry).key) != entry.name:
-        raise DataError(f"{entry} must hold what was prepared as {entry.name}, but holds {key or 'another dataset'}")
+    """Open a prepared dataset; DataError unless it says that it was prepared as its folder's name has it."""
+    key = read_manifest(entry).key
+    if key is None:
+        raise DataError(f"{entry} does not say from what it was prepared: an earlier raysim did that")
+    if key != entry.name:
+        raise DataError(f"{entry} must hold what was prepared as {entry.name}, but holds {key}")
     return FederatedDataset.open(entry)
 
 

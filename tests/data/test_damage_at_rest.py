@@ -103,7 +103,7 @@ def test_a_small_set_in_the_cache_is_made_again(cache: Path, name: str, caplog: 
     (entry,) = (cache / "datasets").iterdir()
     flip(entry / name, (entry / name).stat().st_size // 2)
     assert content(open_or_build({"source": "a"}, lambda path: write(path, IN_ONE_BATCH))) == whole
-    assert re.search(f"is damaged and is prepared again: .*{re.escape(name)}", caplog.text)
+    assert re.search(f"cannot be used and is prepared again: .*{re.escape(name)}", caplog.text)
 
 
 def test_of_a_large_set_in_the_cache_the_folder_to_delete_is_named(cache: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from raysim.data import DatasetWriter, Field
 from raysim.data.cache import open_or_build
+from raysim.data.manifest import read_manifest, write_manifest
 from raysim.errors import DataError, RaysimError
 from raysim.storage.cache import cache_root
 
@@ -47,7 +48,7 @@ def test_a_damaged_entry_is_made_again_with_a_warning(cache: Path, name: str, ca
     [entry] = entries(cache)
     (entry / name).write_bytes(b"x")
     assert open_or_build({"source": "a"}, build).train.sizes().tolist() == [3]
-    assert re.search(f"is damaged and is prepared again: .*{name}", caplog.text)
+    assert re.search(f"cannot be used and is prepared again: .*{name}", caplog.text)
     assert entries(cache) == [entry]
     open_or_build({"source": "a"}, never)
 
@@ -66,6 +67,15 @@ def test_an_entry_under_another_ones_name_is_made_again(cache: Path, caplog: pyt
     shutil.copytree(second, first)
     assert open_or_build({"seed": 0}, build).train.id_of(0) == "a"
     assert f"{first} must hold what was prepared as {first.name}, but holds {second.name}" in caplog.text
+
+
+def test_an_entry_that_does_not_say_what_it_is_is_made_again(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    open_or_build({"seed": 0}, build)
+    [entry] = entries(cache)
+    write_manifest(entry, read_manifest(entry).model_copy(update={"key": None}))
+    open_or_build({"seed": 0}, build)
+    assert f"{entry} does not say from what it was prepared: an earlier raysim did that" in caplog.text
+    open_or_build({"seed": 0}, never)
 
 
 def test_of_two_that_build_at_once_one_stays_and_both_are_served(cache: Path) -> None:

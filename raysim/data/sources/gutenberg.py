@@ -53,15 +53,15 @@ def roles(file: SourceFile) -> list[Role]:
             f"{file.path}: expected a line that begins with 'End of the Project Gutenberg', 'End of this Etext' or "
             f"'*** END OF', found none in {len(lines):,} lines: its end is cut off"
         )
-    roles = [
+    found = [
         Role(re.sub(r"\W+", "_", f"{title}_{speaker}"), tuple(spoken))
         for title, parts in plays
         for speaker, spoken in parts.items()
     ]
-    name, times = Counter(role.name for role in roles).most_common(1)[0]
+    name, times = Counter(role.name for role in found).most_common(1)[0]
     if times > 1:
         raise DataError(f"{file.path}: expected roles of different names, found {times} that are called {name!r}")
-    return roles
+    return found
 
 
 def _plays(lines: list[str]) -> list[tuple[str, dict[str, list[str]]]]:
