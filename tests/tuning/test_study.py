@@ -248,7 +248,9 @@ def test_every_sampler_and_pruner_carries_a_study(keys: dict[str, Any], study: C
     found = study(space={"client.optimizer.lr": {"log": [1e-3, 1]}}, trials=5, final=0, concurrent=2, **keys)
     assert found.trials.num_rows == 5
     assert set(outcomes(found)) <= {"finished", "pruned"}
-    assert len(set(found.trials["client.optimizer.lr"].to_pylist())) == 5
+    # Optuna's Gaussian process before 5.0 may propose an edge of the space again.
+    least = 4 if keys["sampler"]["name"] == "gp" else 5
+    assert len(set(found.trials["client.optimizer.lr"].to_pylist())) >= least
 
 
 def test_a_pruned_trial_is_stopped_before_its_end(study: Callable[..., tuning.Study]) -> None:

@@ -91,7 +91,13 @@ def test_categories_are_read_as_their_values(tmp_path: Path) -> None:
     for name in ("train.parquet", "train.arrow"):
         data = table(tmp_path, coded, name)
         assert [data.train.id_of(position) for position in range(2)] == ["a", "b"]
-    assert table(tmp_path, made.set_column(0, "user", made["user"].cast(pa.string_view()))).train.id_of(0) == "a"
+
+
+@pytest.mark.skipif(int(pa.__version__.split(".")[0]) < 18, reason="pyarrow before 18 converts no views of strings")
+def test_views_of_strings_are_read_as_strings(tmp_path: Path) -> None:
+    made = pa.table(ROWS)
+    seen = made.set_column(0, "user", made["user"].cast(pa.string_view()))
+    assert table(tmp_path, seen, "train.arrow").train.id_of(0) == "a"
 
 
 @pytest.mark.parametrize("label", [2**24 + 1, 2**63])
