@@ -36,6 +36,10 @@ from raysim.report.gallery.figure import Kind
 LEARNING, TARGETS, COHORTS, SETTINGS = "Learning", "Targets", "Cohort size", "Settings"
 CLIENTS, UPDATES, ENGINE = "Clients", "Updates", "Time and workers"
 
+# What several figures require, in the words of the page.
+SIZES = "runs that differ in cohort.size"
+MANY = "more than 12 methods, which differ in a number and in another key"
+
 
 def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
     """Return the kinds.
@@ -44,15 +48,25 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
         targets: the accuracies of rounds to target, none for a share of the best.
         monotone: learning curves show the best value so far.
     """
-    sizes = "runs that differ in cohort.size"
-    many = "more than 12 methods, which differ in a number and in another key"
+    return [
+        *_learning(monotone),
+        *_targets(targets),
+        *_cohort_size(),
+        *_settings(),
+        *_clients(),
+        *_updates(),
+        *_engine(),
+    ]
+
+
+def _learning(monotone: bool) -> list[Kind]:
     return [
         Kind(LEARNING, "Learning curves", "a finished round", partial(learning_curves.make, monotone=monotone)),
-        Kind(LEARNING, "Curves of each method", many, method_panels.of_headline),
+        Kind(LEARNING, "Curves of each method", MANY, method_panels.of_headline),
         Kind(
             LEARNING,
             "Curves of each method, against examples",
-            many,
+            MANY,
             partial(method_panels.of_headline, against=EXAMPLES),
         ),
         by_round(
@@ -66,6 +80,11 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
         ),
         by_round(LEARNING, "epsilon", "Epsilon", "What all rounds so far have told of a client, at the run's delta."),
         Kind(LEARNING, "Train against test accuracy", "an evaluation of the test split", train_test.make),
+    ]
+
+
+def _targets(targets: Sequence[float]) -> list[Kind]:
+    return [
         Kind(
             TARGETS,
             "Table of rounds to target",
@@ -87,19 +106,29 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
         Kind(
             TARGETS,
             "Simulated time to target",
-            f"{sizes}, have [systems] and evaluate accuracy",
+            f"{SIZES}, have [systems] and evaluate accuracy",
             partial(time_to_target.make, targets=targets),
         ),
         Kind(
             TARGETS,
             "Simulated time against target",
-            f"{sizes}, have [systems] and evaluate accuracy",
+            f"{SIZES}, have [systems] and evaluate accuracy",
             time_ratio.make,
         ),
-        Kind(COHORTS, "Accuracy against cohort size", sizes, final_accuracy.by_cohort_size),
-        Kind(COHORTS, "Catastrophic failures against cohort size", f"{sizes} and train", failures.make),
-        Kind(COHORTS, "Pseudo-gradient norm against cohort size", sizes, gradient_norm.make),
-        Kind(COHORTS, "Pseudo-gradient norm, recorded and predicted", sizes, gradient_norm.predicted),
+    ]
+
+
+def _cohort_size() -> list[Kind]:
+    return [
+        Kind(COHORTS, "Accuracy against cohort size", SIZES, final_accuracy.by_cohort_size),
+        Kind(COHORTS, "Catastrophic failures against cohort size", f"{SIZES} and train", failures.make),
+        Kind(COHORTS, "Pseudo-gradient norm against cohort size", SIZES, gradient_norm.make),
+        Kind(COHORTS, "Pseudo-gradient norm, recorded and predicted", SIZES, gradient_norm.predicted),
+    ]
+
+
+def _settings() -> list[Kind]:
+    return [
         Kind(
             SETTINGS,
             "Accuracy against a key",
@@ -108,6 +137,11 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
         ),
         Kind(SETTINGS, "Heat maps", "runs that differ in two keys", heat_maps.make),
         Kind(SETTINGS, "Shares of FedEx's configurations", "fedex", config_shares.make),
+    ]
+
+
+def _clients() -> list[Kind]:
+    return [
         Kind(CLIENTS, "Client percentiles", "several evaluated clients", client_percentiles.make),
         Kind(CLIENTS, "Client distribution", "several evaluated clients", client_distribution.make),
         Kind(
@@ -123,6 +157,11 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
             "client.personalisation or evaluation.fine_tuning, and accuracy",
             own_model_gain.make,
         ),
+    ]
+
+
+def _updates() -> list[Kind]:
+    return [
         by_round(
             UPDATES,
             "pseudo_gradient_norm",
@@ -132,7 +171,7 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
         Kind(
             UPDATES,
             "Pseudo-gradient norms of each method",
-            many,
+            MANY,
             partial(method_panels.make, column="pseudo_gradient_norm"),
         ),
         by_round(UPDATES, "params_norm", "Norm of the model", "Of all parameters, after the round."),
@@ -145,7 +184,7 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
         Kind(
             UPDATES,
             "Cosine similarities of each method",
-            many,
+            MANY,
             partial(method_panels.make, column="mean_cosine_similarity"),
         ),
         by_round(UPDATES, "clip_level", "Clip level", "The norm above which updates were scaled down in a round."),
@@ -187,6 +226,11 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
         Kind(UPDATES, "FedGLAD's ratio before its bounds", "server.glad", glad_factors.before_bounds),
         Kind(UPDATES, "Norm of all clients' updates", "server.diagnostics.probe", update_norm.make),
         Kind(UPDATES, "Similarity index against label similarity", "server.diagnostics.labels", label_similarity.make),
+    ]
+
+
+def _engine() -> list[Kind]:
+    return [
         by_round(
             ENGINE, "idle_fraction", "Idle share of workers", "The share of the workers' time in which they waited."
         ),
