@@ -17,8 +17,8 @@ from raysim.config.section import Section
 from raysim.data.dataset import Split
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.resolve import slow_precision
-from raysim.engine.rounds.selection import select, transfers
-from raysim.experiment.experiment import EngineSection
+from raysim.engine.rounds.selection import Selection, select, transfers
+from raysim.experiment.experiment import EngineSection, Experiment
 from raysim.report import figures
 
 if TYPE_CHECKING:
@@ -66,63 +66,89 @@ def _model(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _round(plan: Plan) -> Iterator[tuple[str, str]]:
-    experiment, train = plan.experiment, plan.dataset.train
     cohorts, algorithm = plan.cohorts(), plan.algorithm()
     # The first round represents all: later cohorts have the same size, and clients of the same population.
     selected = select(plan, algorithm, cohorts.first(), 0, cohorts.rule.asks)
-    steps = plan.work(selected.positions, 0).steps.tolist()
-    chunks, _ = plan.chunks(selected.positions, 0)
-    yield "cohort", f"{selected.asked:,} of {counted(len(train), 'client')}, {experiment.cohort.sampler.name}"
-    if experiment.systems is not None:
-        yield "devices", _choice(experiment.systems.time)
+    yield from _cohort(plan, selected)
+    yield from _chunks(plan, selected)
+    yield from _of_clients(plan.experiment)
+    yield from _of_server(plan.experiment)
+    yield from _beside_training(plan)
+    yield from _operations(plan, algorithm)
+    yield "transfer", _transfer(plan, algorithm, selected)
+
+
+def _cohort(plan: Plan, selected: Selection) -> Iterator[tuple[str, str]]:
+    systems, population = plan.experiment.systems, counted(len(plan.dataset.train), "client")
+    yield "cohort", f"{selected.num_asked:,} of {population}, {plan.experiment.cohort.sampler.name}"
+    if systems is not None:
+        yield "devices", _choice(systems.time)
         takes = figures.duration(selected.metrics["simulated_time_s"] or 0.0)
         yield "reports", f"{len(selected.positions):,} count in the first round, which takes {takes} of simulated time"
+
+
+def _chunks(plan: Plan, selected: Selection) -> Iterator[tuple[str, str]]:
+    """Yield how the first round's clients are trained."""
+    steps = plan.work(selected.positions, 0).steps.tolist()
+    chunks, _ = plan.chunks(selected.positions, 0)
     least, most = min(steps, default=0), max(steps, default=0)
     spread = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     yield "local steps", f"{spread} a client, {sum(steps):,} in the first round"
     yield "trainer", f"{plan.choice.trainer}: {plan.choice.why}"
     most_clients = counted(max(map(len, chunks), default=0), "client")
     yield "chunks", f"{len(chunks):,} a round, of up to {most_clients}, so at most {len(chunks):,} workers have work"
-    yield "client step", _choice(experiment.client.optimizer)
-    if experiment.fedex is not None:
-        yield "FedEx", f"{len(plan.configurations)} configurations, by clients' errors on {experiment.fedex.split}"
-    if experiment.client.correction is not None:
-        yield "correction", _choice(experiment.client.correction)
-    if experiment.client.personalisation is not None:
-        yield "personal models", _choice(experiment.client.personalisation)
-    if experiment.client.posterior is not None:
-        yield "posterior", _choice(experiment.client.posterior)
+
+
+def _of_clients(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """Yield the choices of local training."""
+    client, fedex = experiment.client, experiment.fedex
+    yield "client step", _choice(client.optimizer)
+    if fedex is not None:
+        yield "FedEx", f"{len(experiment.configurations)} configurations, by clients' errors on {fedex.split}"
+    yield from _chosen(
+        {
+            "correction": client.correction,
+            "personal models": client.personalisation,
+            "posterior": client.posterior,
+        }
+    )
     if experiment.composite is not None:
         yield "composite", _keys(experiment.composite)
-    yield (
-        "server step",
-        f"{_choice(experiment.server.optimizer)}, weighted by {_weighting(experiment.server.weighting)}",
-    )
+
+
+def _of_server(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """Yield the choices of the server, and of what changes the messages to it and from it."""
     server = experiment.server
-    if server.aggregator.name != "mean":
-        yield "aggregator", _choice(server.aggregator)
-    if server.fairness is not None:
-        yield "fairness", _choice(server.fairness)
-    for label, compression in (("updates", experiment.client.compression), ("models", server.compression)):
-        if compression is not None:
-            yield f"{label} sent", _choice(compression)
-    if server.privacy is not None:
-        yield "privacy", _choice(server.privacy)
+    yield "server step", f"{_choice(server.optimizer)}, weighted by {_weighting(server.weighting)}"
+    yield from _chosen(
+        {
+            "aggregator": server.aggregator if server.aggregator.name != "mean" else None,
+            "fairness": server.fairness,
+            "updates sent": experiment.client.compression,
+            "models sent": server.compression,
+            "privacy": server.privacy,
+        }
+    )
     for label, section in (("clipping", server.clip), ("zeroing", server.zeroing), ("FedGLAD", server.glad)):
         if section is not None:
             yield label, _keys(section)
-    if experiment.adversary is not None:
-        yield "adversary", _choice(experiment.adversary)
+    yield from _chosen({"adversary": experiment.adversary})
+
+
+def _beside_training(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield what a round costs beside its training."""
     if plan.keeps_updates:
         kept = figures.size(plan.kept_bytes)
         yield "kept updates", f"{kept} a round, in shards in the object store: {_why_kept(plan)} looks at every update"
-    if (probe := server.diagnostics.probe) is not None:
-        yield "probe", f"all {counted(len(train), 'client')}, every {counted(probe, 'round')}"
-    yield from _operations(plan, algorithm)
-    costs = transfers(plan, algorithm.traffic, selected.asked, len(selected.positions))
+    if (probe := plan.experiment.server.diagnostics.probe) is not None:
+        yield "probe", f"all {counted(len(plan.dataset.train), 'client')}, every {counted(probe, 'round')}"
+
+
+def _transfer(plan: Plan, algorithm: Algorithm, selected: Selection) -> str:
+    costs = transfers(plan, algorithm.traffic, selected.num_asked, len(selected.positions))
     down, up = costs["bytes_down"], costs["bytes_up"]
-    total = figures.size((down + up) * experiment.rounds)
-    yield "transfer", f"{figures.size(down)} down and {figures.size(up)} up a round; {total} in all, were clients real"
+    total = figures.size((down + up) * plan.experiment.rounds)
+    return f"{figures.size(down)} down and {figures.size(up)} up a round; {total} in all, were clients real"
 
 
 def _operations(plan: Plan, algorithm: Algorithm) -> Iterator[tuple[str, str]]:
@@ -154,6 +180,13 @@ def _why_kept(plan: Plan) -> str:
 
 def _weighting(chosen: Section | str) -> str:
     return chosen if isinstance(chosen, str) else _choice(chosen)
+
+
+def _chosen(sections: Mapping[str, Section | None]) -> Iterator[tuple[str, str]]:
+    """Yield the choices that were made, each with its label."""
+    for label, section in sections.items():
+        if section is not None:
+            yield label, _choice(section)
 
 
 def _choice(section: Section) -> str:

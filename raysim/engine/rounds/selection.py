@@ -25,13 +25,13 @@ from raysim.systems.times import Load
 class Selection(NamedTuple):
     """positions: the clients that train, in sampling order. repeats: number of draws of clients drawn more than once.
 
-    asked: number of clients that received the model. metrics: of the simulated devices. abandoned: too few reports
+    num_asked: number of clients that received the model. metrics: of the simulated devices. abandoned: too few reports
     arrived, so none counts. silent: clients at the end of `positions` whose loss was not finite: they are only named.
     """
 
     positions: Positions
     repeats: Mapping[int, int]
-    asked: int
+    num_asked: int
     metrics: Metrics
     abandoned: bool = False
     silent: int = 0
@@ -58,7 +58,7 @@ def select(
     selected = _select(plan, algorithm, cohort, round_index, theta)
     if candidates is None:
         return selected
-    return selected._replace(asked=candidates, metrics={**selected.metrics, "asked": candidates})
+    return selected._replace(num_asked=candidates, metrics={**selected.metrics, "asked": candidates})
 
 
 def _select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: int, theta: Tensors | None) -> Selection:

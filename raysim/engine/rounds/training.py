@@ -27,11 +27,11 @@ from raysim.server.sums import Sums
 
 @dataclass(frozen=True)
 class Training:
-    """A round in its first phase; `ticket` is None if no client of the cohort trains.
+    """A round of which a phase is submitted.
 
-    selected: the clients of the cohort that train. chunks, costs, bounds: of the jobs.
-    probe: the ticket of the probe, in rounds with one. times_lost: number of times that the round was trained before,
-    and updates were lost with a node.
+    ticket: of the phase; None if no client of the cohort trains. selected: the clients of the cohort that train.
+    chunks, costs, bounds: of the jobs. probe: the ticket of the probe, in rounds with one. times_lost: number of times
+    that the round was trained before, and updates were lost with a node.
     """
 
     ticket: int | None
@@ -103,12 +103,12 @@ def _chosen(
     """
     loss_of = {fact.position: fact.loss for fact in losses.facts}
     candidates = training.cohort
-    asked = np.array([position in loss_of for position in candidates.tolist()], dtype=bool)
-    of_asked = np.array([loss_of[position] for position in candidates[asked].tolist()], dtype=np.float64)
-    chosen = cohorts.choose(candidates[asked], of_asked, state.round)
-    silent = candidates[~asked]
+    has_loss = np.array([position in loss_of for position in candidates.tolist()], dtype=bool)
+    of_candidates = np.array([loss_of[position] for position in candidates[has_loss].tolist()], dtype=np.float64)
+    chosen = cohorts.choose(candidates[has_loss], of_candidates, state.round)
+    silent = candidates[~has_loss]
     cohort = np.concatenate([chosen, silent])
-    # They take no place of those that train, and nobody waits for them.
+    # They take no place of those that train, and the server does not wait for them.
     selected = select(plan, algorithm, chosen, state.round, len(candidates), state.fedex)
     selected = selected._replace(positions=np.concatenate([selected.positions, silent]), silent=len(silent))
     planned = _planned(plan, cohort, selected, state, plan.keeps_updates, training.watch)
@@ -132,7 +132,7 @@ def wait(
     """Wait for every phase; returns the round with the clients that trained, and one outcome for each phase."""
     with training.watch.phase("train"):
         training, outcomes = before_training(plan, algorithm, cohorts, executor, state, training)
-        last = _nobody(plan) if training.ticket is None else executor.result(training.ticket)
+        last = _without_clients(plan) if training.ticket is None else executor.result(training.ticket)
     return training, (*outcomes, last)
 
 
@@ -154,6 +154,6 @@ def before_training(
     return training, outcomes
 
 
-def _nobody(plan: Plan) -> Outcome:
+def _without_clients(plan: Plan) -> Outcome:
     """Return the outcome of a round without clients."""
     return Outcome(empty(Sizes.of(plan.model)), spans=(), workers=1)
