@@ -101,7 +101,7 @@ class Host:
             executor = InLockstep(plans, self._worker, self._memory)
             folders = [None if plan.states is None else plan.states.parent for plan in plans]
             loops = [
-                Loop(plan, executor.of(i), state, checkpoints=path, seen=before)
+                Loop(plan, executor.of(i), state, written_elsewhere=path, seen=before)
                 for i, (plan, state, path, before) in enumerate(zip(plans, sent.states, folders, seen, strict=True))
             ]
         else:

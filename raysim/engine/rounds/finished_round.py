@@ -86,42 +86,23 @@ def finish(
     """Wait for the round's evaluations and assemble the round.
 
     Args:
+        plan: the run.
+        algorithm: the run's.
+        executor: carries out the evaluations and the probe.
+        stepped: the round after its step.
         unscored: the figures of evaluations, None: a table has all columns from its first row.
+        since_s: end of the previous round, before its writing.
         writing: the time to write the previous round.
         advises: say what to do where no update counted; it takes a look at data and first model.
     """
-    index = stepped.state.round - 1
-    watch, training = stepped.training.watch, stepped.training
+    index, training, split = stepped.state.round - 1, stepped.training, plan.dataset.train
+    watch = training.watch
     with watch.phase("evaluate"):
-        scores, clients, others = scoring.collect(plan, algorithm, executor, index, stepped.evaluations)
-    probed: Metrics = {}
-    if training.probe is not None:
-        with watch.phase("probe"):
-            of_all = executor.result(training.probe)
-        probed = full_participation.read(plan, of_all.value)
-        others = (*others, of_all)
-    split = plan.dataset.train
+        scores, clients, of_scores = scoring.collect(plan, algorithm, executor, index, stepped.evaluations)
+    probed, of_probe = _probed(plan, executor, training)
     rejected = tuple(split.id_of(position) for position in stepped.rejected)
-    all_lost = bool(rejected) and not stepped.metrics["clients"]
-    if rejected and not all_lost:
-        log.warning(
-            "round %d: rejected %s, not finite, of: %s", index, counted(len(rejected), "update"), ", ".join(rejected)
-        )
-    private = plan.experiment.server.privacy is not None
-    left = "the step has the noise of privacy alone" if private else "the model is left as it is"
-    if training.selected.abandoned:
-        log.warning("round %d: fewer reports than systems.min_reports, so %s", index, left)
-    if all_lost:
-        advice = f". {_advice(plan, stepped.rejected)} {ENDS}" if advises else ""
-        log.warning("round %d: every update was rejected, so %s%s", index, left, advice)
-    if stepped.metrics.get("catastrophic_failure"):
-        log.warning(
-            "round %d: the cohort's training accuracy fell below half of the last round's, to %.3g; column "
-            "catastrophic_cohort has its clients",
-            index,
-            stepped.metrics["accuracy"],
-        )
-    outcomes = (*stepped.outcomes, *others)
+    _warn(plan, stepped, index, rejected, advises)
+    outcomes = (*stepped.outcomes, *of_scores, *of_probe)
     return Finished(
         index=index,
         metrics={
@@ -141,6 +122,38 @@ def finish(
         weights=stepped.state.weights,
         spans=(*writing.spans, *watch.spans, *(span for outcome in outcomes for span in outcome.spans)),
     )
+
+
+def _probed(plan: Plan, executor: Executor, training: Training) -> tuple[Metrics, tuple[Outcome, ...]]:
+    """Wait for the round's probe, if it has one; return its figures and its cost."""
+    if training.probe is None:
+        return {}, ()
+    with training.watch.phase("probe"):
+        outcome = executor.result(training.probe)
+    return full_participation.read(plan, outcome.value), (outcome,)
+
+
+def _warn(plan: Plan, stepped: SteppedRound, index: int, rejected: Sequence[str], advises: bool) -> None:
+    """Log what went wrong in the round: updates that did not count, and a fall of the accuracy."""
+    is_private = plan.experiment.server.privacy is not None
+    left = "the step has the noise of privacy alone" if is_private else "the model is left as it is"
+    any_counts = bool(stepped.metrics["clients"])
+    if rejected and any_counts:
+        log.warning(
+            "round %d: rejected %s, not finite, of: %s", index, counted(len(rejected), "update"), ", ".join(rejected)
+        )
+    if stepped.training.selected.abandoned:
+        log.warning("round %d: fewer reports than systems.min_reports, so %s", index, left)
+    if rejected and not any_counts:
+        advice = f". {_advice(plan, stepped.rejected)} {ENDS}" if advises else ""
+        log.warning("round %d: every update was rejected, so %s%s", index, left, advice)
+    if stepped.metrics.get("catastrophic_failure"):
+        log.warning(
+            "round %d: the cohort's training accuracy fell below half of the last round's, to %.3g; column "
+            "catastrophic_cohort has its clients",
+            index,
+            stepped.metrics["accuracy"],
+        )
 
 
 def _advice(plan: Plan, rejected: Sequence[int]) -> str:

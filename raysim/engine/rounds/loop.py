@@ -63,15 +63,17 @@ def rounds(
     with put_meanwhile(None if folder is None else folder.path):
         loop = Loop(plan, executor, state, folder, seen=seen)
         try:
-            while loop.stepped or (not loop.has_begun_last and not stop()):
+            while True:
                 if not loop.has_begun_last and (overlap or not loop.stepped) and not stop():
                     loop.begin()
+                elif not loop.stepped:
+                    break
                 if loop.stepped:
                     finished, left_s = loop.finish(), time.perf_counter()
                     yield finished
                     if not overlap:
                         # No work was in flight: the reader used this time.
-                        loop.since_s += time.perf_counter() - left_s
+                        loop.leave_out(time.perf_counter() - left_s)
                 if loop.begun and not loop.stops:
                     loop.step()
         except Stopped:
@@ -89,8 +91,9 @@ class Loop:
         executor: carries out the work.
         state: where to continue from.
         folder: where rows and checkpoints go; None writes nothing.
-        checkpoints: the run's folder, if clients keep state and another process writes there. The rounds may then have
-            to be repeated from an earlier state, so old state files stay until the loop continues from the next one.
+        written_elsewhere: the run's folder, if clients keep state and another process writes there. The rounds may then
+            have to be repeated from an earlier state, so old state files stay until the loop continues from the next
+            one.
         seen: what `[stop]` has seen before `state`; None: the folder's rows.
     """
 
@@ -100,7 +103,7 @@ class Loop:
         executor: Executor,
         state: ServerState,
         folder: RunFolder | None = None,
-        checkpoints: Path | None = None,
+        written_elsewhere: Path | None = None,
         seen: Seen | None = None,
     ) -> None:
         rows = () if folder is None else folder.rows
@@ -112,7 +115,7 @@ class Loop:
         """After the newest server step."""
         self.recorded = state
         """After the newest round that is finished and recorded."""
-        self.since_s = time.perf_counter()
+        self._since_s = time.perf_counter()
         """End of the previous round, before its writing."""
         self._writing = Stopwatch()
         self._plan, self._executor, self._folder = plan, executor, folder
@@ -121,12 +124,11 @@ class Loop:
         self._unscored = dict.fromkeys(recorded_metrics.evaluation_columns(plan, self._algorithm, state))
         self._state_files = None
         if self._algorithm.state_vectors:
-            self._state_files = StateFiles(plan, folder, state, checkpoints)
+            self._state_files = StateFiles(plan, folder, state, written_elsewhere)
         self._training: Training | None = None
         self._stepped: SteppedRound | None = None
         self._warned_glad = False
         self._advises = True
-        self._may_return = checkpoints is not None
         if plan.keeps_updates:
             log.info("the updates of a round are kept until it is closed: %.3g MB", plan.kept_bytes / 1e6)
 
@@ -138,7 +140,11 @@ class Loop:
         self.seen, self.stops = seen, seen.stopped is not None
         if self._state_files is not None:
             self._state_files.recorded(state)
-        self.since_s = time.perf_counter()
+        self._since_s = time.perf_counter()
+
+    def leave_out(self, seconds: float) -> None:
+        """Do not count these seconds, which have passed, to the next round."""
+        self._since_s += seconds
 
     @property
     def has_begun_last(self) -> bool:
@@ -188,9 +194,9 @@ class Loop:
             except UpdatesLost:
                 what = f"the updates of round {self.state.round} were lost with a node"
                 decision = failure.decide("worker_lost", before, what)
-                log.warning(decision.reason)
                 if not decision.retry:
                     raise failure.given_up("worker_lost", decision) from None
+                log.warning(decision.reason)
                 training = self._begin_round(training.probe)
             except NotFiniteError as error:
                 raise DivergedError(self._diverged(error)) from None
@@ -211,7 +217,7 @@ class Loop:
                 state = self._learnt(state, sums, outcome)
         # The kept updates are not used again: release them.
         outcome = replace(outcome, kept=())
-        transferred = transfers(plan, algorithm.traffic, training.selected.asked, training.selected.senders)
+        transferred = transfers(plan, algorithm.traffic, training.selected.num_asked, training.selected.senders)
         is_last = self._ends_with({**metrics, **transferred}) or state.round == plan.experiment.rounds
         tickets: dict[str, int] = {}
         if is_last or state.round % plan.experiment.evaluation.every == 0:
@@ -249,7 +255,7 @@ class Loop:
 
     def _ends_with(self, row: Mapping[str, float | None]) -> bool:
         """Note and return whether the run ends with a round of these figures: then the round is evaluated."""
-        elapsed_s = time.perf_counter() - self.since_s
+        elapsed_s = time.perf_counter() - self._since_s
         now = stopping.after(self._plan.experiment, self.seen, {**row, "wall_time_s": elapsed_s})
         self.stops = now.stopped is not None
         return self.stops
@@ -271,12 +277,20 @@ class Loop:
         """Wait for the evaluations of the round after its step, and record it."""
         assert self._stepped is not None
         stepped, folder = self._stepped, self._folder
-        given = self._plan, self._algorithm, self._executor, stepped, self._unscored, self.since_s, self._writing
-        finished = finish(*given, advises=self._advises)
+        finished = finish(
+            self._plan,
+            self._algorithm,
+            self._executor,
+            stepped,
+            unscored=self._unscored,
+            since_s=self._since_s,
+            writing=self._writing,
+            advises=self._advises,
+        )
         # Of rounds in a row without an update, the first is told what to do.
         self._advises = not stepped.rejected or bool(stepped.metrics["clients"])
         # A row cannot contain the time of its own writing: the next row does.
-        self.since_s, self._writing = time.perf_counter(), Stopwatch()
+        self._since_s, self._writing = time.perf_counter(), Stopwatch()
         self.seen = stopping.after(self._plan.experiment, self.seen, finished.row)
         self.stops = self.seen.stopped is not None
         finished = replace(finished, stopped=self.seen.stopped)
@@ -289,8 +303,8 @@ class Loop:
                 if checkpoint_due(stepped.state, self._plan.experiment):
                     _checkpoint(folder, stepped.state, self._state_files)
             self.recorded, self._stepped = stepped.state, None
-            if self._state_files is not None and not self._may_return:
-                self._state_files.recorded(self.recorded)
+            if self._state_files is not None:
+                self._state_files.finished(self.recorded)
         return finished
 
     def leave(self) -> None:

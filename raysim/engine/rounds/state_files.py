@@ -24,13 +24,13 @@ class StateFiles:
         plan: the run; it names their folder.
         folder: the run's, whose checkpoints name files too; None: there are no checkpoints.
         state: the state from which the run continues; files of uncommitted rounds are deleted.
-        checkpoints: the run's folder, if another process writes the checkpoints.
+        written_elsewhere: the run's folder, if another process writes there; rounds may be repeated then.
     """
 
     def __init__(
-        self, plan: Plan, folder: RunFolder | None, state: ServerState, checkpoints: Path | None = None
+        self, plan: Plan, folder: RunFolder | None, state: ServerState, written_elsewhere: Path | None = None
     ) -> None:
-        self._store, self._folder, self._checkpoints = plan.client_store(), folder, checkpoints
+        self._store, self._folder, self._written_elsewhere = plan.client_store(), folder, written_elsewhere
         self._named: set[tuple[int, int]] = set()
         self._checkpointed = -1
         self._sweep(state, None)
@@ -46,14 +46,19 @@ class StateFiles:
         """Flush the files to the disk, before a checkpoint."""
         self._store.flush()
 
+    def finished(self, state: ServerState) -> None:
+        """Do what `recorded` does, unless another process records the rounds: they may be repeated until it has."""
+        if self._written_elsewhere is None:
+            self.recorded(state)
+
     def recorded(self, state: ServerState) -> None:
         """Delete files of earlier rounds, checkpoints excepted: the round before `state` is recorded."""
         self._sweep(state, state.round)
 
     def _sweep(self, state: ServerState, before: int | None) -> None:
         # The next round may be writing already: delete only files of finished rounds.
-        if self._checkpoints is not None:
-            self._named = named_states(self._checkpoints)
+        if self._written_elsewhere is not None:
+            self._named = named_states(self._written_elsewhere)
         elif self._folder is not None and self._checkpointed != self._folder.checkpointed:
             self._named, self._checkpointed = named_states(self._folder.path), self._folder.checkpointed
         self._store.sweep(self._named | manifest.files(state.clients), before)
