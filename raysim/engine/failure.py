@@ -8,38 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from raysim.errors import DeviceMemoryError, RaysimError, WorkerLostError
 
 Cause = Literal["worker_lost", "hung", "out_of_memory"]
 
-BUDGETS: Mapping[Cause, int] = {"worker_lost": 3, "hung": 1, "out_of_memory": 1}
-"""Number of times that the same unit may run again after a failure of that cause."""
+BUDGETS: Mapping[Cause, int] = MappingProxyType({"worker_lost": 3, "hung": 1, "out_of_memory": 1})
+"""Number of times that the same unit may run again, or a worker start again, after a failure of that cause."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether to run the work again, and the text of the log or of the error."""
+    """Whether to run the work again. reason: for the log if so, else for the error that ends the work."""
 
     retry: bool
     reason: str
 
 
-def decide(cause: Cause, failures_before: int, what: str, budgets: Mapping[Cause, int] = BUDGETS) -> Decision:
+def decide(cause: Cause, failures_before: int, what: str) -> Decision:
     """Decide on one failure.
 
     Args:
         cause: why the work failed.
         failures_before: the largest number of earlier failures of that cause among the units concerned.
-        what: names worker and work, for the log.
-        budgets: retries allowed per unit and cause.
+        what: says which worker failed, how, and with which work.
     """
-    limit = budgets[cause]
+    limit = BUDGETS[cause]
     count = failures_before + 1
     if count <= limit:
-        return Decision(True, f"{what}: {cause}; running it again, retry {count} of {limit}")
-    return Decision(False, f"{what}: {cause}; giving up after {failures_before} of {limit} retries")
+        return Decision(True, f"{what}: retry {count} of {limit}")
+    return Decision(False, f"{what}: giving up after {failures_before} of {limit} retries")
 
 
 def given_up(cause: Cause, decision: Decision) -> RaysimError:

@@ -101,9 +101,9 @@ def with_retries(work: Callable[[], Result], worker: str, what: str) -> tuple[Re
             return work(), before
         except torch.OutOfMemoryError as error:
             decision = failure.decide("out_of_memory", before, f"{worker} ran out of device memory on {what}")
-            log.warning("%s: %s", decision.reason, error)
             if not decision.retry:
                 raise failure.given_up("out_of_memory", decision) from error
+            log.warning("%s: %s", decision.reason, error)
         # Here the error is deleted, and with it the tensors of its frames.
         card.release_memory()
     raise AssertionError

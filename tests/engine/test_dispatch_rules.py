@@ -19,7 +19,7 @@ from raysim.engine.job import COMBINE, UNITS, Kind, UpdatesLost
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.assigning import most_calls
 from raysim.engine.on_ray.executor.rules import change
-from raysim.engine.on_ray.executor.table import Call, DispatchTable, Gather, JobFacts, Key, Start, Work
+from raysim.engine.on_ray.executor.table import Call, DispatchTable, Gather, JobFacts, Key, Ping, Work
 from raysim.errors import ResourceError, WorkerLostError
 from tests.support.dispatch_table import check
 
@@ -145,7 +145,7 @@ class Dispatch(RuleBasedStateMachine):
             assert call.late_worker is None or not self.runs[call.ticket]
             if given_out or call.late_worker is not None:
                 assert not any(one.cancelled for one in work)
-                assert not any(isinstance(one, Start) for one in others)
+                assert not any(isinstance(one, Ping) for one in others)
         worker.tasks.append(task)
 
     # What happens
@@ -161,7 +161,7 @@ class Dispatch(RuleBasedStateMachine):
             self.replies.append(Answer(number, events.WorkerLost(task.number, "died"), []))
             return
         match task.call:
-            case Start():
+            case Ping():
                 self.replies.append(Answer(number, events.Ready(task.number, worker.node), []))
             case Gather(_, _, _, handed):
                 units = [unit for one in handed for unit in self.handed[one]]

@@ -8,7 +8,7 @@ import pytest
 
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.rules import change
-from raysim.engine.on_ray.executor.table import DispatchTable, JobFacts, Start, Work, WorkKind
+from raysim.engine.on_ray.executor.table import DispatchTable, JobFacts, Ping, Work, WorkKind
 
 WORK: WorkKind = ("train", 0)
 LARGE = 45_000_000
@@ -20,7 +20,7 @@ def started(costs: list[float], num_bytes: int) -> DispatchTable:
     table = DispatchTable(("here",), 0.0)
     change(table, events.CapacityAdded(2), 0.0)
     for number, call in list(table.calls.items()):
-        assert isinstance(call, Start)
+        assert isinstance(call, Ping)
         change(table, events.Ready(number, "here"), 0.0)
     change(table, events.Submitted(1, JobFacts(0, WORK, costs, num_bytes, "summed")), 0.0)
     change(table, events.RepliesRead(), 0.0)

@@ -13,7 +13,7 @@ from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.assigning import DRIVER_S, next_for
 from raysim.engine.on_ray.executor.rules import change
 from raysim.engine.on_ray.executor.schedule import Schedule
-from raysim.engine.on_ray.executor.table import DispatchTable, JobFacts, JobState, Start, Work, Worker, WorkKind
+from raysim.engine.on_ray.executor.table import DispatchTable, JobFacts, JobState, Ping, Work, Worker, WorkKind
 
 WORK: WorkKind = ("train", 0)
 
@@ -41,7 +41,7 @@ def carried_out(workers: int) -> None:
     table = DispatchTable(("node 0",), 0.0)
     change(table, events.CapacityAdded(workers), 0.0)
     for number, call in list(table.calls.items()):
-        assert isinstance(call, Start)
+        assert isinstance(call, Ping)
         change(table, events.Ready(number, f"node {call.worker // 8}"), 0.0)
     change(table, events.Submitted(1, facts(4 * workers)), 0.0)
     while table.jobs:

@@ -30,20 +30,20 @@ def test_little_work_is_left_to_its_own_worker() -> None:
 def test_what_a_lost_worker_had_is_done_by_others() -> None:
     schedule = Schedule([1, 1], [0, 1])
     assert (schedule.take(0), schedule.take(1), schedule.take(1)) == (0, 1, None)
-    schedule.lose(0, [0])
+    schedule.open_region(0, [0])
     assert len(schedule) == 1
     assert schedule.take(7, least=100) == 0
 
 
 def test_the_region_of_a_lost_worker_is_anyones_however_little_it_is() -> None:
     schedule = Schedule([1, 1], [0, 1])
-    schedule.lose(1, [])
+    schedule.open_region(1, [])
     assert [schedule.take(0, least=100), schedule.take(0, least=100)] == [0, 1]
 
 
 def test_the_region_of_a_lost_worker_comes_before_a_fuller_one() -> None:
     schedule = Schedule([1, 1, 2], [0, 1, 2])
-    schedule.lose(1, [])
+    schedule.open_region(1, [])
     assert [schedule.take(0, least=100) for _ in range(3)] == [0, 1, None]
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from raysim.engine.failure import BUDGETS
-from raysim.engine.on_ray.executor.table import Call, DispatchTable, Gather, JobState, Start, Unit, Work
+from raysim.engine import failure
+from raysim.engine.on_ray.executor.table import Call, DispatchTable, Gather, JobState, Ping, Unit, Work
 
 
 def check(table: DispatchTable) -> None:
     """Each unit is in one state, whoever it names has it, and nobody has another one."""
     for job in table.jobs.values():
         _check_units(table, job)
-        assert all(count <= BUDGETS[cause] for (cause, _), count in job.failures.items())
-    assert _by_worker(table) == {worker: calls for worker, calls in table.of_worker.items() if calls}
-    placed = {(node, number) for node, numbers in table.on_node.items() for number in numbers}
+        assert all(count <= failure.BUDGETS[cause] for (cause, _), count in job.failures.items())
+    assert _by_worker(table) == {worker: calls for worker, calls in table.calls_of.items() if calls}
+    placed = {(node, number) for node, numbers in table.workers_on.items() for number in numbers}
     assert placed == {(worker.node, number) for number, worker in table.workers.items() if worker.node}
     for number, call in table.calls.items():
         assert number < table.num_calls
         assert call.worker is None or call.worker in table.workers
-        if isinstance(call, Start) or call.ticket not in table.jobs:
+        if isinstance(call, Ping) or call.ticket not in table.jobs:
             assert not isinstance(call, Work) or call.cancelled
             continue
         job = table.jobs[call.ticket]
@@ -28,7 +28,7 @@ def check(table: DispatchTable) -> None:
         elif call.late_worker is not None and not call.cancelled:
             assert call.late_worker in job.raced
             assert call.late_worker != call.worker
-            assert set(call.units) <= job.of_worker(call.late_worker)
+            assert set(call.units) <= job.units_of(call.late_worker)
 
 
 def _check_units(table: DispatchTable, job: JobState) -> None:

@@ -96,7 +96,7 @@ def assign(
     apart = hand_over and job.facts.results == "gathered" and state.node != table.nodes[0]
     apart = apart and len(table.available_on(state.node)) > 1
     call = Work(worker, job.ticket, units, hand_over, apart, late_worker, job.facts.work, job.cost(units))
-    idle = not any(type(other) is Work and other.units for other in table.of_worker.get(worker, {}).values())
+    idle = not any(type(other) is Work and other.units for other in table.calls_of.get(worker, {}).values())
     new = bool(units) and call.key not in state.broadcasts
     number = turn.send(call, new)
     if late_worker is None:

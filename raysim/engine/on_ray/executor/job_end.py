@@ -35,7 +35,7 @@ def finish_if_complete(turn: Turn, job: JobState) -> None:
 def cancel(turn: Turn, worker: int, job: JobState) -> None:
     """Cancel the worker's calls of the job, copies excepted, and drop its results."""
     key = (job.ticket, None)
-    for number, call in turn.table.of_worker.get(worker, {}).items():
+    for number, call in turn.table.calls_of.get(worker, {}).items():
         if isinstance(call, Work) and call.key == key:
             turn.table.put(number, call._replace(cancelled=True))
     turn.table.workers[worker].broadcasts -= {key}
@@ -54,6 +54,6 @@ def cancel_copies(turn: Turn, job: JobState, late: int | None = None) -> None:
 
 def release(job: JobState, worker: int, units: Iterable[int]) -> None:
     """Change the job: any worker may take these units of the worker, and its region."""
-    job.schedule.lose(worker, units)
+    job.schedule.open_region(worker, units)
     job.move(units, WAITING)
     job.owing.pop(worker, None)

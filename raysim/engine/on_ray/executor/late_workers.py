@@ -29,14 +29,14 @@ def is_hung(running_s: float, expected_s: float | None) -> bool:
 
 def race(turn: Turn, job: JobState, late: int) -> None:
     """Assign all units that a late worker has of a job to an idle worker too, if there is one."""
-    units = job.of_worker(late)
+    units = job.units_of(late)
     idle = turn.table.by_node(worker for worker, load in turn.table.available().items() if worker != late and not load)
     # Two loops on one segment would delete each other's files of client states.
     if job.facts.runs or not units or not idle or late in job.raced:
         return
     job.raced |= {late}
     # Any worker may take the late worker's waiting units.
-    job.schedule.lose(late, ())
+    job.schedule.open_region(late, ())
     what = f"worker {late} is late with {job.facts.several(len(units))}; worker {idle[0]} does them too"
     turn.commands.append(events.Warn(what))
     assign(turn, idle[0], job, tuple(sorted(units)), hand_over=True, late_worker=late)
@@ -49,7 +49,7 @@ def accept_copy(turn: Turn, job: JobState, call: Work, handed: Iterable[int]) ->
     turn.commands.append(events.Warn(f"worker {call.worker} was first with what worker {late} is late with"))
     job.raced -= {late}
     # Further units may have been assigned to the late worker since.
-    others = job.of_worker(late) - set(handed)
+    others = job.units_of(late) - set(handed)
     cancel(turn, late, job)
     release(job, late, others)
 

@@ -61,9 +61,9 @@ def count_done(turn: Turn, event: events.UnitsDone, call: Work) -> None:
 
 def count_gathered(turn: Turn, job: JobState, gather: Gather, lost: bool) -> None:
     """Count results that were added up on a node; if the node was lost, put their units back."""
-    units = job.on_node(gather.handed)
+    units = job.units_handed(gather.handed)
     if lost:
-        put_back(turn, job, NO_WORKER, units, "worker_lost", f"node {gather.node[:8]} was lost")
+        put_back(turn, job, NO_WORKER, units, "worker_lost", f"node {gather.node[:8]} was lost", units)
         return
     turn.commands.append(events.Count(gather, gather.node))
     for unit in units:

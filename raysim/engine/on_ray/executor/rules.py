@@ -14,7 +14,7 @@ from raysim.engine.on_ray.executor.late_workers import is_hung, is_slow, race
 from raysim.engine.on_ray.executor.losses import lose
 from raysim.engine.on_ray.executor.replies import count_done, count_failed, count_gathered
 from raysim.engine.on_ray.executor.schedule import Schedule
-from raysim.engine.on_ray.executor.table import WAITING, DispatchTable, Gather, JobState, Start
+from raysim.engine.on_ray.executor.table import WAITING, DispatchTable, Gather, JobState, Ping
 from raysim.engine.on_ray.executor.turn import Turn, first_work, remove_call, start_worker
 
 HAND_OVER_S = 10.0
@@ -37,9 +37,9 @@ def change(table: DispatchTable, event: events.Event, now_s: float) -> list[even
             schedule = Schedule(facts.costs, table.by_node(table.available()))
             turn.table.jobs[ticket] = JobState(ticket, facts, schedule, dict.fromkeys(range(num), WAITING))
         case events.Ready(number, node):
-            start = turn.table.remove(number)
-            assert isinstance(start, Start)
-            table.place(start.worker, node)
+            ping = turn.table.remove(number)
+            assert isinstance(ping, Ping)
+            table.place(ping.worker, node)
         case events.Gathered(number, lost):
             gather = turn.table.remove(number)
             assert isinstance(gather, Gather)

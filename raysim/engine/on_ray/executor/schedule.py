@@ -25,7 +25,7 @@ class Schedule:
 
     def __init__(self, costs: Sequence[float], workers: Sequence[int]) -> None:
         self._costs = costs
-        self._lost: set[int] = set()
+        self._open: set[int] = set()
         self._num = len(costs)
         self._regions: dict[int, deque[int]] = {worker: deque() for worker in workers}
         if workers:
@@ -33,7 +33,7 @@ class Schedule:
         else:
             # The first worker to start takes them.
             self._regions[NO_WORKER] = deque(range(len(costs)))
-            self._lost.add(NO_WORKER)
+            self._open.add(NO_WORKER)
         self._left: dict[int, float] = {}
         self._fullest: list[tuple[float, int]] = []
         """A heap of regions and what was left in them; an entry that is no longer true is passed over."""
@@ -66,13 +66,13 @@ class Schedule:
         """Take the worker's next unit; returns None if there is none for it.
 
         A unit from another worker's region breaks up that worker's subtree, and more sums travel. Therefore the worker
-        takes one only if a cost of at least `least` is left in that region. Any worker may take from a lost worker's.
+        takes one only if a cost of at least `least` is left in that region. Any worker may take from an open region.
         """
         region = self._regions.get(worker)
         if region:
             return self._taken(worker, region.popleft())
         fullest = self._with_most_left()
-        if fullest is None or (fullest not in self._lost and self._left[fullest] < least):
+        if fullest is None or (fullest not in self._open and self._left[fullest] < least):
             return None
         return self._taken(fullest, self._regions[fullest].pop())
 
@@ -88,7 +88,7 @@ class Schedule:
             heappush(self._fullest, self._entry(worker))
 
     def _entry(self, worker: int) -> tuple[float, int]:
-        return -math.inf if worker in self._lost else -self._left[worker], -worker
+        return -math.inf if worker in self._open else -self._left[worker], -worker
 
     def _with_most_left(self) -> int | None:
         while self._fullest:
@@ -98,10 +98,10 @@ class Schedule:
             heappop(self._fullest)
         return None
 
-    def lose(self, worker: int, units: Iterable[int]) -> None:
-        """Open a lost worker's region to all workers; put `units`, which it had, back into it."""
+    def open_region(self, worker: int, units: Iterable[int]) -> None:
+        """Open the region of a worker that is lost or late to all workers; put `units`, which it had, back into it."""
         back = sorted(units)
         self._num += len(back)
         self._regions.setdefault(worker, deque()).extend(back)
-        self._lost.add(worker)
+        self._open.add(worker)
         self._count(worker, self._left.get(worker, 0.0) + sum(self._costs[unit] for unit in back))

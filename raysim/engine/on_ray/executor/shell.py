@@ -27,7 +27,7 @@ from raysim.engine.on_ray.cluster.whereabouts import line
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.client_pool import ClientPool, Order, Packed, Reply
 from raysim.engine.on_ray.executor.rules import change
-from raysim.engine.on_ray.executor.table import Call, DispatchTable, Gather, JobFacts, JobState, Results, Start, Work
+from raysim.engine.on_ray.executor.table import Call, DispatchTable, Gather, JobFacts, JobState, Ping, Results, Work
 from raysim.engine.plan.plan import Plan
 from raysim.errors import RaysimError
 from raysim.run_folder.timeline import Span
@@ -246,7 +246,7 @@ class OnRay:
             # Check this class first, because Ray derives a RayTaskError from the class of its cause too.
             if not isinstance(error, exceptions.RayTaskError):
                 return events.WorkerLost(number, "went with its node"), None
-            if isinstance(call, Start):
+            if isinstance(call, Ping):
                 raise_again(error)
             updates_lost = isinstance(cause_of(error), exceptions.ObjectLostError)
             return events.Failed(number, own_error(error) or error, updates_lost), None
@@ -257,7 +257,7 @@ class OnRay:
                 return events.UnitsDone(number, seconds, handed, reply.out_of_memory), reply
             case tuple():
                 return events.Gathered(number), reply
-        assert isinstance(call, Start)
+        assert isinstance(call, Ping)
         if not self._table.workers[call.worker].node:
             self.started.append(line(reply, self._table.nodes))
         return events.Ready(number, reply.node), None
@@ -288,7 +288,7 @@ class OnRay:
 
     def _send(self, number: int, call: Call, broadcast: bool) -> Any:
         """Send a call; returns the reference to its reply."""
-        if isinstance(call, Start):
+        if isinstance(call, Ping):
             if call.worker not in self._actors:
                 new = (
                     self._started_pools.pop(0)

@@ -45,8 +45,8 @@ class Unit(NamedTuple):
 WAITING = Unit("waiting")
 
 
-class Start(NamedTuple):
-    """Wait until a worker has started."""
+class Ping(NamedTuple):
+    """Wait until a worker replies: a new one has started then; any other is still there."""
 
     worker: int
 
@@ -84,7 +84,7 @@ class Gather(NamedTuple):
     handed: tuple[int, ...]
 
 
-Call = Start | Work | Gather
+Call = Ping | Work | Gather
 
 
 @dataclass
@@ -169,13 +169,13 @@ class JobState:
         """The total cost of the units."""
         return sum(self.facts.costs[unit] for unit in units)
 
-    def of_worker(self, worker: int) -> set[int]:
+    def units_of(self, worker: int) -> set[int]:
         """The units of the worker whose results it has not handed over."""
         return {index for index, unit in self.units.items() if unit.worker == worker}
 
-    def on_node(self, handed: Sequence[int]) -> set[int]:
+    def units_handed(self, calls: Sequence[int]) -> set[int]:
         """The units whose results these calls handed over, and that are still on a node."""
-        return {index for index, unit in self.units.items() if unit.state == "on_node" and unit.call in handed}
+        return {index for index, unit in self.units.items() if unit.state == "on_node" and unit.call in calls}
 
     def move(self, units: Iterable[int], to: Unit) -> None:
         """Change the state of units."""
@@ -188,7 +188,7 @@ class DispatchTable:
 
     nodes: identities in order of appearance, the driver's first. last_alive_s: the last time when a worker was known to
     be alive. calls: by number, in the order in which they were sent; a worker carries out its calls in that order.
-    of_worker, on_node: the same calls by worker, and the workers by node. seconds_per_cost: as last measured.
+    calls_of, workers_on: the same calls by worker, and the workers by node. seconds_per_cost: as last measured.
     num_workers, num_calls: numbers of workers and calls so far. num_given_up: places in which no worker could start.
     """
 
@@ -196,8 +196,8 @@ class DispatchTable:
     last_alive_s: float
     workers: dict[int, Worker] = field(default_factory=dict)
     calls: dict[int, Call] = field(default_factory=dict)
-    of_worker: dict[int | None, dict[int, Call]] = field(default_factory=dict)
-    on_node: dict[str, list[int]] = field(default_factory=dict)
+    calls_of: dict[int | None, dict[int, Call]] = field(default_factory=dict)
+    workers_on: dict[str, list[int]] = field(default_factory=dict)
     jobs: dict[int, JobState] = field(default_factory=dict)
     seconds_per_cost: dict[WorkKind, float] = field(default_factory=dict)
     num_workers: int = 0
@@ -207,19 +207,19 @@ class DispatchTable:
     def put(self, number: int, call: Call) -> None:
         """Add a call, or change one."""
         self.calls[number] = call
-        self.of_worker.setdefault(call.worker, {})[number] = call
+        self.calls_of.setdefault(call.worker, {})[number] = call
 
     def remove(self, number: int) -> Call:
         """Remove a call, and return it."""
         call = self.calls.pop(number)
-        del self.of_worker[call.worker][number]
+        del self.calls_of[call.worker][number]
         return call
 
     def place(self, worker: int, node: str) -> None:
         """Note that a worker has started on a node, or that it is still there."""
         if not self.workers[worker].node:
             self.workers[worker].node = node
-            self.on_node.setdefault(node, []).append(worker)
+            self.workers_on.setdefault(node, []).append(worker)
         if node not in self.nodes:
             self.nodes += (node,)
 
@@ -227,8 +227,8 @@ class DispatchTable:
         """Remove a worker, with its calls, and return it."""
         ended = self.workers.pop(worker)
         if ended.node:
-            self.on_node[ended.node].remove(worker)
-        for number in self.of_worker.pop(worker, {}):
+            self.workers_on[ended.node].remove(worker)
+        for number in self.calls_of.pop(worker, {}):
             del self.calls[number]
         return ended
 
@@ -241,14 +241,14 @@ class DispatchTable:
 
     def available_on(self, node: str) -> dict[int, int]:
         """The available workers on the node."""
-        return self._available(sorted(self.on_node.get(node, ())))
+        return self._available(sorted(self.workers_on.get(node, ())))
 
     def _available(self, workers: Iterable[int]) -> dict[int, int]:
         loads: dict[int, int] = {}
         for number in workers:
             load = 0
-            for call in self.of_worker.get(number, {}).values():
-                if isinstance(call, Start) or (isinstance(call, Work) and call.cancelled):
+            for call in self.calls_of.get(number, {}).values():
+                if isinstance(call, Ping) or (isinstance(call, Work) and call.cancelled):
                     break
                 load += isinstance(call, Work) and bool(call.units)
             else:
@@ -267,14 +267,14 @@ class DispatchTable:
 
     def awaits_work_of(self, node: str, ticket: int) -> bool:
         """Whether a worker on the node still has a call of the job."""
-        calls = (call for worker in self.on_node[node] for call in self.of_worker.get(worker, {}).values())
+        calls = (call for worker in self.workers_on[node] for call in self.calls_of.get(worker, {}).values())
         return any(type(call) is Work and _awaited(call, ticket) for call in calls)
 
     def last_hand_over(self, worker: int, ticket: int) -> int:
         """The last call in flight that hands over the worker's results of the job; -1 if there is none."""
         found = (
             number
-            for number, call in self.of_worker.get(worker, {}).items()
+            for number, call in self.calls_of.get(worker, {}).items()
             if type(call) is Work and call.hand_over and not call.cancelled and call.key == (ticket, None)
         )
         return max(found, default=-1)
@@ -285,4 +285,4 @@ class DispatchTable:
 
 
 def _awaited(call: Call, ticket: int) -> bool:
-    return not isinstance(call, Start) and call.ticket == ticket and not (isinstance(call, Work) and call.cancelled)
+    return not isinstance(call, Ping) and call.ticket == ticket and not (isinstance(call, Work) and call.cancelled)

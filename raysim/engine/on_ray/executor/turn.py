@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from raysim.engine.on_ray.executor import events
-from raysim.engine.on_ray.executor.table import Call, DispatchTable, Start, Work, Worker
+from raysim.engine.on_ray.executor.table import Call, DispatchTable, Ping, Work, Worker
 
 
 @dataclass
@@ -31,7 +31,7 @@ def start_worker(turn: Turn, deaths: int = 0) -> None:
     worker = turn.table.num_workers
     turn.table.num_workers += 1
     turn.table.workers[worker] = Worker(deaths=deaths)
-    turn.send(Start(worker))
+    turn.send(Ping(worker))
 
 
 def remove_call(turn: Turn, number: int) -> Work:
@@ -44,4 +44,4 @@ def remove_call(turn: Turn, number: int) -> Work:
 
 def first_work(table: DispatchTable, worker: int) -> Work | None:
     """The call that the worker carries out."""
-    return next((call for call in table.of_worker.get(worker, {}).values() if isinstance(call, Work)), None)
+    return next((call for call in table.calls_of.get(worker, {}).values() if isinstance(call, Work)), None)
