@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from raysim.algorithm.phase import Broadcast, LocalContext, Members, Phase
+from raysim.algorithm.broadcast import Broadcast
+from raysim.algorithm.local_context import LocalContext
+from raysim.algorithm.members import Members
+from raysim.algorithm.phase import Phase
 from raysim.cohort.sampler import State
 from raysim.data.on_device import Examples
 from raysim.models.model import Weights

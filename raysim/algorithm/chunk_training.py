@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from raysim.algorithm.broadcast import Broadcast
 from raysim.algorithm.client_state import LocalStates
 from raysim.algorithm.configuration import Configured
+from raysim.algorithm.local_context import LocalContext
 from raysim.algorithm.outgoing import Outgoing, just_trained
 from raysim.algorithm.personal import Personal
-from raysim.algorithm.phase import Broadcast, LocalContext
 from raysim.client import local_training
 from raysim.client.corrections.correction import Correction
 from raysim.client.local_training import Trained, with_windows
@@ -34,10 +35,10 @@ class ChunkTraining:
         self, context: LocalContext, examples: Examples, broadcast: Broadcast, chunk: Chunk
     ) -> Iterator[Outgoing]:
         """Yield the chunk's clients, those that were trained together at a time."""
-        for its, own_context, own_broadcast, clients in self._parts(context, broadcast, chunk):
+        for training, own_context, own_broadcast, clients in self._parts(context, broadcast, chunk):
             states = LocalStates(self.correction, self.vectors, self.layout, own_context, own_broadcast, chunk)
-            for trained in self._trained(its, states, examples, clients):
-                yield just_trained(its, states, examples, trained)
+            for trained in self._trained(training, states, examples, clients):
+                yield just_trained(training, states, examples, trained)
 
     def _parts(
         self, context: LocalContext, broadcast: Broadcast, chunk: Chunk
@@ -47,21 +48,23 @@ class ChunkTraining:
             yield self.configs[0], context, broadcast, chunk
             return
         for j in sorted({broadcast.configs[position] for position in chunk}):
-            its = self.configs[j]
+            training = self.configs[j]
             clients = tuple(position for position in chunk if broadcast.configs[position] == j)
-            lr = its.client.lr_at(broadcast.round)
-            yield its, context._replace(train=context.trainer_of(j)), replace(broadcast, lr=lr), clients
+            lr = training.client.lr_at(broadcast.round)
+            yield training, context._replace(train=context.trainer_of(j)), replace(broadcast, lr=lr), clients
 
-    def _trained(self, its: Configured, states: LocalStates, examples: Examples, chunk: Chunk) -> Iterable[Trained]:
+    def _trained(
+        self, training: Configured, states: LocalStates, examples: Examples, chunk: Chunk
+    ) -> Iterable[Trained]:
         context, broadcast, half = states.context, states.broadcast, self.correction.client
         if context.trained is not None:
             return [context.trained]
-        clients = its.members.of(examples, broadcast, chunk)
+        clients = training.members.of(examples, broadcast, chunk)
         if half.bend is not None or half.point is not None:
             clients = clients.receiving(broadcast.beside)
         if half.windows is not None:
             clients = clients.with_each(
-                partial(with_windows, half.windows, its.client.work_at(broadcast.round), broadcast.round)
+                partial(with_windows, half.windows, training.client.work_at(broadcast.round), broadcast.round)
             )
         if self.personal is not None:
             return self.personal.train(states, examples, clients)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from raysim.algorithm.algorithm import Algorithm
-from raysim.algorithm.phase import Broadcast, LocalContext
+from raysim.algorithm.broadcast import Broadcast
+from raysim.algorithm.local_context import LocalContext
 from raysim.client import local_training
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.corrections.correction import ClientEnd, ClientStart, Correction

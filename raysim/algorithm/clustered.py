@@ -24,7 +24,9 @@ from torch import Tensor
 
 from raysim.algorithm import start_losses
 from raysim.algorithm.algorithm import Algorithm, PersonalModels
-from raysim.algorithm.phase import Broadcast, LocalContext, Phase
+from raysim.algorithm.broadcast import Broadcast
+from raysim.algorithm.local_context import LocalContext
+from raysim.algorithm.phase import Phase
 from raysim.cohort.sampler import State
 from raysim.data.on_device import Examples
 from raysim.models.model import Weights

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from raysim import seeds
 from raysim.algorithm.algorithm import Algorithm
-from raysim.algorithm.phase import Broadcast
+from raysim.algorithm.broadcast import Broadcast
 from raysim.client.compression import ClientCompression
 from raysim.client.local_training import Trained
 from raysim.cohort.sampler import State

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from raysim.algorithm import local_adaptivity
-from raysim.algorithm.phase import Members
+from raysim.algorithm.members import Members
 from raysim.algorithm.uploads import Contributing, contribution_rule
 from raysim.client.corrections import choice as corrections
 from raysim.client.local_training import Trained

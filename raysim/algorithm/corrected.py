@@ -10,9 +10,10 @@ from torch import Tensor
 
 from raysim.algorithm import gradient_phase
 from raysim.algorithm.algorithm import Algorithm
+from raysim.algorithm.broadcast import Broadcast
 from raysim.algorithm.outgoing import Outgoing
 from raysim.algorithm.participants import Participants
-from raysim.algorithm.phase import Broadcast, Phase
+from raysim.algorithm.phase import Phase
 from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import ServerStepped
 from raysim.client.section import ClientSection

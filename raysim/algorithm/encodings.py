@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from raysim.algorithm.broadcast import Broadcast
 from raysim.algorithm.compressing import squared_norms
-from raysim.algorithm.phase import Broadcast
 from raysim.algorithm.private import Private
 from raysim.algorithm.uploads import Uploads
 from raysim.models.layout import Layout

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from raysim.algorithm import start_losses
 from raysim.algorithm.algorithm import Algorithm
-from raysim.algorithm.phase import Broadcast
+from raysim.algorithm.broadcast import Broadcast
 from raysim.cohort.sampler import State
 from raysim.models.model import Weights
 from raysim.server.fairness import fairness

@@ -18,8 +18,11 @@ import torch
 from torch import Tensor
 
 from raysim.algorithm.algorithm import Algorithm, Traffic
+from raysim.algorithm.broadcast import Broadcast
+from raysim.algorithm.local_context import LocalContext, LocalResult
+from raysim.algorithm.members import Members
 from raysim.algorithm.outgoing import Outgoing
-from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
+from raysim.algorithm.phase import Phase
 from raysim.algorithm.uploads import uploads
 from raysim.client.section import ClientSection
 from raysim.cohort.chunks import Chunk

@@ -28,9 +28,9 @@ from raysim.algorithm.fedavg import (
     make_uploads,
     record_facts,
 )
+from raysim.algorithm.members import Members
 from raysim.algorithm.participants import Participants
 from raysim.algorithm.personal import Personal, with_personal_models
-from raysim.algorithm.phase import Members
 from raysim.algorithm.private import Private, with_privacy_account
 from raysim.algorithm.stages import Stage
 from raysim.algorithm.start_losses import with_start_losses
@@ -105,7 +105,7 @@ def federated(
         configs: the configurations of FedEx, changes of `client`; none without it.
     """
     layout = model.params
-    members = Members(client, seed, participants.adversary, participants.adversaries)
+    members = Members(client, seed, participants.flipped)
     kind, correction = personalisations.make(client, layout), corrections.make(client.correcting)
     unsent = layout.only(() if kind is None else kind.unsent)
     sent_groups = layout.only(set(layout.names) - set(unsent.names))

@@ -8,8 +8,9 @@ from dataclasses import replace
 from torch import Tensor
 
 from raysim.algorithm.algorithm import Algorithm
+from raysim.algorithm.broadcast import Broadcast
+from raysim.algorithm.local_context import LocalContext, OwnError
 from raysim.algorithm.outgoing import Outgoing
-from raysim.algorithm.phase import Broadcast, LocalContext, OwnError
 from raysim.client.local_training import Trained
 from raysim.cohort.sampler import State
 from raysim.models.model import Weights

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, counts, weighed
+from raysim.algorithm.broadcast import Broadcast, counts, weighed
+from raysim.algorithm.local_context import LocalContext, LocalResult
+from raysim.algorithm.members import Members
 from raysim.client import local_training
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from raysim.algorithm.broadcast import Broadcast
 from raysim.algorithm.client_state import LocalStates
 from raysim.algorithm.configuration import Configured
-from raysim.algorithm.phase import Broadcast
 from raysim.algorithm.uploads import Uploads
 from raysim.client.local_training import Trained
 from raysim.data.on_device import Examples

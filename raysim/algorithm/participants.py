@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from raysim.client.adversary import Adversary
+from raysim.client.adversary import Adversary, LabelFlip
 
 
 @dataclass(frozen=True)
@@ -27,3 +27,8 @@ class Participants:
     adversaries: frozenset[int] = frozenset()
     noted: bool = False
     chosen: bool = False
+
+    @property
+    def flipped(self) -> frozenset[int]:
+        """Positions of the adversaries that train on flipped labels."""
+        return self.adversaries if isinstance(self.adversary, LabelFlip) else frozenset()

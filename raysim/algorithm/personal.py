@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 
 from raysim.algorithm.algorithm import Algorithm, PersonalModels
+from raysim.algorithm.broadcast import Broadcast
 from raysim.algorithm.client_state import X0, LocalStates
-from raysim.algorithm.phase import Broadcast, LocalContext, Members, Phase
+from raysim.algorithm.local_context import LocalContext
+from raysim.algorithm.members import Members
+from raysim.algorithm.phase import Phase
 from raysim.client import local_training
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.corrections import choice as corrections

@@ -13,7 +13,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from raysim.algorithm.algorithm import Algorithm
-from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase, counts
+from raysim.algorithm.broadcast import Broadcast, counts
+from raysim.algorithm.local_context import LocalContext, LocalResult
+from raysim.algorithm.members import Members
+from raysim.algorithm.phase import Phase
 from raysim.client.local_training import working_on
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from raysim import seeds
-from raysim.algorithm.phase import Broadcast
+from raysim.algorithm.broadcast import Broadcast
 from raysim.client.local_training import Trained, with_norms, working_on
 from raysim.client.transform import Transform, TransformAt, Transformed
 from raysim.config.plain import shown

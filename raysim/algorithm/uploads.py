@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.algorithm.phase import Broadcast, counts, weighed
+from raysim.algorithm.broadcast import Broadcast, counts, weighed
 from raysim.arrays import Bools, Float64s, Int64s
 from raysim.client.adversary import Adversary, attack
 from raysim.client.chunk_clients import ChunkClients
@@ -56,20 +56,27 @@ class Attack(NamedTuple):
 
 def uploads(trained: Trained) -> Uploads:
     """Return the uploads of trained clients, in order."""
-    made, squares = trained.updates, trained.squared_norms.sum(-1).numpy(force=True)
-    facts = made.seen, made.loss.numpy(), made.correct.numpy()
-    return Uploads(trained.clients, made.delta, squares, trained.finite, *facts)
+    updates = trained.updates
+    return Uploads(
+        clients=trained.clients,
+        deltas=updates.delta,
+        squared_norms=trained.squared_norms.sum(-1).numpy(force=True),
+        finite=trained.finite,
+        seen=updates.seen,
+        loss=updates.loss.numpy(),
+        correct=updates.correct.numpy(),
+    )
 
 
 def replace_attacked(
-    attack_: Attack, layout: Layout, round_index: int, trained: Trained, made: Uploads
+    attack_: Attack, layout: Layout, round_index: int, trained: Trained, sent: Uploads
 ) -> tuple[Trained, Uploads]:
     """Replace adversaries' updates: in the uploads, and in copies of the trained clients' vectors."""
     positions = trained.clients.positions.tolist()
-    rows = [row for row, position in enumerate(positions) if made.finite[row] and position in attack_.positions]
+    rows = [row for row, position in enumerate(positions) if sent.finite[row] and position in attack_.positions]
     if not rows:
-        return trained, made
-    norms, finite = made.squared_norms.copy(), made.finite.copy()
+        return trained, sent
+    norms, finite = sent.squared_norms.copy(), sent.finite.copy()
     with torch.inference_mode():
         delta, squares = trained.updates.delta.clone(), trained.squared_norms.clone()
         for row in rows:
@@ -81,7 +88,7 @@ def replace_attacked(
             norms[row] = sum(norm**2 for norm in of_groups)
             finite[row] = math.isfinite(norms[row])
     trained = replace(trained, updates=replace(trained.updates, delta=delta), squared_norms=squares)
-    return trained, made._replace(deltas=delta, squared_norms=norms, finite=finite)
+    return trained, sent._replace(deltas=delta, squared_norms=norms, finite=finite)
 
 
 Contributing = Callable[[Uploads, Broadcast, int | None, Callable[[int], str]], Contributions]
@@ -93,57 +100,57 @@ def contribution_rule(
 ) -> Contributing:
     """Return the function that makes contributions of uploads; an update that is not finite is not included.
 
-    Weight w_i; clipping and zeroing at the round's levels; FedNova's division by a_i, or a fair objective's
-    divisor; label counts if they are on.
+    Weight w_i; clipping and zeroing at the round's levels; the divisors of the update and of the mean; label counts if
+    they are on.
     """
     nova = server.aggregator if isinstance(server.aggregator, fednova.FedNova) else None
     momentum = client.optimizer.momentum if isinstance(client.optimizer, ClientSgd) else 0.0
 
     def contributions(
-        made: Uploads, broadcast: Broadcast, padding: int | None, id_of: Callable[[int], str]
+        sent: Uploads, broadcast: Broadcast, padding: int | None, id_of: Callable[[int], str]
     ) -> Contributions:
-        members, taus, number = made.clients, made.clients.batches.steps, len(made.clients)
-        divisors = normalisers = np.ones(number)
+        clients, taus = sent.clients, sent.clients.batches.steps
+        update_divisors = mean_divisors = np.ones(len(clients))
         if nova is not None:
             pulled = broadcast.lr * correction.client.pull
-            divisors = np.array([fednova.normaliser(tau, momentum, pulled) for tau in taus.tolist()])
-            normalisers = divisors if nova.tau_eff == "sum_p_a" else taus.astype(np.float64)
-        judged = broadcast.limits.judge(made.deltas, np.sqrt(made.squared_norms))
+            update_divisors = np.array([fednova.normaliser(tau, momentum, pulled) for tau in taus.tolist()])
+            mean_divisors = update_divisors if nova.tau_eff == "sum_p_a" else taus.astype(np.float64)
+        judged = broadcast.limits.judge(sent.deltas, np.sqrt(sent.squared_norms))
         if broadcast.fair_weights:
-            normalisers = _fair_normalisers(normalisers, made, judged.scale, broadcast)
+            mean_divisors = _fair_divisors(mean_divisors, sent, judged.scale, broadcast)
         return Contributions(
-            included=made.finite,
-            weight=_weights(server, made, broadcast, id_of),
-            held=members.num_examples,
-            squared_norm=made.squared_norms,
-            seen=made.seen,
-            loss=made.loss,
-            correct=made.correct,
+            included=sent.finite,
+            weight=_weights(server, sent, broadcast, id_of),
+            held=clients.num_examples,
+            squared_norm=sent.squared_norms,
+            seen=sent.seen,
+            loss=sent.loss,
+            correct=sent.correct,
             judged_scale=judged.scale,
             within_clip=judged.within_clip,
             within_zeroing=judged.within_zeroing,
-            divisor=divisors,
-            labels=_labels(members, num_labels, padding) if num_labels else None,
-            count=counts(broadcast, members.positions),
-            normaliser=normalisers,
+            update_divisor=update_divisors,
+            labels=_labels(clients, num_labels, padding) if num_labels else None,
+            count=counts(broadcast, clients.positions),
+            mean_divisor=mean_divisors,
             steps=taus,
         )
 
     return contributions
 
 
-def _weights(server: ServerSection, made: Uploads, broadcast: Broadcast, id_of: Callable[[int], str]) -> Float64s:
+def _weights(server: ServerSection, sent: Uploads, broadcast: Broadcast, id_of: Callable[[int], str]) -> Float64s:
     """Return w_i of each client; the value for a client that is not included is not used."""
-    members, rule = made.clients, server.weighting_rule
+    clients, rule = sent.clients, server.weighting_rule
     if rule is None:
-        return weighed(broadcast, members.positions, members.num_examples if server.weighs_examples else None)
-    constants, weights = server.weighting_constants, np.zeros(len(members))
+        return weighed(broadcast, clients.positions, clients.num_examples if server.weighs_examples else None)
+    constants, weights = server.weighting_constants, np.zeros(len(clients))
     with np.errstate(all="ignore"):  # of clients that are not included
-        norms, losses = np.sqrt(made.squared_norms).tolist(), (made.loss / made.seen).tolist()
-    of_clients = zip(members.positions.tolist(), members.num_examples.tolist(), norms, losses, strict=True)
+        norms, losses = np.sqrt(sent.squared_norms).tolist(), (sent.loss / sent.seen).tolist()
+    of_clients = zip(clients.positions.tolist(), clients.num_examples.tolist(), norms, losses, strict=True)
     for row, (position, examples, norm, loss) in enumerate(of_clients):
-        if made.finite[row]:
-            facts = ClientFacts(id_of(position), examples, norm, loss, int(members.batches.steps[row]), constants)
+        if sent.finite[row]:
+            facts = ClientFacts(id_of(position), examples, norm, loss, int(clients.batches.steps[row]), constants)
             try:
                 weights[row] = weight(rule, facts)
             except Exception as error:
@@ -151,16 +158,16 @@ def _weights(server: ServerSection, made: Uploads, broadcast: Broadcast, id_of: 
     return weights
 
 
-def _fair_normalisers(normalisers: Float64s, made: Uploads, scales: Float64s, broadcast: Broadcast) -> Float64s:
-    """Return the normalisers with a fair objective's divisor in the place of those that have one."""
-    fair = [broadcast.fair_weights.get(position) for position in made.clients.positions.tolist()]
+def _fair_divisors(mean_divisors: Float64s, sent: Uploads, scales: Float64s, broadcast: Broadcast) -> Float64s:
+    """Return the divisors of the mean, with a fair objective's 1 + c_i |h_i|^2 in the place of those that have one."""
+    fair = [broadcast.fair_weights.get(position) for position in sent.clients.positions.tolist()]
     curvatures = np.array([0.0 if own is None else own.curvature for own in fair])
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.where(curvatures != 0, 1 + curvatures * made.squared_norms * scales**2, normalisers)
+        return np.where(curvatures != 0, 1 + curvatures * sent.squared_norms * scales**2, mean_divisors)
 
 
-def _labels(members: ChunkClients, num_labels: int, padding: int | None) -> Tensor:
+def _labels(clients: ChunkClients, num_labels: int, padding: int | None) -> Tensor:
     """Return (k, L), the clients' label counts."""
-    each = members.y.split_with_sizes(members.num_examples.tolist())
+    each = clients.y.split_with_sizes(clients.num_examples.tolist())
     counted = [torch.from_numpy(label_counts(own.numpy(force=True), num_labels, padding)) for own in each]
-    return torch.stack(counted).to(members.y.device)
+    return torch.stack(counted).to(clients.y.device)

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 import torch
 from torch import Tensor
 
-from raysim.algorithm.phase import Broadcast
+from raysim.algorithm.broadcast import Broadcast
 from raysim.evaluation import personalised, scores
 from raysim.run_folder.timeline import Span
 from raysim.server import sums

@@ -30,8 +30,9 @@ class Contributions:
     included: whether the client is in the sums at all; if not, its other entries may be anything. weight: w_i of one
     draw. held: the client's examples, n_i. squared_norm: |delta_i|^2. seen: examples met in training. loss, correct:
     sums over these. judged_scale, within_clip, within_zeroing: what clipping and zeroing make of the update
-    (clipping.py). divisor: fednova's a_i, by which it is then divided. normaliser: what fednova's tau_eff averages.
-    count: see above. steps: local steps taken. labels: (k, L), label counts.
+    (clipping.py). update_divisor: fednova's a_i, by which it is then divided. mean_divisor: what fednova's tau_eff
+    averages, or what a fair objective divides the mean by. count: see above. steps: local steps taken. labels: (k, L),
+    label counts.
     """
 
     included: Bools
@@ -44,8 +45,8 @@ class Contributions:
     judged_scale: Float64s
     within_clip: Bools
     within_zeroing: Bools
-    divisor: Float64s
-    normaliser: Float64s
+    update_divisor: Float64s
+    mean_divisor: Float64s
     count: Int64s
     steps: Int64s
     labels: Tensor | None = None
@@ -78,8 +79,8 @@ class Contributions:
             judged_scale=one,
             within_clip=yes,
             within_zeroing=yes,
-            divisor=one,
-            normaliser=one,
+            update_divisor=one,
+            mean_divisor=one,
             count=np.ones(len(held), np.int64) if count is None else count,
             steps=np.zeros(len(held), np.int64),
         )
@@ -87,7 +88,7 @@ class Contributions:
     @property
     def scale(self) -> Float64s:
         """What each update is multiplied with before it is added up."""
-        return self.judged_scale / self.divisor
+        return self.judged_scale / self.update_divisor
 
     @property
     def rows(self) -> Int64s:
@@ -265,7 +266,7 @@ class Accumulator:
         with np.errstate(over="ignore", invalid="ignore"):
             floats = {
                 "weight": weights,
-                "normaliser": weights * clients.normaliser,
+                "normaliser": weights * clients.mean_divisor,
                 "norm": count * norms,
                 "squared_norm": count * squares,
                 "fourth_power": count * squares * squares,

@@ -15,7 +15,7 @@ from torch import nn
 
 import raysim
 from raysim import card
-from raysim.algorithm.phase import Broadcast
+from raysim.algorithm.broadcast import Broadcast
 from raysim.engine.in_process import InProcess
 from raysim.engine.job import Job
 from raysim.engine.plan.plan import Plan

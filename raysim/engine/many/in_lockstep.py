@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from raysim.algorithm.phase import Broadcast
+from raysim.algorithm.broadcast import Broadcast
 from raysim.cohort.tree import TreeFold
 from raysim.engine.in_process import run_job, unit_name, with_retries
 from raysim.engine.job import COMBINE, Job, Outcome, on_host

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from raysim.algorithm.phase import Broadcast
+from raysim.algorithm.broadcast import Broadcast
 from raysim.engine.in_process import InProcess
 from raysim.engine.job import Job
 from raysim.engine.numerics import choose_device, fixed

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from raysim.algorithm.algorithm import Algorithm
-from raysim.algorithm.phase import Broadcast
+from raysim.algorithm.broadcast import Broadcast
 from raysim.config.user_call import trace
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan import own_models

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from raysim.algorithm.phase import LocalContext, OwnError
+from raysim.algorithm.local_context import LocalContext, OwnError
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Trainer
 from raysim.data.on_device import Examples

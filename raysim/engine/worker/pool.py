@@ -14,7 +14,8 @@ from torch import Tensor
 
 from raysim import card
 from raysim.algorithm import local_adaptivity
-from raysim.algorithm.phase import Broadcast, ClientStates, LocalContext
+from raysim.algorithm.broadcast import Broadcast
+from raysim.algorithm.local_context import ClientStates, LocalContext
 from raysim.client import local_training
 from raysim.client.augmentations import augment
 from raysim.client.local_training import ClientFailure
