@@ -97,7 +97,7 @@ def make(
     return Server(of_run.init, of_run.limits, of_run.step)
 
 
-class _Mean(NamedTuple):
+class _BeforeOptimizer(NamedTuple):
     """What the server makes of a round's sums before its optimizer.
 
     sums: as they were released. within: the fraction within the clip level, as privacy releases it. g: the
@@ -180,7 +180,10 @@ class _OfRun:
         return after, metrics | figures
 
     def _undefined(self, state: ServerState, sums: Sums) -> Metrics:
-        """Return every figure that a round with an update has, None: a step of an update of zeros names them."""
+        """Return every figure that a round with an update has, None.
+
+        A step of an update of zeros names them: an optimizer of one's own names its figures in no other way.
+        """
         nothing, correct = torch.zeros_like(sums.delta), 1.0 if self.counts else math.nan
         zeros = replace(sums, weight=1.0, normaliser=1.0, delta=nothing, clients=1, seen=1, steps=1, correct=correct)
         _, figures = self._closed(state, zeros, 0.0, None, None)
@@ -191,9 +194,9 @@ class _OfRun:
     ) -> tuple[ServerState, Metrics]:
         """Return the state after the round's sums, and its figures."""
         t, weights = state.round, state.weights
-        mean = self._mean(state, sums, aggregate)
-        sums, metrics = mean.sums, mean.metrics
-        descent = Descent(self.layout, mean.g, lr, t + 1, mean.factors)
+        before = self._before_optimizer(state, sums, aggregate)
+        sums, metrics = before.sums, before.metrics
+        descent = Descent(self.layout, before.g, lr, t + 1, before.factors)
         step = self.optimizer.step
         stepped = called(f"{self.title}: step, in round {t},", step, weights.params, descent, state.optimizer)
         if isinstance(self.section.optimizer, OwnPart):
@@ -211,14 +214,14 @@ class _OfRun:
             round=t + 1,
             weights=Weights(params, sums.buffers.div(sums.weight).to(weights.buffers.dtype), counters),
             optimizer=stepped.state,
-            levels=_levels(self.section, state.levels, sums, mean.within),
-            glad=mean.baselines,
+            levels=_levels(self.section, state.levels, sums, before.within),
+            glad=before.baselines,
             ledger=book,
             correction=half,
         )
         return after, metrics | figures
 
-    def _mean(self, state: ServerState, sums: Sums, aggregate: Tensor | None) -> _Mean:
+    def _before_optimizer(self, state: ServerState, sums: Sums, aggregate: Tensor | None) -> _BeforeOptimizer:
         """Return the mean update of a round as its pseudo-gradient; `aggregate`: what a rule made in its place."""
         params, layout, within = state.weights.params, self.layout, None
         metrics: Metrics = {}
@@ -243,7 +246,7 @@ class _OfRun:
         else:
             g = pseudo_gradient(aggregate, 1.0, params)
             metrics["pseudo_gradient_norm"] = math.hypot(*group_norms(layout, aggregate))
-        return _Mean(sums, within, g, factors, baselines, metrics)
+        return _BeforeOptimizer(sums, within, g, factors, baselines, metrics)
 
 
 def _sizes(section: ServerSection, sums: Sums) -> Metrics:
@@ -319,19 +322,19 @@ def _levels(section: ServerSection, levels: Tensors, sums: Sums, within: float |
 def _entered(book: Tensors, sums: Sums, population: Tensor | None, metrics: Metrics) -> tuple[Tensors, Metrics]:
     """The ledger with this round in it, and the figures that come from it."""
     after = dict(book)
-    said: Metrics = {}
+    figures: Metrics = {}
     accuracy = metrics.get("accuracy")
     if accuracy is not None:
-        said["catastrophic_failure"] = ledger.is_catastrophe(book, accuracy)
+        figures["catastrophic_failure"] = ledger.is_catastrophe(book, accuracy)
         after["accuracy"] = _scalar(accuracy)
     if population is not None:
         similarity = diagnostics.label_similarity(sums.labels, population)
         index = metrics["gsi"]
         assert index is not None
         after["moments"] = ledger.paired(book["moments"], similarity, index)
-        said["label_similarity"] = similarity
-        said["label_gsi_correlation"] = ledger.correlation(after["moments"])
-    return after, said
+        figures["label_similarity"] = similarity
+        figures["label_gsi_correlation"] = ledger.correlation(after["moments"])
+    return after, figures
 
 
 def _scalar(value: float) -> Tensor:

@@ -82,9 +82,9 @@ class Pool:
             self._gradients = self._trainer_for(ClientSection(accumulate=pieces), sums_gradients=True)
         self._metrics = plan.metrics()
         self._module = bind(plan.model, self._loaded, device).eval()
-        self._scored = plan.experiment.evaluation.batch_size
+        self._batch_size = plan.experiment.evaluation.batch_size
         self._bench = personalised.Bench(
-            self._module, self._loaded, plan.task, self._augment, self._metrics, self._scored
+            self._module, self._loaded, plan.task, self._augment, self._metrics, self._batch_size
         )
         self._fine_tuner = self._make_fine_tuner()
         fedex = plan.experiment.fedex
@@ -265,12 +265,12 @@ class Pool:
         self._load(broadcast.weights)
         task, params = self._plan.task, self._loaded.params
         return evaluate.evaluate(
-            self._module, task, self._examples, unit, params, self._scored, self._augment, self._metrics
+            self._module, task, self._examples, unit, params, self._batch_size, self._augment, self._metrics
         )
 
     def _loss(self, weights: Weights, x: Tensor, y: Tensor) -> float:
         self._load(weights)
-        return evaluate.summed_loss(self._module, self._plan.task, x, y, self._scored)
+        return evaluate.summed_loss(self._module, self._plan.task, x, y, self._batch_size)
 
     def _load(self, weights: Weights) -> None:
         for loaded, sent in zip(self._loaded.vectors, weights.vectors, strict=True):
