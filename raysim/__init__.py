@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -145,43 +146,45 @@ __all__ = [
     "under_way",
 ]
 
-_HOMES = {
-    name: home
-    for home, names in {
-        "raysim.api.attach": "attach launch stop under_way",
-        "raysim.api.interpolation": "interpolate",
-        "raysim.api.kept_model": "ModelScores evaluate export",
-        "raysim.api.many": "Report Runs",
-        "raysim.api.recorded": "read",
-        "raysim.api.reports": "best compare make_report",
-        "raysim.api.run": "Result Round replay resume rounds run",
-        "raysim.api.sweeps": "SweepPoint SweepResult run_sweep",
-        "raysim.api.trials": "TrialsResult run_trials",
-        "raysim.client.corrections.correction": "ClientEnd ClientHalf ClientStart Correction "
-        "LocalGradient Requires Exchange ServerHalf ServerResult ServerStepped",
-        "raysim.client.objective": "ObjectiveAt",
-        "raysim.client.optimizers.optimizer": "ClientOptimizer",
-        "raysim.client.transform": "Transform TransformAt Transformed",
-        "raysim.cohort.sampler": "CohortAt Participant Sampler",
-        "raysim.config.overrides": "rewritten",
-        "raysim.config.own_part": "OwnPart",
-        "raysim.config.part": "Part",
-        "raysim.config.section": "Section",
-        "raysim.data.dataset": "FederatedDataset",
-        "raysim.engine.parts": "Parts",
-        "raysim.engine.rounds.replay": "ClientUpdate",
-        "raysim.engine.rounds.run_status": "UnderWay",
-        "raysim.evaluation.metric": "Metric",
-        "raysim.experiment.differences": "differing",
-        "raysim.experiment.expand": "centralized dataset_of trials_of",
-        "raysim.experiment.experiment": "Experiment",
-        "raysim.experiment.reading": "load",
-        "raysim.experiment.stopping": "StopReason",
-        "raysim.server.aggregators.rule": "Coefficients Coordinatewise",
-        "raysim.server.weighting": "ClientFacts",
-    }.items()
-    for name in names.split()
-}
+_HOMES = MappingProxyType(
+    {
+        name: home
+        for home, names in {
+            "raysim.api.attach": "attach launch stop under_way",
+            "raysim.api.interpolation": "interpolate",
+            "raysim.api.kept_model": "ModelScores evaluate export",
+            "raysim.api.many": "Report Runs",
+            "raysim.api.recorded": "read",
+            "raysim.api.reports": "best compare make_report",
+            "raysim.api.run": "Result Round replay resume rounds run",
+            "raysim.api.sweeps": "SweepPoint SweepResult run_sweep",
+            "raysim.api.trials": "TrialsResult run_trials",
+            "raysim.client.corrections.correction": "ClientEnd ClientHalf ClientStart Correction "
+            "LocalGradient Requires Exchange ServerHalf ServerResult ServerStepped",
+            "raysim.client.objective": "ObjectiveAt",
+            "raysim.client.optimizers.optimizer": "ClientOptimizer",
+            "raysim.client.transform": "Transform TransformAt Transformed",
+            "raysim.cohort.sampler": "CohortAt Participant Sampler",
+            "raysim.config.overrides": "rewritten",
+            "raysim.config.own_part": "OwnPart",
+            "raysim.config.part": "Part",
+            "raysim.config.section": "Section",
+            "raysim.data.dataset": "FederatedDataset",
+            "raysim.engine.parts": "Parts",
+            "raysim.engine.rounds.replay": "ClientUpdate",
+            "raysim.engine.rounds.run_status": "UnderWay",
+            "raysim.evaluation.metric": "Metric",
+            "raysim.experiment.differences": "differing",
+            "raysim.experiment.expand": "centralized dataset_of trials_of",
+            "raysim.experiment.experiment": "Experiment",
+            "raysim.experiment.reading": "load",
+            "raysim.experiment.stopping": "StopReason",
+            "raysim.server.aggregators.rule": "Coefficients Coordinatewise",
+            "raysim.server.weighting": "ClientFacts",
+        }.items()
+        for name in names.split()
+    }
+)
 
 
 def __getattr__(name: str) -> Any:

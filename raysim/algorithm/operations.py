@@ -15,6 +15,7 @@ weight decay are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -39,7 +40,7 @@ _FREE = frozenset({"neg", "zeros_like", "empty_like", "clone", "copy", "detach",
 """Operators of no arithmetic; a sign is part of the sum that it enters."""
 _SUMS = frozenset({"add", "sub", "rsub"})
 _PRODUCTS = frozenset({"mul", "div"})
-_BOTH = {"addcmul": 1, "addcdiv": 1}
+_BOTH = MappingProxyType({"addcmul": 1, "addcdiv": 1})
 """A sum, and so many products beside that with `value`."""
 _LR, _TAU, _GAP, _CLIENTS, _POPULATION = 0.3, 2, 3, 2, 5
 """Of the calls; none of them, and no quotient of them, is 1."""

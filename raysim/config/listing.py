@@ -8,37 +8,46 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
 
 from raysim.config import reading
 from raysim.config.reading import GROUP, Named
 
-KEYS: Mapping[str, tuple[Named, str, str]] = {
-    "objective": (Named("raysim.client.section", "ClientSection"), "objective", "client.objective"),
-    "correction": (Named("raysim.client.section", "ClientSection"), "correction", "client.correction"),
-    "client_optimizer": (Named("raysim.client.section", "ClientSection"), "optimizer", "client.optimizer"),
-    "transform": (Named("raysim.client.section", "ClientSection"), "transform", "client.transform"),
-    "sampler": (Named("raysim.cohort.section", "CohortSection"), "sampler", "cohort.sampler"),
-    "aggregator": (Named("raysim.server.section", "ServerSection"), "aggregator", "server.aggregator"),
-    "weighting": (Named("raysim.server.section", "ServerSection"), "weighting", "server.weighting"),
-    "server_optimizer": (Named("raysim.server.section", "ServerSection"), "optimizer", "server.optimizer"),
-    "metric": (Named("raysim.experiment.experiment", "EvaluationSection"), "metrics", "evaluation.metrics"),
-}
+KEYS: Mapping[str, tuple[Named, str, str]] = MappingProxyType(
+    {
+        "objective": (Named("raysim.client.section", "ClientSection"), "objective", "client.objective"),
+        "correction": (Named("raysim.client.section", "ClientSection"), "correction", "client.correction"),
+        "client_optimizer": (Named("raysim.client.section", "ClientSection"), "optimizer", "client.optimizer"),
+        "transform": (Named("raysim.client.section", "ClientSection"), "transform", "client.transform"),
+        "sampler": (Named("raysim.cohort.section", "CohortSection"), "sampler", "cohort.sampler"),
+        "aggregator": (Named("raysim.server.section", "ServerSection"), "aggregator", "server.aggregator"),
+        "weighting": (Named("raysim.server.section", "ServerSection"), "weighting", "server.weighting"),
+        "server_optimizer": (Named("raysim.server.section", "ServerSection"), "optimizer", "server.optimizer"),
+        "metric": (Named("raysim.experiment.experiment", "EvaluationSection"), "metrics", "evaluation.metrics"),
+    }
+)
 """For each kind, the key in which an experiment names a part: a section, its key, and the key's dotted name."""
 
-OURS: Mapping[str, tuple[Named, str, str]] = {
-    "composite": (Named("raysim.experiment.experiment", "Experiment"), "composite", "composite"),
-    "posterior": (Named("raysim.client.section", "ClientSection"), "posterior", "client.posterior"),
-    "compression": (Named("raysim.client.section", "ClientSection"), "compression", "client.compression"),
-    "server_compression": (Named("raysim.server.section", "ServerSection"), "compression", "server.compression"),
-    "fairness": (Named("raysim.server.section", "ServerSection"), "fairness", "server.fairness"),
-    "privacy": (Named("raysim.server.section", "ServerSection"), "privacy", "server.privacy"),
-    "personalisation": (Named("raysim.client.section", "ClientSection"), "personalisation", "client.personalisation"),
-}
+OURS: Mapping[str, tuple[Named, str, str]] = MappingProxyType(
+    {
+        "composite": (Named("raysim.experiment.experiment", "Experiment"), "composite", "composite"),
+        "posterior": (Named("raysim.client.section", "ClientSection"), "posterior", "client.posterior"),
+        "compression": (Named("raysim.client.section", "ClientSection"), "compression", "client.compression"),
+        "server_compression": (Named("raysim.server.section", "ServerSection"), "compression", "server.compression"),
+        "fairness": (Named("raysim.server.section", "ServerSection"), "fairness", "server.fairness"),
+        "privacy": (Named("raysim.server.section", "ServerSection"), "privacy", "server.privacy"),
+        "personalisation": (
+            Named("raysim.client.section", "ClientSection"),
+            "personalisation",
+            "client.personalisation",
+        ),
+    }
+)
 """The same of kinds whose parts are all raysim's: no package and no script has others."""
 
-ALL: Mapping[str, tuple[Named, str, str]] = {**KEYS, **OURS}
+ALL: Mapping[str, tuple[Named, str, str]] = MappingProxyType({**KEYS, **OURS})
 
-KEYWORDS = {"metric": "metrics"}
+KEYWORDS = MappingProxyType({"metric": "metrics"})
 """The keyword of a script, if it differs from the kind."""
 
 

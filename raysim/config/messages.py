@@ -75,23 +75,27 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
     return "; ".join([*texts[:MOST_SAID], *more])
 
 
-_NAMES = {
-    "int": "an integer",
-    "float": "a number",
-    "string": "a string",
-    "bool": "true or false",
-    "tuple": "a list",
-    "model": "a table",
-    "model_attributes": "a table",
-    "dict": "a table",
-}
+_NAMES = MappingProxyType(
+    {
+        "int": "an integer",
+        "float": "a number",
+        "string": "a string",
+        "bool": "true or false",
+        "tuple": "a list",
+        "model": "a table",
+        "model_attributes": "a table",
+        "dict": "a table",
+    }
+)
 
-_BOUNDS = {
-    "greater_than": ("greater than", "gt"),
-    "greater_than_equal": ("greater than or equal to", "ge"),
-    "less_than": ("less than", "lt"),
-    "less_than_equal": ("less than or equal to", "le"),
-}
+_BOUNDS = MappingProxyType(
+    {
+        "greater_than": ("greater than", "gt"),
+        "greater_than_equal": ("greater than or equal to", "ge"),
+        "less_than": ("less than", "lt"),
+        "less_than_equal": ("less than or equal to", "le"),
+    }
+)
 
 
 def _expectation(details: Any) -> str:

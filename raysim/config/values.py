@@ -6,6 +6,7 @@ be multiplied. A key with a narrower meaning states its own.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -66,7 +67,7 @@ Spread = Annotated[float, Field(ge=0, le=20)]
 
 RUN_NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
-IN_WORDS = {RUN_NAME: "letters, digits, '.', '_' and '-', beginning with a letter or a digit"}
+IN_WORDS = MappingProxyType({RUN_NAME: "letters, digits, '.', '_' and '-', beginning with a letter or a digit"})
 """What messages say of the patterns of texts."""
 
 NAME_LETTERS = 100

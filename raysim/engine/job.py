@@ -56,17 +56,19 @@ def _join(left: Tensor, right: Tensor) -> Tensor:
     return torch.cat([left, right])
 
 
-COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "train": sums.add,
-    "evaluate": scores.concatenate,
-    "fine_tune": personalised.concatenate,
-    "personal": personalised.concatenate,
-    "gram": operator.add,
-    "combine": _join,
-    "coordinatewise": _join,
-    "distances": operator.add,
-    "segment": operator.add,
-}
+COMBINE: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
+    {
+        "train": sums.add,
+        "evaluate": scores.concatenate,
+        "fine_tune": personalised.concatenate,
+        "personal": personalised.concatenate,
+        "gram": operator.add,
+        "combine": _join,
+        "coordinatewise": _join,
+        "distances": operator.add,
+        "segment": operator.add,
+    }
+)
 """How the results of a kind's units add up."""
 
 

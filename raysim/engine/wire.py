@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -52,4 +53,6 @@ def num_bytes(packed: Any) -> int:
     return 0
 
 
-_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
+_DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
+    {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 
 _LARGE = re.compile(r"accuracy|mean_client_accuracy|p[0-9.]+")
 _SMALL = frozenset({"loss", "perplexity", "client_accuracy_variance", "client_accuracy_range"})
@@ -32,8 +33,10 @@ def refusal(column: str, maximise: bool | None) -> str | None:
     return None
 
 
-_METRICS = {"accuracy": "accuracy", "acc": "accuracy", "loss": "loss"}
-_SPLITS = {"test": "test", "validation": "validation", "valid": "validation", "val": "validation", "train": "train"}
+_METRICS = MappingProxyType({"accuracy": "accuracy", "acc": "accuracy", "loss": "loss"})
+_SPLITS = MappingProxyType(
+    {"test": "test", "validation": "validation", "valid": "validation", "val": "validation", "train": "train"}
+)
 
 
 def _meant(column: str) -> str | None:

@@ -29,7 +29,7 @@ _COSTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _EPSILONS = ("epsilon", "epsilon_next")
 """The columns of what the rounds so far have spent, and of what one more would make it."""
 
-_UNITS = {"rounds": "rounds", "client_updates": "client updates", "bytes": "bytes"}
+_UNITS = MappingProxyType({"rounds": "rounds", "client_updates": "client updates", "bytes": "bytes"})
 
 
 class StopReason(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Literal, NamedTuple, Self, get_args
 
 from raysim.config.plain import shown
@@ -23,7 +23,7 @@ log = logging.getLogger("raysim")
 
 LoggerName = Literal["tensorboard", "mlflow", "wandb"]
 
-_LOGGERS: dict[str, Logger] = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+_LOGGERS: Mapping[str, Logger] = MappingProxyType({"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb})
 
 
 def check(loggers: Sequence[LoggerName | Log]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Literal
 
 from raysim.report import figures
@@ -12,8 +13,10 @@ from raysim.report.figures import is_share
 
 Format = Literal["text", "markdown", "latex"]
 
-_TESTS = {"t": "paired t", "wilcoxon": "Wilcoxon"}
-_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+_TESTS = MappingProxyType({"t": "paired t", "wilcoxon": "Wilcoxon"})
+_LATEX = MappingProxyType(
+    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+)
 
 
 def written(comparison: Comparison, form: Format) -> str:

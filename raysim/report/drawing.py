@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from raysim.errors import ExperimentError
@@ -20,37 +21,41 @@ log = logging.getLogger("raysim")
 
 PNG_DPI, PRINTED_DPI, SVG_DPI = 180, 300, 72
 
-_BASE: dict[Any, Any] = {
-    "font.size": 9.0,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.7,
-    "lines.linewidth": 1.5,
-    "lines.markersize": 4.0,
-    "legend.frameon": False,
-    "legend.handlelength": 3.2,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "figure.facecolor": PAPER,
-    "axes.facecolor": "none",
-    "hatch.linewidth": 0.6,
-    "path.simplify_threshold": 0.3,
-}
-_ALWAYS: dict[Any, Any] = {
-    "axes.titlesize": "medium",
-    # Letters stay letters: smaller, searchable, and in the reader's font.
-    "svg.fonttype": "none",
-    # Publishers refuse the outlines that matplotlib writes otherwise, Type 3.
-    "pdf.fonttype": 42,
-    # The same figure has the same ids, so the same bytes.
-    "svg.hashsalt": "raysim",
-}
+_BASE: Mapping[Any, Any] = MappingProxyType(
+    {
+        "font.size": 9.0,
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": FAINT,
+        "grid.linewidth": 0.7,
+        "lines.linewidth": 1.5,
+        "lines.markersize": 4.0,
+        "legend.frameon": False,
+        "legend.handlelength": 3.2,
+        "text.color": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "figure.facecolor": PAPER,
+        "axes.facecolor": "none",
+        "hatch.linewidth": 0.6,
+        "path.simplify_threshold": 0.3,
+    }
+)
+_ALWAYS: Mapping[Any, Any] = MappingProxyType(
+    {
+        "axes.titlesize": "medium",
+        # Letters stay letters: smaller, searchable, and in the reader's font.
+        "svg.fonttype": "none",
+        # Publishers refuse the outlines that matplotlib writes otherwise, Type 3.
+        "pdf.fonttype": 42,
+        # The same figure has the same ids, so the same bytes.
+        "svg.hashsalt": "raysim",
+    }
+)
 _NOT_OF_STYLES = ("figure.", "savefig.", "backend", "text.usetex", "text.latex", "svg.", "pdf.", "ps.", "pgf.")
 """Settings of a style that a picture does not take: its size and files are `[report]`'s, and nothing starts LaTeX."""
 

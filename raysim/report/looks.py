@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -31,19 +32,21 @@ DASHES: tuple[Dash, ...] = (
 )
 MARKERS = "osD^vPX<>p*h"
 
-DARK = {
-    INK: "#E6E6E6",
-    QUIET: "#B4B9BE",
-    FAINT: "#3A3F44",
-    GREY: "#7C8288",
-    PAPER: "#16191C",
-    "#0072B2": "#4C9BE8",
-    "#D55E00": "#F07F35",
-    "#009E73": "#2FC79A",
-    "#CC79A7": "#E29AC3",
-    "#E69F00": "#F2BC45",
-    "#56B4E9": "#9ADBFF",
-}
+DARK = MappingProxyType(
+    {
+        INK: "#E6E6E6",
+        QUIET: "#B4B9BE",
+        FAINT: "#3A3F44",
+        GREY: "#7C8288",
+        PAPER: "#16191C",
+        "#0072B2": "#4C9BE8",
+        "#D55E00": "#F07F35",
+        "#009E73": "#2FC79A",
+        "#CC79A7": "#E29AC3",
+        "#E69F00": "#F2BC45",
+        "#56B4E9": "#9ADBFF",
+    }
+)
 """Colour of a picture -> its replacement on a dark page."""
 
 HEAT = "cividis"

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("raysim")
 
 WIDTH_IN, HEIGHT_IN, NARROW_IN = 12.0, 4.5, 7.0
-BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+BESIDE: Mapping[str, Any] = MappingProxyType({"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)})
 WIDE = 8.0
 """Values whose ratio of largest to smallest is at least this go on a logarithmic axis."""
 

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -31,7 +32,7 @@ from raysim.storage.reading import regular
 
 log = logging.getLogger("raysim")
 
-_DTYPES = {torch.float32: "<f4", torch.float64: "<f8"}
+_DTYPES = MappingProxyType({torch.float32: "<f4", torch.float64: "<f8"})
 _CHECKSUM = np.dtype("<u4")
 _NAME = re.compile(r"\.?round-(\d{6,})-chunk-(\d{5,})\.npy.*")
 

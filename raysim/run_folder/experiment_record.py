@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from raysim.errors import ExperimentError, RunFolderError, within
@@ -21,20 +22,22 @@ from raysim.run_folder.sealed_record import check_sealed, write_json
 from raysim.storage.reading import json_object, parsing
 from raysim.storage.remote.folder import named
 
-_RECORDED = {
-    "experiment": (dict,),
-    "fingerprint": (str,),
-    "data_fingerprint": (str, type(None)),
-    "training_clients": (int, type(None)),
-    "versions": (dict,),
-    "trained_by": (dict, type(None)),
-    "privacy": (dict, type(None)),
-    "tensors": (dict, type(None)),
-    "passed": (list, type(None)),
-    "passed_params": (str, type(None)),
-    "passed_answers": (dict, type(None)),
-    "passed_code": (dict, type(None)),
-}
+_RECORDED = MappingProxyType(
+    {
+        "experiment": (dict,),
+        "fingerprint": (str,),
+        "data_fingerprint": (str, type(None)),
+        "training_clients": (int, type(None)),
+        "versions": (dict,),
+        "trained_by": (dict, type(None)),
+        "privacy": (dict, type(None)),
+        "tensors": (dict, type(None)),
+        "passed": (list, type(None)),
+        "passed_params": (str, type(None)),
+        "passed_answers": (dict, type(None)),
+        "passed_code": (dict, type(None)),
+    }
+)
 """The entries of experiment.json. One of another kind is damage: taken for a missing one, it would turn checks off."""
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,17 @@ from raysim.experiment.experiment import Experiment
 
 FEATURES, CLASSES, ROUNDS = 5, 3, 4
 
-EXPERIMENT: dict[str, Any] = {
-    "name": "check-part",
-    "rounds": ROUNDS,
-    "client": {"batch_size": 4, "local_steps": 3},
-    "cohort": {"size": 6},
-    "evaluation": {"every": 2},
-    "engine": {"workers": 0, "cpus_per_worker": 0.25, "chunk_size": 2},
-    "checkpoint": {"every": 1},
-}
+EXPERIMENT: Mapping[str, Any] = MappingProxyType(
+    {
+        "name": "check-part",
+        "rounds": ROUNDS,
+        "client": {"batch_size": 4, "local_steps": 3},
+        "cohort": {"size": 6},
+        "evaluation": {"every": 2},
+        "engine": {"workers": 0, "cpus_per_worker": 0.25, "chunk_size": 2},
+        "checkpoint": {"every": 1},
+    }
+)
 
 
 def dataset() -> FederatedDataset:

@@ -79,7 +79,7 @@ def test_loggers_are_closed_however_the_run_ends(
         finally:
             closed.append(run.first_round)
 
-    monkeypatch.setitem(loggers._LOGGERS, "tensorboard", noted)
+    monkeypatch.setattr(loggers, "_LOGGERS", {"tensorboard": noted})
     opened = loggers.Loggers(["tensorboard"], tmp_path, experiment())
     opened.row({"round": 7})
     opened.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)

@@ -351,11 +351,9 @@ def simulated(patch: pytest.MonkeyPatch, room: dict[str, int]) -> SimulatedRay:
     ray = SimulatedRay(room)
     time = SimpleNamespace(monotonic=ray.clock, perf_counter=ray.clock, time=ray.clock)
     for module in [module for name, module in sys.modules.items() if name.startswith(on_ray.__name__)]:
-        for name, played in (("ray", ray), ("time", time)):
+        for name, played in (("ray", ray), ("time", time), ("COMBINE", dict.fromkeys(COMBINE, bracket))):
             if hasattr(module, name):
                 patch.setattr(module, name, played)
-    for kind in COMBINE:
-        patch.setitem(COMBINE, kind, bracket)
     patch.setattr(shell, "change", checked)
     patch.setattr(shell, "send_plan", lambda plan: plan)
     patch.setattr(client_pool, "receive_plan", lambda plan: plan)

@@ -20,6 +20,7 @@ where the paper leaves open whether V comes first.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import torch
@@ -42,8 +43,8 @@ from raysim.config.values import Epsilon
 
 Base = Literal["sgd", "momentum", "adam"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
-_KEYS = {"sgd": (), "momentum": ("beta1",), "adam": ("beta1", "beta2", "eps")}
-_DEFAULTS = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-3}
+_KEYS = MappingProxyType({"sgd": (), "momentum": ("beta1",), "adam": ("beta1", "beta2", "eps")})
+_DEFAULTS = MappingProxyType({"beta1": 0.9, "beta2": 0.99, "eps": 1e-3})
 
 
 class MimeBase(Section):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from raysim.engine.plan.plan import Plan
@@ -28,7 +29,7 @@ class OwnModels(NamedTuple):
 
 FINE_TUNED = OwnModels("evaluation.fine_tuning", "eval_tuned", "before", "fine_tuning", "tuned_", own_first=False)
 PERSONAL = OwnModels("client.personalisation", "eval_personal", "global", "personal", "global_", own_first=True)
-OF_METRICS = {which.metrics: which for which in (FINE_TUNED, PERSONAL)}
+OF_METRICS = MappingProxyType({which.metrics: which for which in (FINE_TUNED, PERSONAL)})
 
 
 def splits(experiment: Experiment) -> Mapping[OwnModels, str]:

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 
@@ -21,7 +22,7 @@ from raysim.models import section as models
 from raysim.models.model import Model, ModuleFactory, Weights, create, replace_frozen, replace_params
 from raysim.models.own_module import Own
 
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_DTYPES = MappingProxyType({"float32": torch.float32, "float64": torch.float64})
 
 log = logging.getLogger("raysim")
 

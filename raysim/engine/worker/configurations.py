@@ -16,7 +16,7 @@ from raysim.evaluation.personalised import Bench
 from raysim.models.model import Weights
 from raysim.server.fedex import FedEx
 
-OF_LOCAL_STEPS = {"optimizer", "correction", "max_grad_norm", "batch_size", "schedule"}
+OF_LOCAL_STEPS = ("optimizer", "correction", "max_grad_norm", "batch_size", "schedule")
 """Keys of [client] that change how a configuration's trainer computes local steps."""
 
 
@@ -48,7 +48,7 @@ class Configurations:
         section = self._plan.configurations[config]
         # A trainer may depend on a pull's product with the rate.
         without = {"optimizer": {"lr"}} if section.correction is None else None
-        steps = section.model_dump_json(include=OF_LOCAL_STEPS, exclude=without)
+        steps = section.model_dump_json(include=set(OF_LOCAL_STEPS), exclude=without)
         if steps not in self._trainers:
             self._trainers[steps] = self._make(section)
         return self._trainers[steps]

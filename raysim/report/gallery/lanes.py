@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raysim.report.gallery import axes as ticks
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COHORT_SIZE = "cohort.size"
-SPOKEN = {COHORT_SIZE: "clients in a round"}
+SPOKEN = MappingProxyType({COHORT_SIZE: "clients in a round"})
 """What an axis calls a key; other keys have their own names there."""
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 
 from raysim.report.gallery import curves
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
 
 _EVALUATION = re.compile(r"(eval(?:_average|_tuned)?)/(.+)/(accuracy|loss)")
-_WHAT = {"eval": "", "eval_average": " of the clients' mean model", "eval_tuned": " after fine-tuning"}
+_WHAT = MappingProxyType(
+    {"eval": "", "eval_average": " of the clients' mean model", "eval_tuned": " after fine-tuning"}
+)
 _AXES = (curves.ROUNDS, curves.EXAMPLES, curves.BYTES, curves.SIMULATED_TIME, curves.WALL_TIME, curves.EPSILON)
 
 

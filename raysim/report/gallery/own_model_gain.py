@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -32,10 +33,12 @@ MAX_POINTS = 1_500
 BINS = 6
 """Parts of about equal numbers of clients, whose means are a line."""
 
-KINDS = {"personal": ("global_accuracy", "accuracy"), "fine_tuning": ("accuracy", "tuned_accuracy")}
+KINDS = MappingProxyType({"personal": ("global_accuracy", "accuracy"), "fine_tuning": ("accuracy", "tuned_accuracy")})
 """Rows by the beginning of their split: the columns of the model of all and of own models."""
 
-AGAINST = {"training_examples": "training examples", "label_similarity": "cosine of a client's and all label counts"}
+AGAINST = MappingProxyType(
+    {"training_examples": "training examples", "label_similarity": "cosine of a client's and all label counts"}
+)
 """Columns that gains are drawn against, with their names on the axis."""
 
 

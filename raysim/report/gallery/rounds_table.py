@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from raysim.report.gallery.target import Reach
 from raysim.report.groups import Group, setting, with_names, written
 
 MOST_ROWS, MOST_TARGETS = 40, 4
-_POOLED = {"pooled": "data", setting("pooled", True): "pooled", setting("pooled", False): "clients"}
+_POOLED = MappingProxyType({"pooled": "data", setting("pooled", True): "pooled", setting("pooled", False): "clients"})
 """What the picture says of training on the pooled data, unless it was given other names."""
 
 

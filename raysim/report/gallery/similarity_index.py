@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COHORT, TRUE, BASELINE = "gsi", "probe/gsi", "gsi_baseline"
-LINES = {COHORT: "of the cohort", BASELINE: "baseline B", TRUE: "of all clients"}
+LINES = MappingProxyType({COHORT: "of the cohort", BASELINE: "baseline B", TRUE: "of all clients"})
 MOST_PANELS = 6
 LABEL = "similarity index"
 

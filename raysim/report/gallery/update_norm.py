@@ -6,12 +6,13 @@ Source: Yang et al. (2023), figure 8.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 
 from raysim.report.gallery import curves
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
 
-PANELS = {"of the cohort": "mean_update_norm", "of all clients": "mean_norm_all_clients"}
+PANELS = MappingProxyType({"of the cohort": "mean_update_norm", "of all clients": "mean_norm_all_clients"})
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from raysim.engine.on_ray.cluster.guard import Guard
@@ -22,7 +23,7 @@ from raysim.errors import WorkerLostError
 from raysim.run_folder import files
 from raysim.storage.remote import folder
 
-WATCHED = {"gcs_server": "control service (gcs_server)", "raylet": "node manager (raylet)"}
+WATCHED = MappingProxyType({"gcs_server": "control service (gcs_server)", "raylet": "node manager (raylet)"})
 """Ray's processes without which no run goes on, by Ray's names."""
 
 POLL_S = 0.5

@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 SOCKET = "RAYSIM_WORKERS_SOCKET"
@@ -32,7 +33,7 @@ SOCKET = "RAYSIM_WORKERS_SOCKET"
 COLD = "RAYSIM_COLD_WORKERS"
 """If this environment variable is set, to any value, no server is started."""
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+ONE_THREAD = MappingProxyType({"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"})
 """The environment in which imports start no thread, so that the server may fork: of NumPy, and of pyarrow's allocator.
 Workers set the number of their threads by themselves."""
 
