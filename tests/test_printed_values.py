@@ -11,7 +11,7 @@ import pytest
 import raysim
 import tuning
 from raysim.config import overrides
-from raysim.server.privacy.accounting import Event, epsilon
+from raysim.server.privacy.accountant import Event, epsilon
 from raysim.server.privacy.gaussian import Gaussian
 
 ROOT = Path(__file__).parent.parent

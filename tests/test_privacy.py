@@ -24,8 +24,8 @@ import raysim
 from raysim import seeds
 from raysim.errors import ExperimentError
 from raysim.report.build import build
-from raysim.server.privacy import accounting
-from raysim.server.privacy.accounting import Accounting, Event, along
+from raysim.server.privacy import accountant
+from raysim.server.privacy.accountant import Accountant, Event, along
 from raysim.server.privacy.discrete import discrete_gaussian, rounded
 from raysim.server.privacy.tree import nodes, squared_sensitivity
 from tests.support.interrupted import same_records
@@ -295,9 +295,9 @@ def test_the_accountants_lines_about_orders_are_not_shown(caplog: pytest.LogCapt
     absl = logging.getLogger("absl")
     before = absl.level
     absl.setLevel(logging.NOTSET)
-    accounting._renyi.cache_clear()
+    accountant._renyi.cache_clear()
     try:
-        orders, _ = accounting._renyi(Event(0.3, probability=0.1))
+        orders, _ = accountant._renyi(Event(0.3, probability=0.1))
         assert len(orders) > 1
         assert not caplog.records
     finally:
@@ -342,7 +342,7 @@ def test_epsilon_between_the_rounds_whose_losses_are_composed() -> None:
     # Within the accountant's own tolerance, also where epsilon begins to rise above 0.
     for z, q, delta in ((1.0, 0.05, 1e-5), (5.0, 0.1, 0.04)):
         event = Event(z, probability=q)
-        its = Accounting(z, delta, "pld", "", "", lambda z, n, event=event: ((event, n),))  # type: ignore[misc]
+        its = Accountant(z, delta, "pld", "", "", lambda z, n, event=event: ((event, n),))  # type: ignore[misc]
         between = along(its.epsilon, last=1_000)
         for n in (3, 7, 77):
             assert between(n) == pytest.approx(its.epsilon(n), rel=1e-6, abs=1e-9)

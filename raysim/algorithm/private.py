@@ -13,8 +13,8 @@ from raysim.client.personalisation import choice as personalisations
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
 from raysim.models.layout import Layout
-from raysim.server.privacy import accounting, choice
-from raysim.server.privacy.accounting import Accounting
+from raysim.server.privacy import choice
+from raysim.server.privacy.accountant import Accountant, ahead, along
 from raysim.server.privacy.mechanism import Mechanism, Sampling
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState
@@ -31,28 +31,28 @@ NOT_PRIVATE = (
 
 
 class Private(NamedTuple):
-    """mechanism: what the server knows of a round. accounting: of its noise; None: there is none.
+    """mechanism: what the server knows of a round. accountant: of its noise; None: there is none.
 
     spent: from the number of finished rounds to the metrics of what they told.
     """
 
     mechanism: Mechanism
-    accounting: Accounting | None
+    accountant: Accountant | None
     spent: Callable[[int], dict[str, float | None]]
 
     def record(self, rounds: int) -> dict[str, Any]:
         """Return what experiment.json says of the guarantee of so many rounds."""
-        if self.accounting is None:
+        accountant = self.accountant
+        if accountant is None:
             return {"event": None, "neighbours": None, "private": [], "not_private": ["there is no noise"]}
-        its = self.accounting
-        _, event, count = its.best(rounds)
+        _, event, count = accountant.best(rounds)
         return {
             "event": f"{count} x {event.text}",
-            "neighbours": its.neighbours,
-            "accountant": its.accountant,
-            "delta": its.delta,
-            "noise_multiplier": its.noise_multiplier,
-            "private": [its.released],
+            "neighbours": accountant.neighbours,
+            "accountant": accountant.name,
+            "delta": accountant.delta,
+            "noise_multiplier": accountant.noise_multiplier,
+            "private": [accountant.released],
             "not_private": list(NOT_PRIVATE),
         }
 
@@ -87,14 +87,15 @@ def make(
     mechanism = choice.make(section, sampling, clip, sent_groups, dtype, seed)
     if not section.noised:
         return Private(mechanism, None, lambda rounds: {"epsilon": None})
-    its = choice.accounting(section, sampling, mechanism)
-    after = accounting.ahead(accounting.along(its.epsilon, rounds) if _is_smooth(its, rounds) else its.epsilon)
+    accountant = choice.accountant(section, sampling, mechanism)
+    is_smooth = _is_smooth(accountant, rounds)
+    after = ahead(along(accountant.epsilon, rounds) if is_smooth else accountant.epsilon)
 
     def spent(done: int) -> dict[str, float | None]:
         epsilon: dict[str, float | None] = {"epsilon": after(done)}
         return epsilon if section.epsilon is None else {**epsilon, "epsilon_next": after(done + 1)}
 
-    return Private(mechanism, its, spent)
+    return Private(mechanism, accountant, spent)
 
 
 def with_privacy_account(base: Algorithm, private: Private) -> Algorithm:
@@ -107,13 +108,13 @@ def with_privacy_account(base: Algorithm, private: Private) -> Algorithm:
     return base._replace(step=step)
 
 
-def _is_smooth(its: Accounting, rounds: int) -> bool:
+def _is_smooth(accountant: Accountant, rounds: int) -> bool:
     """Whether each round adds one more of the same sampled event, so that epsilon has no steps; and is slow to compute.
 
     Epsilon of banded noise rises in one round of each `groups`, and that of a tree with the nodes that it uses.
     """
-    z = its.noise_multiplier
-    if z is None or its.accountant == "rdp":
+    z = accountant.noise_multiplier
+    if z is None or accountant.name == "rdp":
         return False
-    event = its.events(z, 1)[0][0]
-    return event.probability is not None and all(its.events(z, n) == ((event, n),) for n in (1, 2, rounds))
+    event = accountant.events(z, 1)[0][0]
+    return event.probability is not None and all(accountant.events(z, n) == ((event, n),) for n in (1, 2, rounds))

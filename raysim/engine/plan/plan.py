@@ -155,7 +155,7 @@ class Plan:
         return cohorts(e.cohort, seed, e.rounds, train, lambda size: systems.asked(size, len(train)))
 
     def private(self) -> private.Private | None:
-        """Return the mechanism of privacy and its accounting, if there are any."""
+        """Return the mechanism of privacy and its accountant, if there are any."""
         e, layout, dtype = self.experiment, self.model.params, self.initial.params.dtype
         return private.make(e.client, e.server, e.cohort, len(self.dataset.train), e.rounds, layout, dtype, e.seed)
 

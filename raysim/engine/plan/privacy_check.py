@@ -9,7 +9,7 @@ from raysim.data.dataset import FederatedDataset
 from raysim.errors import ExperimentError
 from raysim.experiment.experiment import Experiment
 from raysim.models.model import Model
-from raysim.server.privacy.accounting import check_installed, least_noise
+from raysim.server.privacy.accountant import check_installed, least_noise
 from raysim.server.privacy.gaussian import Gaussian
 
 
@@ -40,13 +40,13 @@ def with_noise_multiplier(experiment: Experiment, dataset: FederatedDataset, mod
     client, server, cohort, seed = experiment.client, experiment.server, experiment.cohort, experiment.seed
     mechanism = private.make(client, server, cohort, population, experiment.rounds, model.params, torch.float32, seed)
     assert mechanism is not None
-    assert mechanism.accounting is not None
+    assert mechanism.accountant is not None
     if section.noise_multiplier is None:
         assert section.epsilon is not None
-        z = least_noise(mechanism.accounting, experiment.rounds, section.epsilon)
+        z = least_noise(mechanism.accountant, experiment.rounds, section.epsilon)
         calibrated = section.model_copy(update={"noise_multiplier": z})
         return experiment.model_copy(update={"server": experiment.server.model_copy(update={"privacy": calibrated})})
-    if section.epsilon is not None and (first := mechanism.accounting.epsilon(1)) > section.epsilon:
+    if section.epsilon is not None and (first := mechanism.accountant.epsilon(1)) > section.epsilon:
         raise ExperimentError(
             f"server.privacy.epsilon = {section.epsilon:g} is spent before the first round ends: with "
             f"noise_multiplier = {section.noise_multiplier:g} one round makes it {first:.6g}. Raise one of them."

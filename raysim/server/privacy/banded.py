@@ -21,7 +21,7 @@ from torch import Tensor
 from raysim.models.layout import Layout
 from raysim.server.clipping import ClipSection
 from raysim.server.privacy import central
-from raysim.server.privacy.accounting import Event, Told
+from raysim.server.privacy.accountant import Event, Told
 from raysim.server.privacy.central import UnitNoise
 from raysim.server.privacy.mechanism import ADD_OR_REMOVE, Mechanism, Sampling
 from raysim.server.privacy.noise import normals

@@ -1,4 +1,4 @@
-"""Lists the mechanisms of privacy, and returns the record of a section and its accounting."""
+"""Lists the mechanisms of privacy, and returns the record of a section and its accountant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.server.clipping import ClipSection
 from raysim.server.privacy import banded, distributed, gaussian, local, tree
-from raysim.server.privacy.accounting import Accounting
+from raysim.server.privacy.accountant import Accountant
 from raysim.server.privacy.mechanism import Mechanism, Sampling
 from raysim.server.privacy.section import PrivacySection
 
@@ -48,20 +48,18 @@ def make(
     return _MAKERS[type(section)](section, sampling, clip, layout, dtype, seed)
 
 
-def accounting(section: PrivacySection, sampling: Sampling, mechanism: Mechanism) -> Accounting:
-    """Return the accounting of a mechanism with noise."""
+def accountant(section: PrivacySection, sampling: Sampling, mechanism: Mechanism) -> Accountant:
+    """Return the accountant of a mechanism with noise."""
     delta = sampling.population**-1.1 if section.delta is None else section.delta
     if delta >= 1:
         raise ExperimentError(
             "server.privacy.delta is by default N^-1.1, of N training clients, and there is one: give delta."
         )
     usual: Any = "rdp" if mechanism.renyi_only else "pld"
-    accountant = section.accountant or usual
-    if accountant == "pld" and mechanism.renyi_only:
+    name = section.accountant or usual
+    if name == "pld" and mechanism.renyi_only:
         raise ExperimentError(
             f"server.privacy.accountant = 'pld' has no distribution of privacy losses for {mechanism.renyi_only}: take "
             f"'rdp', or leave it out."
         )
-    return Accounting(
-        section.noise_multiplier, delta, accountant, mechanism.neighbours, mechanism.released, mechanism.events
-    )
+    return Accountant(section.noise_multiplier, delta, name, mechanism.neighbours, mechanism.released, mechanism.events)

@@ -29,7 +29,7 @@ from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.server.clipping import ClipSection, initial
 from raysim.server.encoding import WRAPPED, Encoding, SentUpdate, centred, wrapped
-from raysim.server.privacy.accounting import Event, Told
+from raysim.server.privacy.accountant import Event, Told
 from raysim.server.privacy.discrete import discrete_gaussian, divergence_of_sum, rounded, rounded_norm
 from raysim.server.privacy.mechanism import Mechanism, Sampling
 from raysim.server.privacy.section import PrivacySection

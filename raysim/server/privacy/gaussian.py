@@ -22,7 +22,7 @@ from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.server.clipping import AdaptiveClip, ClipSection
 from raysim.server.privacy import central
-from raysim.server.privacy.accounting import Event, Told
+from raysim.server.privacy.accountant import Event, Told
 from raysim.server.privacy.central import CountNoise, UnitNoise
 from raysim.server.privacy.mechanism import ADD_OR_REMOVE, REPLACE_ONE, Mechanism, Sampling
 from raysim.server.privacy.noise import normals

@@ -18,7 +18,7 @@ from torch import Tensor
 from raysim.models.layout import Layout
 from raysim.server.clipping import ClipSection
 from raysim.server.encoding import Encoding, SentUpdate
-from raysim.server.privacy.accounting import Event, Told
+from raysim.server.privacy.accountant import Event, Told
 from raysim.server.privacy.mechanism import Mechanism, Sampling
 from raysim.server.privacy.noise import normals
 from raysim.server.privacy.section import PrivacySection

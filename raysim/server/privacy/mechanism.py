@@ -1,7 +1,7 @@
 """Defines a mechanism of privacy: what the server knows of a round's sums, and what that costs, as pure functions.
 
     release   the sums with their noise, for the server's step
-    events    what n rounds have told of a client, for an accountant (accounting.py)
+    events    what n rounds have told of a client, for an accountant (accountant.py)
 
 The weight of released sums is M_e, which does not depend on who came: a client that leaves, or whose update is not
 finite, is a zero in the sum.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from raysim.server.encoding import Encoding
-from raysim.server.privacy.accounting import Told
+from raysim.server.privacy.accountant import Told
 from raysim.server.release import Release
 from raysim.server.sums import Sums
 

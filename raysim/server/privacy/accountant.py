@@ -70,15 +70,15 @@ Told = tuple[tuple[Event, int], ...]
 """Events and how often they happen. Each of them alone bounds what was told, so the least epsilon is true."""
 
 
-class Accounting(NamedTuple):
-    """What a run's rounds tell of a client.
+class Accountant(NamedTuple):
+    """Computes epsilon: what a run's rounds tell of a client.
 
     events: from z and n to what n rounds tell. neighbours, released: see `Mechanism`.
     """
 
     noise_multiplier: float | None
     delta: float
-    accountant: AccountantName
+    name: AccountantName
     neighbours: str
     released: str
     events: Callable[[float, int], Told]
@@ -91,7 +91,7 @@ class Accounting(NamedTuple):
         """Return the least epsilon after so many rounds, the event that bounds it, and how often it happens."""
         assert self.noise_multiplier is not None
         bounds = self.events(self.noise_multiplier, rounds)
-        return min((epsilon(self.accountant, *each, self.delta), *each) for each in bounds)
+        return min((epsilon(self.name, *each, self.delta), *each) for each in bounds)
 
 
 def check_installed() -> None:
@@ -107,11 +107,11 @@ def check_installed() -> None:
 
 
 @lru_cache(maxsize=1024)
-def epsilon(accountant: AccountantName, event: Event, count: int, delta: float) -> float:
+def epsilon(name: AccountantName, event: Event, count: int, delta: float) -> float:
     """Return the epsilon of `count` such events."""
     if count == 0:
         return 0.0
-    if accountant == "rdp":
+    if name == "rdp":
         from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 
         orders, of_one = _renyi(event)
@@ -147,7 +147,7 @@ def _losses(event: Event) -> Any:
     )
 
 
-def least_noise(accounting: Accounting, rounds: int, budget: float) -> float:
+def least_noise(accountant: Accountant, rounds: int, budget: float) -> float:
     """Return the least z whose epsilon after so many rounds is within the budget, up to a millionth of it.
 
     Raises:
@@ -156,11 +156,11 @@ def least_noise(accounting: Accounting, rounds: int, budget: float) -> float:
 
     def excess(log_z: float) -> float:
         # Nearly linear, so that few steps find its root.
-        epsilon = accounting._replace(noise_multiplier=math.exp(log_z)).epsilon(rounds)
+        epsilon = accountant._replace(noise_multiplier=math.exp(log_z)).epsilon(rounds)
         return math.log(max(epsilon, 1e-300) / budget)
 
     # Rényi's bound is quick and never lower, so that it begins near the root.
-    rough = accounting.accountant == "pld" and accounting._replace(accountant="rdp")
+    rough = accountant.name == "pld" and accountant._replace(name="rdp")
     high = math.log(least_noise(rough, rounds, budget)) if rough else 0.0
     while excess(high) > 0:
         high += math.log(2)
