@@ -17,7 +17,6 @@ from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
 from raysim.run_folder import client_table, experiment_record, files, not_a_run, round_table, stop_record, timeline
-from raysim.run_folder.checked_tables import CLIENT_SCHEMA
 from raysim.run_folder.rows import table
 from raysim.run_folder.timeline import Span
 from raysim.storage.remote.folder import read_only_copy
@@ -136,7 +135,7 @@ def read(path: Path) -> Run:
     try:
         clients = client_table.newest_clients(path)
     except RunFolderError as error:
-        clients = CLIENT_SCHEMA.empty_table()
+        clients = client_table.CLIENT_SCHEMA.empty_table()
         notes.append(f"The clients of {path} are left out: {error}")
     return Run(
         path,

@@ -1,7 +1,8 @@
-"""Reads the tables of evaluated clients: a row for each client and evaluation."""
+"""Reads the tables of evaluated clients: a row for each client and evaluation, with the columns that raysim writes."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -9,9 +10,26 @@ import pyarrow as pa
 
 from raysim.errors import RunFolderError
 from raysim.run_folder import files
-from raysim.run_folder.checked_tables import CLIENT_SCHEMA, checked_clients
-from raysim.run_folder.run_table import read_table
+from raysim.run_folder.run_table import is_of_figures, read_table
 from raysim.storage.reading import parsing
+
+_log = logging.getLogger(__name__)
+
+CLIENT_SCHEMA = pa.schema(
+    [
+        ("round", pa.int64()),
+        ("split", pa.string()),
+        ("client", pa.string()),
+        ("examples", pa.int64()),
+        ("loss", pa.float64()),
+        ("accuracy", pa.float64()),
+        ("tuned_loss", pa.float64()),
+        ("tuned_accuracy", pa.float64()),
+    ]
+)
+"""The columns of every row of evaluated clients; those of user-defined metrics follow."""
+
+_NEVER_NULL = ("round", "split", "client", "examples")
 
 
 def read_clients(path: Path) -> pa.Table:
@@ -43,7 +61,7 @@ def newest_clients(path: Path) -> pa.Table:
 def clients_after(path: Path, index: int) -> pa.Table:
     """Read the rows of the evaluation after round `index`, like `read_clients`."""
     file = files.client_file(path, index)
-    return checked_clients(read_table(path, file), file, index)
+    return _checked(read_table(path, file), file, index)
 
 
 def client_schema(metrics: Iterable[str], others: Collection[str] = ()) -> pa.Schema:
@@ -57,3 +75,48 @@ def client_schema(metrics: Iterable[str], others: Collection[str] = ()) -> pa.Sc
     fields = [*CLIENT_SCHEMA, *(pa.field(name, pa.float64()) for name in (*figures, *names))]
     fields += [pa.field(name, kind) for name, kind in (facts if others else [])]
     return pa.schema(list({field.name: field for field in fields}.values()))
+
+
+def warn_of_lost_clients(found: Collection[int], evaluated: Iterable[int], path: Path) -> None:
+    """Warn of rounds whose row has an evaluation, but which have no table of clients: no number of the run needs it.
+
+    Without a word, the clients' figures would lack these rounds.
+    """
+    if lost := [index for index in evaluated if index not in found]:
+        rounds = ", ".join(map(str, lost[:20])) + (", ..." if len(lost) > 20 else "")
+        _log.warning(
+            "%s is lost: the run goes on, but its figures by client lack the evaluations after these rounds, which %s "
+            "has: %s. Put back what was in %s to have them",
+            files.client_file(path, lost[0]),
+            files.ROUNDS,
+            rounds,
+            path / "clients",
+        )
+
+
+def _checked(found: pa.Table, file: Path, index: int) -> pa.Table:
+    """Return a table of the clients evaluated after round `index`, whose columns are those that raysim writes.
+
+    Raises:
+        RunFolderError: a column is missing, or holds something else; or the rows are of another round.
+    """
+    for field in CLIENT_SCHEMA:
+        if field.name not in found.column_names:
+            if field.name.startswith("tuned_"):
+                continue
+            raise RunFolderError(f"{file} is damaged: expected the column {field.name!r}, found none of that name.")
+        kind = found.schema.field(field.name).type
+        if kind != field.type and not (field.name not in _NEVER_NULL and pa.types.is_null(kind)):
+            raise RunFolderError(f"{file} is damaged: expected {field.type} in column {field.name!r}, found {kind}.")
+    for name in _NEVER_NULL:
+        if found[name].null_count:
+            raise RunFolderError(f"{file} is damaged: expected a value in every row of column {name!r}.")
+    for field in found.schema:
+        if field.name not in CLIENT_SCHEMA.names and not is_of_figures(field.type):
+            raise RunFolderError(f"{file} is damaged: expected figures in column {field.name!r}, found {field.type}.")
+    if other := set(found["round"].to_pylist()) - {index}:
+        raise RunFolderError(
+            f"{file} must have rows of round {index}, as its name says, but has rows of round {min(other)}: put back "
+            f"the file that was there, or start afresh (--overwrite, overwrite=True)."
+        )
+    return found

@@ -1,17 +1,21 @@
-"""Reads rounds.parquet: a row for each finished round."""
+"""Reads rounds.parquet: a row for each finished round, none lost, and figures in its columns."""
 
 from __future__ import annotations
 
 import os
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 
+from raysim.errors import RunFolderError
 from raysim.experiment.row import Row
-from raysim.run_folder.checked_tables import check_reaches, checked_rounds
 from raysim.run_folder.files import ROUNDS
 from raysim.run_folder.rows import table
-from raysim.run_folder.run_table import read_table
+from raysim.run_folder.run_table import is_of_figures, read_table
+
+_IDS = frozenset({"rejected_clients", "catastrophic_cohort"})
+"""Columns of lists of clients; every other column of rounds holds figures."""
 
 
 def read_rounds(path: Path) -> pa.Table:
@@ -23,7 +27,7 @@ def read_rounds(path: Path) -> pa.Table:
     file = path / ROUNDS
     if not os.path.lexists(file):
         return table([])
-    return checked_rounds(read_table(path, file), file)
+    return _checked(read_table(path, file), file)
 
 
 def rows_before(path: Path, done: int) -> list[Row]:
@@ -33,6 +37,44 @@ def rows_before(path: Path, done: int) -> list[Row]:
         RunFolderError: as `read_rounds`; or rows are lost at the end.
     """
     rounds = read_rounds(path)
-    check_reaches(rounds.num_rows, done, path / ROUNDS)
+    _check_reaches(rounds.num_rows, done, path / ROUNDS)
     rows: list[Row] = rounds.slice(0, done).to_pylist()
     return rows
+
+
+def _checked(found: pa.Table, file: Path) -> pa.Table:
+    """Return a table of rounds that has the rows 0, 1, 2, ... with figures.
+
+    Raises:
+        RunFolderError: rows are lost or repeated, or a column holds something else.
+    """
+    for field in found.schema:
+        is_ids = pa.types.is_list(field.type) and pa.types.is_string(field.type.value_type)
+        if not (is_of_figures(field.type) or (field.name in _IDS and is_ids)):
+            raise RunFolderError(f"{file} is damaged: expected figures in column {field.name!r}, found {field.type}.")
+    if "round" not in found.column_names or found.schema.field("round").type != pa.int64():
+        raise RunFolderError(f"{file} is damaged: expected whole numbers in column 'round'.")
+    rounds = found["round"].to_pylist()
+    if rounds != list(range(len(rounds))):
+        place = next(place for place, index in enumerate(rounds) if index != place)
+        shown = ", ".join(map(str, islice(rounds, 20))) + (", ..." if len(rounds) > 20 else "")
+        raise RunFolderError(
+            f"{file} must have one row for each round, in order from 0, but where that of round {place} belongs there "
+            f"is that of round {rounds[place]} (rows: {shown}). Rows were lost or changed after raysim wrote them: put "
+            f"back the whole file, or start afresh (--overwrite, overwrite=True)."
+        )
+    return found
+
+
+def _check_reaches(num_rows: int, done: int, file: Path) -> None:
+    """Check that there are rows of all rounds that a checkpoint has behind it.
+
+    Raises:
+        RunFolderError: rows are lost.
+    """
+    if num_rows < done:
+        raise RunFolderError(
+            f"{file} has rows of {num_rows} rounds, but the newest checkpoint has {done} rounds behind it: rows are "
+            f"lost. Put back the whole file; or delete the checkpoints of more than {num_rows} rounds, if an earlier "
+            f"one is there, and resume; or start afresh (--overwrite, overwrite=True)."
+        )

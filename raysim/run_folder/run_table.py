@@ -35,3 +35,8 @@ def read_table(path: Path, file: Path) -> pa.Table:
             f"file, or start afresh (--overwrite, overwrite=True)."
         )
     return table
+
+
+def is_of_figures(kind: pa.DataType) -> bool:
+    """Whether raysim writes figures in this type."""
+    return kind in (pa.int64(), pa.float64(), pa.bool_(), pa.null())

@@ -30,7 +30,6 @@ from raysim.run_folder import (
     stop_record,
 )
 from raysim.run_folder.best_models import BestModels
-from raysim.run_folder.checked_tables import warn_of_lost_clients
 from raysim.run_folder.rows import Rows
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.server.state import ServerState
@@ -159,7 +158,7 @@ class RunFolder:
             files.client_file(path, done - 1).unlink(missing_ok=True)
         parts = files.client_files(path)
         # A table is written before its round's row, so a process that was killed between them leaves no row alone.
-        warn_of_lost_clients(parts, (row["round"] for row in rows if _was_evaluated(row)), path)
+        client_table.warn_of_lost_clients(parts, (row["round"] for row in rows if _was_evaluated(row)), path)
         for index, part in parts.items():
             if index >= done:
                 part.unlink()

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import raysim
 from raysim.run_folder import experiment_record, run_table
-from raysim.run_folder.checked_tables import CLIENT_SCHEMA
+from raysim.run_folder.client_table import CLIENT_SCHEMA
 from raysim.run_folder.rows import table
 from raysim.run_folder.writer import RunFolder
 
