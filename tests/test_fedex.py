@@ -377,7 +377,7 @@ TWO = {"configs": [{}, {"optimizer.lr": 0.3}]}
                 "fedex": {"configs": [{}, {"optimizer.name": "adagrad"}]},
                 "server": {"aggregator": {"name": "local_adaptivity"}},
             },
-            "same client.optimizer.name",
+            "same client.optimizer.name, but got 'adagrad' and 'sgd'",
         ),
     ],
 )

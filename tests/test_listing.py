@@ -12,7 +12,7 @@ from typing import Any, cast, get_args
 import pytest
 
 import raysim
-from raysim.config import listing, part, reading
+from raysim.config import listing, part, section_source
 from raysim.config.section import Section
 from tests.support.command import Raysim, python
 from tests.support.packages import install_example, installed_here, write_package
@@ -145,4 +145,4 @@ def command(tmp_path: Path) -> Raysim:
 
 def test_a_key_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(LookupError, match=r"ClientSection of raysim.client.section has no key 'corection'"):
-        reading.choices(reading.Named("raysim.client.section", "ClientSection"), "corection")
+        section_source.choices(section_source.Named("raysim.client.section", "ClientSection"), "corection")

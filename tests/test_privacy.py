@@ -459,14 +459,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"server.clip": {"initial": 1.0}, "server.privacy.count_std": 0.5},
         "2 count_std > noise_multiplier",
     ),
-    "count_std of a fixed clip": ({"server.privacy.count_std": 5.0}, "server.clip is fixed"),
+    "count_std of a fixed clip": (
+        {"server.privacy.count_std": 5.0},
+        r"count_std = 5 .* but server.clip is \{ fixed = ",
+    ),
     "adaptive clip with a tree": (
         {
             "server.clip": {"initial": 1.0},
             "server.privacy.name": "tree",
             "cohort": {"sampler": {"name": "cyclic", "groups": 2}},
         },
-        "fixed clip level",
+        r"fixed clip level.*, but got \{ quantile = 0.8 \}",
     ),
     "zeroing": ({"server.zeroing": {}}, "server.zeroing"),
     "glad": ({"server.glad": {}}, "server.glad"),

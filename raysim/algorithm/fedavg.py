@@ -60,7 +60,7 @@ def fedavg(client: ClientSection, server: Server, members: Members, on_workers: 
         client: local training; here, its learning rate.
         server: pure functions of the server's state.
         members: builds the clients of a chunk.
-        on_workers: see there.
+        on_workers: computes the sums of a chunk.
     """
 
     def init(weights: Weights, sampler: State) -> ServerState:

@@ -66,9 +66,9 @@ NO_INPUTS = LocalInputs()
 class ChunkClients(Sequence[Client]):
     """k clients in their order.
 
-    positions, num_examples: (k,). x, y: their examples, concatenated. batches: see there. keys: (k,), for draws inside
-    the module. augmented: the examples of all visits, concatenated, where these are not rows of `x`. at: for an
-    objective. inputs: what the clients are given for their local steps.
+    positions, num_examples: (k,). x, y: their examples, concatenated. batches: the examples of each local step. keys:
+    (k,), for draws inside the module. augmented: the examples of all visits, concatenated, where these are not rows of
+    `x`. at: for an objective. inputs: what the clients are given for their local steps.
     """
 
     positions: Int64s

@@ -121,13 +121,19 @@ class ClientSection(Section):
     @model_validator(mode="after")
     def _one_end_of_an_epoch(self) -> ClientSection:
         if self.fill_last_batch and self.drop_last:
-            raise ValueError("fill_last_batch keeps an epoch's last batch and drop_last leaves it out: remove one")
+            raise ValueError(
+                "fill_last_batch keeps an epoch's last batch and drop_last leaves it out, but got true for "
+                "both: remove one"
+            )
         return self
 
     @model_validator(mode="after")
     def _one_gradient_in_pieces(self) -> ClientSection:
         if self.accumulate > 1 and self.objective is not None:
-            raise ValueError("accumulate divides a batch, and an objective may look at the whole one: remove one")
+            raise ValueError(
+                f"accumulate divides a batch, and an objective may look at the whole one, but got accumulate = "
+                f"{self.accumulate} and objective.name = {self.objective.name!r}: remove one"
+            )
         if self.accumulate > 1 and self.personalisation is not None and self.personalisation.gradients != "one":
             raise ValueError(
                 f"accumulate adds up one gradient a local step, and personalisation.name = "

@@ -38,12 +38,14 @@ class Replay(Section):
     @model_validator(mode="after")
     def _one_way_of_saying_it(self) -> Replay:
         if (self.cohorts is None) == (self.rounds is None):
+            got = "neither" if self.rounds is None else "both"
             raise ValueError(
-                "either cohorts, for every round, or rounds, for some of them, must be given, and not both"
+                f"either cohorts, for every round, or rounds, for some of them, must be given, but got {got}"
             )
         if self.over is not None and self.rounds is None:
             raise ValueError(
-                "over, the sampler of the rounds that are not replayed, goes with rounds, not with cohorts"
+                f"over, the sampler of the rounds that are not replayed, goes with rounds, but got over.name = "
+                f"{self.over.name!r} with cohorts: remove over"
             )
         return self
 

@@ -97,7 +97,10 @@ class CohortSection(Section):
         if self.size is None and rule.sized_by is None:
             raise ValueError(f"size must be given with the {rule.name} sampler")
         if self.growth is not None and self.size is None:
-            raise ValueError("growth needs a size to begin with, which this sampler has none of")
+            raise ValueError(
+                f"growth needs a size to begin with, and the {rule.name} sampler has none, but got growth.every = "
+                f"{self.growth.every}: remove growth"
+            )
         if self.size is not None and rule.asks is not None and rule.asks < self.size:
             raise ValueError(_too_few_candidates(rule.asks, f"size = {self.size}"))
         return self

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
-from raysim.config import reading
-from raysim.config.reading import GROUP, Named
+from raysim.config import section_source
+from raysim.config.section_source import GROUP, Named
 
 KEYS: Mapping[str, tuple[Named, str, str]] = MappingProxyType(
     {
@@ -69,7 +69,7 @@ def parts(version: str) -> list[ListedPart]:
     listed = [
         ListedPart(kind, each.name, "raysim", version, each.source, each.summary)
         for kind, (section, key, _) in ALL.items()
-        for each in reading.choices(section, key)
+        for each in section_source.choices(section, key)
         if each.name != "own"
     ]
     listed += [_of_package(entry) for entry in sorted(entry_points(group=GROUP))]
@@ -96,12 +96,12 @@ def _of_package(entry: EntryPoint) -> ListedPart:
     return ListedPart(kind, described.name, package, version, described.source, described.summary)
 
 
-def _read(entry: EntryPoint) -> tuple[str, reading.Described]:
+def _read(entry: EntryPoint) -> tuple[str, section_source.Described]:
     """Read the part's kind and its section's description from the source of the call of `raysim.Part`."""
-    module, call = reading.call(Named(entry.module, entry.attr))
+    module, call = section_source.call(Named(entry.module, entry.attr))
     arguments = dict(zip(("kind", "name", "section", "make"), call.args, strict=False))
     arguments |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    described = reading.choice(module, arguments["section"])
+    described = section_source.choice(module, arguments["section"])
     match arguments.get("kind"), arguments.get("name"):
         case ast.Constant(str(kind)), ast.Constant(described.name) if kind in KEYS:
             return kind, described
@@ -116,5 +116,5 @@ def _loaded(entry: EntryPoint, package: str, version: str) -> ListedPart:
     if isinstance(record, str):
         return ListedPart("", entry.name, package, version, "", "", record)
     home = sys.modules[record.section.__module__]
-    described = reading.described(record.name, record.section.__doc__, home.__doc__)
+    described = section_source.described(record.name, record.section.__doc__, home.__doc__)
     return ListedPart(record.kind, record.name, package, version, described.source, described.summary)

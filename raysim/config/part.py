@@ -18,8 +18,8 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from raysim.config import messages
 from raysim.config.own_part import OwnPart
 from raysim.config.plain import shown
-from raysim.config.reading import GROUP
 from raysim.config.section import Section
+from raysim.config.section_source import GROUP
 from raysim.config.user_call import made_by
 from raysim.errors import ExperimentError
 

@@ -11,6 +11,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from raysim.config.plain import shown
+
 LONG = 10_000
 """From here on, integers are written with a mark between thousands."""
 
@@ -80,9 +82,15 @@ LONGEST_NAME = 200
 
 def _checked_path(text: str) -> str:
     if any(len(name.encode()) > LONGEST_NAME for name in text.split("/")):
-        raise ValueError(f"the names of a path have at most {LONGEST_NAME} bytes each")
+        longest = max(text.split("/"), key=lambda name: len(name.encode()))
+        raise ValueError(
+            f"the names of a path have at most {LONGEST_NAME} bytes each, but one has {len(longest.encode())}: "
+            f"{shown(longest)}"
+        )
     if text.startswith("~") and not text.startswith("~/") and text != "~":
-        raise ValueError("a path may begin with ~/, the home folder, but not with that of another user")
+        raise ValueError(
+            f"a path may begin with ~/, the home folder, but not with that of another user: got {shown(text)}"
+        )
     return text
 
 

@@ -54,7 +54,10 @@ def refusals(
             f"{who}: remove one of them"
         )
     if correction.exchange.full_gradients and server.diagnostics.probe is not None:
-        yield (f"server.diagnostics.probe measures one pass over all clients, and {who} takes two: remove the probe")
+        yield (
+            f"server.diagnostics.probe = {server.diagnostics.probe} measures one pass over all clients, and {who} "
+            f"takes two: remove the probe"
+        )
     yield from _server(correction, who, server)
     yield from _clients(correction.client, who, client)
     yield from _points(correction.client, who, client)
@@ -173,7 +176,10 @@ def _fairness(
             f"several times: take another sampler"
         )
     if server.diagnostics.probe is not None:
-        yield f"server.diagnostics.probe measures one pass over all clients, and {whose} takes two: remove the probe"
+        yield (
+            f"server.diagnostics.probe = {server.diagnostics.probe} measures one pass over all clients, and {whose} "
+            f"takes two: remove the probe"
+        )
     weightings = correction.requires.weightings
     if client.correction is not None and weightings is not None and "examples" not in weightings:
         yield (
@@ -192,8 +198,8 @@ def _fairness(
 def _choice(server: ServerSection, cohort: CohortSection) -> Iterator[str]:
     if cohort.rule.choose is not None and server.diagnostics.probe is not None:
         yield (
-            f"server.diagnostics.probe measures one pass over all clients, and cohort.sampler.name = "
-            f"{cohort.rule.name!r} takes a pass of its own to choose from: remove the probe"
+            f"server.diagnostics.probe = {server.diagnostics.probe} measures one pass over all clients, and "
+            f"cohort.sampler.name = {cohort.rule.name!r} takes a pass of its own to choose from: remove the probe"
         )
 
 
@@ -337,11 +343,22 @@ def _server(correction: Correction, title: str, server: ServerSection) -> Iterat
         )
 
 
+def _steps(client: ClientSection) -> str:
+    """Return what makes local steps other than y - lr grad f: "'sgd', momentum = 0.9"."""
+    optimizer = client.optimizer
+    values = {
+        "momentum": optimizer.momentum if isinstance(optimizer, ClientSgd) else 0,
+        "weight_decay": getattr(optimizer, "weight_decay", 0),
+        "max_grad_norm": client.max_grad_norm,
+    }
+    return ", ".join([repr(optimizer.name), *(f"{key} = {value:g}" for key, value in values.items() if value)])
+
+
 def _points(half: ClientHalf, title: str, client: ClientSection) -> Iterator[str]:
     if half.point is not None and not client.is_plain_sgd:
         yield (
             f"{title} is defined with plain local steps: client.optimizer must be 'sgd' without momentum, weight_decay "
-            f"and max_grad_norm"
+            f"and max_grad_norm, but got {_steps(client)}"
         )
 
 
@@ -356,7 +373,8 @@ def _clients(half: ClientHalf, title: str, client: ClientSection) -> Iterator[st
     if half.inverts_sgd and not half.sums_gradients and not client.is_plain_sgd:
         yield (
             f"{title} computes a client's mean gradient from its update, (x - y) / (K lr): client.optimizer must be "
-            f"'sgd' without momentum, weight_decay and max_grad_norm; 'scaffold' is defined with all of them"
+            f"'sgd' without momentum, weight_decay and max_grad_norm, but got {_steps(client)}; 'scaffold' is defined "
+            f"with all of them"
         )
     if half.inverts_sgd and not half.sums_gradients and half.bend is not None:
         yield f"{title} computes a client's mean gradient from its update, which does not hold where `bend` bends it"

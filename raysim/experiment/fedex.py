@@ -74,10 +74,11 @@ def refusals(
         if refused:
             # The others often break the same rules.
             break
-    if isinstance(server.aggregator, LocalAdaptivity) and len({one.optimizer.name for one in sections}) > 1:
+    optimizers = sorted({one.optimizer.name for one in sections})
+    if isinstance(server.aggregator, LocalAdaptivity) and len(optimizers) > 1:
         yield (
-            "server.aggregator.name = 'local_adaptivity' divides by what one optimizer sums, so all of fedex.configs "
-            "must have the same client.optimizer.name"
+            f"server.aggregator.name = 'local_adaptivity' divides by what one optimizer sums, so all of fedex.configs "
+            f"must have the same client.optimizer.name, but got {' and '.join(map(repr, optimizers))}"
         )
 
 

@@ -69,10 +69,14 @@ def _clip(section: PrivacySection, title: str, server: ServerSection) -> Iterato
     if server.clip is None:
         yield f"{title} adds noise in proportion to a clip level: give server.clip, such as {{ fixed = 1.0 }}"
     elif isinstance(server.clip, AdaptiveClip) and not isinstance(section, Gaussian):
-        yield f"{title} is defined with a fixed clip level: server.clip must be {{ fixed = ... }}"
+        quantile = f"{{ quantile = {server.clip.quantile:g} }}"
+        yield f"{title} is defined with a fixed clip level: server.clip must be {{ fixed = ... }}, but got {quantile}"
     elif isinstance(section, Gaussian) and section.count_std is not None:
         if not isinstance(server.clip, AdaptiveClip):
-            yield "server.privacy.count_std noises the counts of an adaptive clip, but server.clip is fixed: remove it"
+            yield (
+                f"server.privacy.count_std = {section.count_std:g} noises the counts of an adaptive clip, but "
+                f"server.clip is {{ fixed = {server.clip.fixed:g} }}: remove count_std"
+            )
         elif section.noise_multiplier and 2 * section.count_std <= section.noise_multiplier:
             yield (
                 f"server.privacy: 2 count_std > noise_multiplier must hold, but got count_std = {section.count_std:g} "

@@ -326,5 +326,7 @@ class ModelChoice(Section):
     @model_validator(mode="after")
     def _one_choice_of_what_is_trained(self) -> Self:
         if self.lora is not None and self.freeze:
-            raise ValueError("lora freezes all but adapters and lora.whole: remove freeze")
+            raise ValueError(
+                f"lora freezes all but adapters and lora.whole, but got freeze = {list(self.freeze)}: remove freeze"
+            )
         return self

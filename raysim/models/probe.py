@@ -62,7 +62,7 @@ def tried(title: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Return what the function returns; it is called once more with the same arguments. See `called`.
 
     Raises:
-        ExperimentError: see there; or it returned something else.
+        ExperimentError: as `called` raises; or the second call returned something else.
     """
     once = called(title, function, *arguments)
     check_repetition(title, once, called(title, function, *arguments), ExperimentError, PURE)

@@ -71,7 +71,9 @@ def test_a_client_with_less_than_a_batch_keeps_it() -> None:
 
 
 def test_a_short_batch_is_not_both_filled_and_left_out() -> None:
-    with pytest.raises(ValidationError, match=r"fill_last_batch keeps .* drop_last leaves it out: remove one"):
+    with pytest.raises(
+        ValidationError, match=r"fill_last_batch keeps .* drop_last leaves it out, but got true for both: remove one"
+    ):
         ClientSection(fill_last_batch=True, drop_last=True)
 
 

@@ -16,7 +16,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 import raysim
-from raysim.config import part, reading
+from raysim.config import part, section_source
 from raysim.config.section import Section
 from raysim.engine.plan.resolve import resolve
 from tests.support.executors import bits
@@ -393,7 +393,7 @@ SMOOTHED = raysim.Part("objective", "smoothed", Smoothed, make_smoothed)
 def test_a_package_s_objective_is_a_name_and_its_keys_are_its_constants(
     dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = EntryPoint("smoothed", f"{__name__}:SMOOTHED", reading.GROUP)
+    entry = EntryPoint("smoothed", f"{__name__}:SMOOTHED", section_source.GROUP)
     monkeypatch.setattr(part, "entry_points", lambda group: [entry])
     part.load_installed.cache_clear()
     try:

@@ -178,10 +178,13 @@ def test_replayed_rounds_lie_over_another_sampler(experiment: Make, dataset: ray
         ({"sampler": {"name": "md"}}, "size must be given with the md sampler"),
         ({"sampler": {"name": "replay"}}, "either cohorts, .* or rounds, .* must be given"),
         ({"sampler": {"name": "replay", "rounds": {"1": ["a"]}}}, "size must be given with the uniform sampler"),
-        ({"sampler": {"name": "bernoulli", "probability": 0.5}, "growth": {"every": 2}}, "growth needs a size"),
+        (
+            {"sampler": {"name": "bernoulli", "probability": 0.5}, "growth": {"every": 2}},
+            "growth needs a size .* the bernoulli sampler has none, but got growth.every = 2",
+        ),
         (
             {"sampler": {"name": "replay", "cohorts": [["a"]], "over": {"name": "md"}}},
-            "over, .* goes with rounds, not with cohorts",
+            "over, .* goes with rounds, but got over.name = 'md' with cohorts: remove over",
         ),
         ({"size": 3, "sampler": {"name": "md", "probability": 0.5}}, "unknown key 'cohort.sampler.probability'"),
     ],

@@ -110,8 +110,8 @@ class Personalisation(NamedTuple):
 
     scored: the personal model. start, after: see above; without `after` clients keep no vector. begins_at_x0: v_i needs
     x_0 beside the model; otherwise the model has the part of it that is used. own: the own pass. held: groups that the
-    client's training does not move. unsent: groups that stay at the client; the server's stay x_0. step: see there.
-    needs_gradient: `scored` calls `at.gradient`.
+    client's training does not move. unsent: groups that stay at the client; the server's stay x_0. step: the
+    gradients of a local step, in place of the batch's. needs_gradient: `scored` calls `at.gradient`.
     """
 
     scored: Callable[[PersonalAt], Tensor]

@@ -45,10 +45,11 @@ class PrivacySection(Section):
     @model_validator(mode="after")
     def _two_of_three(self) -> Self:
         if self.noise_multiplier is None and self.epsilon is None:
-            raise ValueError("privacy must have noise_multiplier, epsilon or both")
+            raise ValueError("privacy must have noise_multiplier, epsilon or both, but got neither")
         if self.noise_multiplier == 0 and self.epsilon is not None:
             raise ValueError(
-                "noise_multiplier = 0 adds no noise, which keeps to no epsilon: remove epsilon, or noise_multiplier"
+                f"noise_multiplier = 0 adds no noise, which keeps to no epsilon, but got epsilon = {self.epsilon:g}: "
+                f"remove epsilon, or noise_multiplier"
             )
         return self
 
