@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from raysim.experiment.differences import differing
     from raysim.experiment.expand import centralized, dataset_of, trials_of
     from raysim.experiment.experiment import Experiment
-    from raysim.experiment.load import load
+    from raysim.experiment.experiment_file import load
     from raysim.experiment.stopping import StopReason
     from raysim.server.aggregators.rule import Coefficients, Coordinatewise
     from raysim.server.weighting import ClientFacts
@@ -177,7 +177,7 @@ _HOMES = MappingProxyType(
             "raysim.experiment.differences": "differing",
             "raysim.experiment.expand": "centralized dataset_of trials_of",
             "raysim.experiment.experiment": "Experiment",
-            "raysim.experiment.load": "load",
+            "raysim.experiment.experiment_file": "load",
             "raysim.experiment.stopping": "StopReason",
             "raysim.server.aggregators.rule": "Coefficients Coordinatewise",
             "raysim.server.weighting": "ClientFacts",

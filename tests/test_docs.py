@@ -17,7 +17,7 @@ import raysim
 import tuning
 from raysim.data import downloads
 from raysim.data.sources.packed import Packed
-from raysim.experiment.load import of_source
+from raysim.experiment.experiment_file import of_source
 from tests.support.call_check import ROOT, check_raysim
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raysim.cli.as_json import Json, print_json
-from raysim.cli.options import Set
+from raysim.cli.options import Set, load
 from raysim.cli.output import print_text, say
 from raysim.errors import ExperimentError, MissingFileError
 
@@ -72,14 +72,14 @@ def prepare(
     import time
 
     from raysim.data.describe import summary
-    from raysim.experiment import load
+    from raysim.experiment import experiment_file
     from raysim.report import figures
 
     start_s = time.monotonic()
     if source.endswith(".toml") or Path(source).is_file():
         experiment = load(Path(source), [*(changes or ()), *([f"data.root={root}"] if root else ())], None)
     else:
-        experiment = load.of_source(source, root, changes or ())
+        experiment = experiment_file.of_source(source, root, changes or ())
     dataset = _downloaded(experiment, Path(source)) if download else _prepared(experiment, Path(source))
     if as_json:
         print_json(_record(dataset))
@@ -92,13 +92,13 @@ def prepare(
 
 def dataset_at(source: Path, changes: list[str] | None) -> FederatedDataset:
     """Return the data of an experiment's file, a run's folder, a prepared dataset's folder or URI, or a source's."""
-    from raysim.experiment import load
+    from raysim.experiment import experiment_file
     from raysim.run_folder import files
     from raysim.storage.remote.uri import uri_of
 
     uri = uri_of(source)
     if uri is None and not source.exists() and not source.suffix and len(source.parts) == 1:
-        return _prepared(load.of_source(str(source), None, changes or ()), source)
+        return _prepared(experiment_file.of_source(str(source), None, changes or ()), source)
     if uri is None and not source.is_dir():
         return _prepared(load(source, changes, None), source)
     if changes:

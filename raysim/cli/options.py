@@ -73,7 +73,7 @@ def load(file: Path, changes: list[str] | None, removals: list[str] | None) -> E
     """Load the experiment of FILE, with the changes of --set and --unset."""
     from raysim.cli import begin
     from raysim.errors import ExperimentError
-    from raysim.experiment import load
+    from raysim.experiment import experiment_file
     from raysim.run_folder import not_a_run
 
     if file.is_dir():
@@ -82,11 +82,11 @@ def load(file: Path, changes: list[str] | None, removals: list[str] | None) -> E
         raise ExperimentError(
             f"There is no experiment file {file}: `raysim configs {name}` copies it here, as {Path(name).name}.toml."
         )
-    return load.load(file, changes or (), removals or ())
+    return experiment_file.load(file, changes or (), removals or ())
 
 
 def text_of(file: Path) -> str:
     """Return the text of FILE, as `load` reads it."""
-    from raysim.experiment import load
+    from raysim.experiment import experiment_file
 
-    return load.text_of(file)
+    return experiment_file.text_of(file)

@@ -11,7 +11,7 @@ import raysim
 from raysim.data.prepare import prepare
 from raysim.data.sources import digits
 from raysim.errors import DataError, ExperimentError
-from raysim.experiment.load import of_source
+from raysim.experiment.experiment_file import of_source
 
 X, Y = np.arange(12.0).reshape(6, 2), np.array([0, 0, 0, 1, 1, 1])
 

@@ -23,7 +23,7 @@ from raysim.data.sources import leaf_json
 from raysim.data.sources.published import SourceFile
 from raysim.errors import DataError, ExperimentError, ModelError
 from raysim.experiment.experiment import Experiment
-from raysim.experiment.load import load
+from raysim.experiment.experiment_file import load
 
 ROWS: dict[str, Any] = {"user": ["b", "a", "b"], "x": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "y": [0, 1, 2]}
 
