@@ -251,6 +251,37 @@ def test_a_class_that_reaches_into_another_is_found() -> None:
     assert reaching_in({"a.py": base % "", "b.py": holds}) == {}
 
 
+def heirs_of_heirs(files: Sources) -> dict[str, list[str]]:
+    """Classes with a base that itself inherits from one of ours, by name; exceptions and protocols are left out."""
+    nodes = [node for text in files.values() for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+    bases = {node.name: [ast.unparse(base).partition("[")[0] for base in node.bases] for node in nodes}
+
+    def ours(name: str) -> list[str]:
+        return [base for base in bases.get(name, []) if base in bases and "Protocol" not in bases[base]]
+
+    def is_exception(name: str) -> bool:
+        return name in ("Exception", "BaseException") or any(map(is_exception, bases.get(name, [])))
+
+    found = {name: [base for base in ours(name) if ours(base)] for name in bases if not is_exception(name)}
+    return {name: at for name, at in found.items() if at}
+
+
+def test_no_class_inherits_from_a_class_that_inherits() -> None:
+    assert heirs_of_heirs(sources("raysim", "tuning", "manual")) == {}
+
+
+def test_an_heir_of_an_heir_is_found() -> None:
+    section = "class Section(BaseModel): ...\n"
+    below = section + "class Keys(Section): ...\nclass Sent(Keys): ...\n"
+    beside = section + "class Keys(BaseModel): ...\nclass Sent(Keys, Section): ...\n"
+    generic = "class A(Generic[T]): ...\nclass B(A[int]): ...\nclass C(B): ...\n"
+    protocol = "class Reads(Protocol): ...\nclass A(Reads): ...\nclass B(A): ...\n"
+    errors = "class A(Exception): ...\nclass B(A): ...\nclass C(B, ValueError): ...\n"
+    assert heirs_of_heirs({"a.py": below}) == {"Sent": ["Keys"]}
+    assert heirs_of_heirs({"a.py": generic}) == {"C": ["B"]}
+    assert [heirs_of_heirs({"a.py": text}) for text in (beside, protocol, errors)] == [{}, {}, {}]
+
+
 # Docstrings
 
 Documented = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

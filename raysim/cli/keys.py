@@ -69,8 +69,7 @@ def _listed(found: list[Key], indent: str = "") -> Iterator[str]:
 
 
 def _explained(path: str, found: list[tuple[type[Section], Key]], elsewhere: Elsewhere) -> Iterator[str]:
-    from raysim.config.own_part import OwnPart
-    from raysim.experiment.keys import keys, name_key, name_of
+    from raysim.experiment.keys import keys, keyword_of, name_key, name_of
 
     met: set[type[Section]] = set()
     table, _, last = path.rpartition(".")
@@ -95,8 +94,8 @@ def _explained(path: str, found: list[tuple[type[Section], Key]], elsewhere: Els
             met.add(section)
             about = _plain((section.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " "))
             name = name_of(section)
-            if issubclass(section, OwnPart):
-                about += f" raysim.run(exp, {section.KEYWORD}=...) passes it."
+            if (keyword := keyword_of(section)) is not None:
+                about += f" raysim.run(exp, {keyword}=...) passes it."
             yield f'{name_key(section)} = "{name}": {about}' if name else about
             yield from _listed(keys(section, elsewhere), INDENT)
 

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from raysim import seeds
-from raysim.config.own_part import OwnObjective, OwnPart
+from raysim.config.own_part import OwnObjective, OwnPart, PartSection
 from raysim.config.part import Choice, Packaged, passed_part
-from raysim.config.section import Section
 from raysim.config.values import Constant
 from raysim.models.model import Model, Weights
 
@@ -114,7 +113,7 @@ OBJECTIVES: Choice[Objective] = Choice("objective", {}, passed_part)
 class LocalObjective:
     """An objective with its constants; it travels as its section."""
 
-    section: Section
+    section: PartSection
 
     @cached_property
     def function(self) -> Objective:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from raysim.compression.compressor import Compressed, Compressor, ErrorFeedback, Of, Scale, Scaling, Scope, Scoped
@@ -22,7 +22,7 @@ from raysim.compression.rotation import rotated, rotated_back, rotated_length
 from raysim.config.section import Section
 
 
-class EdenKeys(Section):
+class EdenKeys(BaseModel):
     """Keys of EDEN."""
 
     scope: Scope = Scoped
@@ -30,7 +30,7 @@ class EdenKeys(Section):
     scale: Scale | None = Scaling
 
 
-class SentEden(EdenKeys):
+class SentEden(EdenKeys, Section):
     """EDEN, and DRIVE with one bit: the nearest centroids after a random rotation.
 
     Source: Vargaftik et al. (2021), DRIVE; Vargaftik et al. (2022), EDEN.
@@ -40,7 +40,7 @@ class SentEden(EdenKeys):
     name: Literal["eden"] = "eden"
 
 
-class ReceivedEden(EdenKeys):
+class ReceivedEden(EdenKeys, Section):
     """EDEN, and DRIVE with one bit: the nearest centroids after a random rotation.
 
     Source: Vargaftik et al. (2021), DRIVE; Vargaftik et al. (2022), EDEN.

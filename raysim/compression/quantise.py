@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from raysim.compression import passes
@@ -25,7 +25,7 @@ from raysim.compression.rotation import rotated, rotated_back, rotated_length
 from raysim.config.section import Section
 
 
-class QuantiseKeys(Section):
+class QuantiseKeys(BaseModel):
     """Keys of stochastic rounding."""
 
     scope: Scope = Scoped
@@ -34,7 +34,7 @@ class QuantiseKeys(Section):
     rotate: bool = Field(False, description="Whether the vector is rotated at random before it is rounded.")
 
 
-class SentQuantise(QuantiseKeys):
+class SentQuantise(QuantiseKeys, Section):
     """Numbers rounded to a few levels at random.
 
     Source: Alistarh et al. (2017), QSGD; Wen et al. (2017), TernGrad.
@@ -44,7 +44,7 @@ class SentQuantise(QuantiseKeys):
     name: Literal["quantise"] = "quantise"
 
 
-class ReceivedQuantise(QuantiseKeys):
+class ReceivedQuantise(QuantiseKeys, Section):
     """Numbers rounded to a few levels at random.
 
     Source: Alistarh et al. (2017), QSGD; Wen et al. (2017), TernGrad.

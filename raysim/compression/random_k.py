@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
 from raysim import seeds
@@ -28,7 +29,7 @@ from raysim.compression.compressor import (
 from raysim.config.section import Section
 
 
-class RandomKKeys(Section):
+class RandomKKeys(BaseModel):
     """Keys of random places."""
 
     scope: Scope = Scoped
@@ -36,14 +37,14 @@ class RandomKKeys(Section):
     scale: Scale | None = Scaling
 
 
-class SentRandomK(RandomKKeys):
+class SentRandomK(RandomKKeys, Section):
     """The numbers at k random places."""
 
     error_feedback: bool = ErrorFeedback
     name: Literal["random_k"] = "random_k"
 
 
-class ReceivedRandomK(RandomKKeys):
+class ReceivedRandomK(RandomKKeys, Section):
     """The numbers at k random places."""
 
     of: Compressed = Of

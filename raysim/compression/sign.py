@@ -12,19 +12,20 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
 from raysim.compression.compressor import Compressed, Compressor, ErrorFeedback, Of, Scope, Scoped
 from raysim.config.section import Section
 
 
-class SignKeys(Section):
+class SignKeys(BaseModel):
     """Keys of signs: the scope."""
 
     scope: Scope = Scoped
 
 
-class SentSign(SignKeys):
+class SentSign(SignKeys, Section):
     """Signs of numbers, and their mean size.
 
     Source: Bernstein et al. (2018), signSGD; Karimireddy et al. (2019), with the norm.
@@ -34,7 +35,7 @@ class SentSign(SignKeys):
     name: Literal["sign"] = "sign"
 
 
-class ReceivedSign(SignKeys):
+class ReceivedSign(SignKeys, Section):
     """Signs of numbers, and their mean size.
 
     Source: Bernstein et al. (2018), signSGD; Karimireddy et al. (2019), with the norm.

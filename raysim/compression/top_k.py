@@ -10,27 +10,28 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
 from raysim.compression.compressor import Compressed, Compressor, ErrorFeedback, Of, Scope, Scoped, Share, num_kept
 from raysim.config.section import Section
 
 
-class TopKKeys(Section):
+class TopKKeys(BaseModel):
     """Keys of the largest numbers."""
 
     scope: Scope = Scoped
     fraction: float = Share
 
 
-class SentTopK(TopKKeys):
+class SentTopK(TopKKeys, Section):
     """The k largest numbers and their places."""
 
     error_feedback: bool = ErrorFeedback
     name: Literal["top_k"] = "top_k"
 
 
-class ReceivedTopK(TopKKeys):
+class ReceivedTopK(TopKKeys, Section):
     """The k largest numbers and their places."""
 
     of: Compressed = Of

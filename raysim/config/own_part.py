@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import BaseModel, Field, PrivateAttr, field_validator
 
 from raysim.config.section import Section
 from raysim.config.values import Constant, Factor, Name
@@ -26,8 +26,8 @@ class Constants(dict[str, Any]):
         )
 
 
-class OwnPart(Section):
-    """A part that a script passes as a keyword."""
+class OwnPart(BaseModel):
+    """Keys of every part that a script passes as a keyword."""
 
     KEYWORD: ClassVar[str]
     """The keyword by which a script passes it."""
@@ -63,7 +63,11 @@ class OwnPart(Section):
         return self._passed
 
 
-def own_parts(section: Section) -> Iterator[OwnPart]:
+PartSection = Section | OwnPart
+"""The section of a part: of a built-in one, a package's or a script's own."""
+
+
+def own_parts(section: PartSection) -> Iterator[OwnPart]:
     """Yield the script's parts that a section, or a section within it, names."""
     if isinstance(section, OwnPart):
         yield section
@@ -74,19 +78,19 @@ def own_parts(section: Section) -> Iterator[OwnPart]:
                 yield from own_parts(inner)
 
 
-class OwnObjective(OwnPart):
+class OwnObjective(OwnPart, Section):
     """A local objective that a script passes; its constants are `at.constants`."""
 
     KEYWORD = "objective"
 
 
-class OwnCorrection(OwnPart):
+class OwnCorrection(OwnPart, Section):
     """A correction that a script passes."""
 
     KEYWORD = "correction"
 
 
-class OwnClientOptimizer(OwnPart):
+class OwnClientOptimizer(OwnPart, Section):
     """A client optimizer that a script passes."""
 
     KEYWORD = "client_optimizer"
@@ -95,31 +99,31 @@ class OwnClientOptimizer(OwnPart):
     weight_decay: Factor = Field(0.0, description="Factor of the weights that are added to the gradient.")
 
 
-class OwnTransform(OwnPart):
+class OwnTransform(OwnPart, Section):
     """A transform of updates that a script passes."""
 
     KEYWORD = "transform"
 
 
-class OwnSampler(OwnPart):
+class OwnSampler(OwnPart, Section):
     """A sampler of cohorts that a script passes."""
 
     KEYWORD = "sampler"
 
 
-class OwnAggregator(OwnPart):
+class OwnAggregator(OwnPart, Section):
     """An aggregator that a script passes."""
 
     KEYWORD = "aggregator"
 
 
-class OwnWeighting(OwnPart):
+class OwnWeighting(OwnPart, Section):
     """A weighting of updates that a script passes."""
 
     KEYWORD = "weighting"
 
 
-class OwnServerOptimizer(OwnPart):
+class OwnServerOptimizer(OwnPart, Section):
     """A server optimizer that a script passes."""
 
     KEYWORD = "server_optimizer"
@@ -127,7 +131,7 @@ class OwnServerOptimizer(OwnPart):
     lr: Factor = Field(1.0, description="Server learning rate; scaled and scheduled, it arrives with each descent.")
 
 
-class OwnMetric(OwnPart):
+class OwnMetric(OwnPart, Section):
     """A metric that a script passes; its label is its name in `metrics=`, and the name of its columns."""
 
     KEYWORD = "metrics"
@@ -135,3 +139,16 @@ class OwnMetric(OwnPart):
     constants: dict[Name, Constant] = Field(
         default_factory=dict, max_length=0, description="None: a script's metric is passed as it is."
     )
+
+
+OwnSection = (
+    OwnObjective
+    | OwnCorrection
+    | OwnClientOptimizer
+    | OwnTransform
+    | OwnSampler
+    | OwnAggregator
+    | OwnWeighting
+    | OwnServerOptimizer
+    | OwnMetric
+)

@@ -16,7 +16,7 @@ from pydantic import GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from raysim.config import messages
-from raysim.config.own_part import OwnPart
+from raysim.config.own_part import OwnPart, PartSection
 from raysim.config.plain import shown
 from raysim.config.section import Section
 from raysim.config.section_source import GROUP
@@ -48,12 +48,13 @@ class Part(NamedTuple):
     """One choice of a kind.
 
     kind: see `Kind`. name: in an experiment. section: its keys; the class has `name: Literal[...]`. make: a function
-    from that section to the part, like the function that a script passes.
+    from that section to the part, like the function that a script passes. `OwnPart` as a section says that it is a
+    script's own, for `check_part`.
     """
 
     kind: Kind
     name: str
-    section: type[Section]
+    section: type[Section] | type[OwnPart]
     make: Callable[[Any], Any]
 
 
@@ -79,13 +80,13 @@ class Choice(Generic[T]):
         # Workers import another copy: a change here would not reach them.
         self.makers = MappingProxyType(dict(makers))
 
-    def make(self, section: Section) -> T:
+    def make(self, section: PartSection) -> T:
         """Return the part of a section.
 
         Raises:
             ExperimentError: what was passed, or what it makes, is not what the kind takes.
         """
-        if type(section) in self.makers:
+        if isinstance(section, Section) and type(section) in self.makers:
             return self.makers[type(section)](section)
         if isinstance(section, OwnPart):
             return (
@@ -96,7 +97,7 @@ class Choice(Generic[T]):
         make, package = _of_package(self.kind, section)
         return self._part_of(f"{self.title(section)} of the package {package}", make, section)
 
-    def _part_of(self, title: str, make: Any, section: Section) -> T:
+    def _part_of(self, title: str, make: Any, section: PartSection) -> T:
         """What the script's or the package's function makes."""
         named = [_public(record) for record in self._records if record is not Callable]
         returns = " or ".join([*(f"a {name}" for name in named), *(["a function"] * (Callable in self._records))])
@@ -107,11 +108,11 @@ class Choice(Generic[T]):
             raise ExperimentError(f"{requirement}, but returned {shown(returned)}.")
         return cast(T, returned)
 
-    def is_built_in(self, section: Section) -> bool:
+    def is_built_in(self, section: PartSection) -> bool:
         """Whether the section belongs to a built-in part."""
         return type(section) in self.makers
 
-    def title(self, section: Section) -> str:
+    def title(self, section: PartSection) -> str:
         """Return the part's name in messages: the keyword that passed it, or its name in the experiment."""
         if isinstance(section, OwnPart):
             return f"{section.KEYWORD}="
@@ -224,7 +225,8 @@ def sections() -> Mapping[Kind, tuple[type[Section], ...]]:
     """Return the sections of all installed packages' parts, by kind."""
     found: dict[Kind, tuple[type[Section], ...]] = {}
     for part, _ in load_installed()[0]:
-        found[part.kind] = (*found.get(part.kind, ()), part.section)
+        if issubclass(part.section, Section):
+            found[part.kind] = (*found.get(part.kind, ()), part.section)
     return found
 
 

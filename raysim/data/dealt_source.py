@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.arrays import Int64s
+from raysim.config.section import Section
 from raysim.data.client_arrays import pair_of, rows_of
 from raysim.data.gather import Clients
 from raysim.data.partitioned import Partitioned, assign
@@ -16,6 +17,10 @@ from raysim.data.partitions.partition import classes
 from raysim.errors import DataError
 
 Pair = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+
+
+class DealtSection(Partitioned, Section):
+    """How a script's own examples are dealt."""
 
 
 def dealt(train: Any, test: Any | None, keys: Mapping[str, Any]) -> dict[str, Clients]:
@@ -26,7 +31,7 @@ def dealt(train: Any, test: Any | None, keys: Mapping[str, Any]) -> dict[str, Cl
         ExperimentError: a key that is not of `[data]`, a partition by labels of targets that are none, or a number of
             clients that the examples do not allow.
     """
-    section = Partitioned.checked(keys, at="data")
+    section = DealtSection.checked(keys, at="data")
     pairs = {"train": _pair("train", train)}
     if test is not None:
         pairs["test"] = _pair("test", test)

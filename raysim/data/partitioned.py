@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Literal, Self
 
 import numpy as np
+from pydantic import BaseModel, model_validator
 from pydantic import Field as Key
-from pydantic import model_validator
 
 from raysim.arrays import Int64s
-from raysim.config.section import Section
 from raysim.config.values import Count, Seed
 from raysim.data.dealing import deal_test
 from raysim.data.holdout import ClientsShare, ExamplesShare, Holdout, check_holdout, hold_out_examples
@@ -23,7 +22,7 @@ from raysim.seeds import key
 Assignment = dict[str, list[tuple[str, Int64s]]]
 
 
-class Partitioned(Section):
+class Partitioned(BaseModel):
     """Keys of every source without natural clients."""
 
     clients: Count = Key(

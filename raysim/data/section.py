@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator
 from pydantic import Field as Key
 from pydantic_core import PydanticCustomError
 
 from raysim.config import messages
 from raysim.config.plain import shown
-from raysim.config.section import Section
 from raysim.data.field import OF_TABLES, TABLES
 from raysim.data.sources.ag_news import AgNews
 from raysim.data.sources.cifar import Cifar10, Cifar100
@@ -104,7 +103,7 @@ PATHS_BY_SOURCE = {
 """Keys that are paths for one source only."""
 
 
-def paths(section: Section) -> set[str]:
+def paths(section: BaseModel) -> set[str]:
     """Return the section's keys that are paths: the content's identity is its fingerprint, not its path."""
     name = getattr(section, "name", "")
     return {key for key in (*PATHS, *PATHS_BY_SOURCE.get(name, ())) if key in type(section).model_fields}

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from raysim.config import kinds
 from raysim.config.messages import WORDS, near
-from raysim.config.own_part import OwnPart
+from raysim.config.own_part import OwnPart, PartSection
 from raysim.config.part import Kind, Packaged
 from raysim.config.section import Section
 from raysim.errors import ExperimentError
@@ -147,7 +147,7 @@ def _missing(
     more = f" and {len(found) - MOST_PLACES} more" if len(found) > MOST_PLACES else ""
     there = f"is {', '.join(found[:MOST_PLACES])}{more}" if found else f"are {', '.join(names)}"
     hint = f": there {there}" if found or names else ""
-    has_own = any(issubclass(section, OwnPart) for section in sections)
+    has_own = any(keyword_of(section) is not None for section in sections)
     own = f"; a script's own part reads {before}constants.{part}" if has_own else ""
     return f"{where} no key {part!r}{hint}{own}."
 
@@ -173,6 +173,11 @@ def name_of(section: type[Section]) -> str | None:
         return None
     name: str = get_args(field.annotation)[0]
     return name
+
+
+def keyword_of(section: type[PartSection]) -> str | None:
+    """Return the keyword by which a script passes the part of a section; None: it is no script's own."""
+    return section.KEYWORD if issubclass(section, OwnPart) else None
 
 
 def name_key(section: type[Section]) -> str:

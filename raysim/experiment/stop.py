@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from raysim.config.section import Section
 from raysim.config.values import Count, NonNegative, Positive, Real, TotalAmount
@@ -20,7 +20,7 @@ EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/", "eval_personal/")
 _MAXIMISE = "Whether the metric is to be large. Absent: by its name, which tells it of accuracies and losses."
 
 
-class WatchedMetric(Section):
+class WatchedMetric(BaseModel):
     """A recorded metric, and whether it is to be large."""
 
     metric: Column = Field(description="A recorded metric.", examples=["eval/validation/accuracy"])
@@ -38,7 +38,7 @@ class WatchedMetric(Section):
         return bool(direction.is_maximised(self.metric, self.maximise))
 
 
-class BestMetric(WatchedMetric):
+class BestMetric(WatchedMetric, Section):
     """The metric by which the best model is kept; a text is a table with this metric."""
 
     @model_validator(mode="after")
@@ -57,7 +57,7 @@ BestModel = Annotated[BestMetric, BeforeValidator(_named)]
 """`best = "eval/validation/accuracy"` is `best = { metric = "eval/validation/accuracy" }`."""
 
 
-class StopTarget(WatchedMetric):
+class StopTarget(WatchedMetric, Section):
     """The run ends when a metric reaches a value."""
 
     value: Real = Field(description="The value to be reached; an accuracy is from 0 to 1.")
@@ -71,7 +71,7 @@ class StopTarget(WatchedMetric):
         return self
 
 
-class Patience(WatchedMetric):
+class Patience(WatchedMetric, Section):
     """The run ends when a metric has not become better for some time."""
 
     evaluations: Count = Field(description="Records of the metric in a row without a new best one.")

@@ -7,12 +7,13 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from raysim.config.section import Section
 from raysim.config.values import FilePath, Width
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 
 
-class Bilstm(ModelChoice):
+class Bilstm(ModelChoice, Section):
     """Words as vectors, one LSTM forwards and one backwards, one output of each unit for the text, a linear layer.
 
     0 is padding: its vector stays zero, and its outputs are left out. The paper states neither how it pools a text's

@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from raysim.config.section import Section
 from raysim.config.values import FilePath
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
@@ -20,7 +21,7 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _RECOMPUTES = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
 
 
-class CausalLm(ModelChoice):
+class CausalLm(ModelChoice, Section):
     """Any causal language model of transformers, such as Llama or GPT-2: the logits of the next token at each place.
 
     Texts are padded at their end, where no place before attends to, so they need no mask.

@@ -7,11 +7,12 @@ from typing import Literal
 
 from torch import nn
 
+from raysim.config.section import Section
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 
 
-class Cnn(ModelChoice):
+class Cnn(ModelChoice, Section):
     """Two 3 x 3 convolutions (32 and 64 channels, no padding), pooling, dropout .25, 128 hidden units, dropout .5.
 
     The count is for 28 x 28 grey images with 62 classes; with ten it is 1,199,882.

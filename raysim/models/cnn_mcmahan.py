@@ -7,11 +7,12 @@ from typing import Literal
 
 from torch import nn
 
+from raysim.config.section import Section
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 
 
-class CnnMcmahan(ModelChoice):
+class CnnMcmahan(ModelChoice, Section):
     """Two 5 x 5 convolutions (32 and 64 channels, same padding), each with relu and 2 x 2 pooling; 512 hidden units.
 
     Departure: the paper names the layers but not their padding; "same" gives its parameter count.

@@ -11,11 +11,12 @@ from typing import Literal
 
 from torch import nn
 
+from raysim.config.section import Section
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 
 
-class CnnTutorial(ModelChoice):
+class CnnTutorial(ModelChoice, Section):
     """Two 5 x 5 convolutions of 64 channels, each with relu, 3 x 3 pooling by 2 and local response normalisation (after
     the first pooling, before the second), then 384 and 192 hidden units.
 

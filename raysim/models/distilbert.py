@@ -8,13 +8,14 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from raysim.config.section import Section
 from raysim.config.values import FilePath
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 from raysim.storage.reading import parsing
 
 
-class Distilbert(ModelChoice):
+class Distilbert(ModelChoice, Section):
     """The pretrained encoder and a fresh linear classifier over its first place; all weights are trained.
 
     `data.tokens` must be `pretrained` with the same folder; 0 is padding, which no place attends to.

@@ -8,11 +8,12 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
+from raysim.config.section import Section
 from raysim.models.flat import num_inputs
 from raysim.models.model import ModelChoice
 
 
-class Linear(ModelChoice):
+class Linear(ModelChoice, Section):
     """`outputs = W flatten(x) + b`."""
 
     name: Literal["linear"] = "linear"

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
+from raysim.config.section import Section
 from raysim.config.values import Depth, Width
 from raysim.errors import ModelError
 from raysim.models import keras
@@ -15,7 +16,7 @@ from raysim.models.lstm import Lstm
 from raysim.models.model import ModelChoice
 
 
-class LstmChar(ModelChoice):
+class LstmChar(ModelChoice, Section):
     """Embedding, LSTM layers, and a linear layer at every place of the text.
 
     The vocabulary is the data's classes: inputs must be labels too, as each character is the target of the one before.

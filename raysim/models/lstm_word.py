@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
+from raysim.config.section import Section
 from raysim.config.values import Depth, Width
 from raysim.errors import ModelError
 from raysim.models import keras
@@ -15,7 +16,7 @@ from raysim.models.lstm import Lstm
 from raysim.models.model import ModelChoice
 
 
-class LstmWord(ModelChoice):
+class LstmWord(ModelChoice, Section):
     """Embedding, LSTM, a linear layer back to the embedding's width, and one to a score for every word at every place.
 
     With e = embedding, h = hidden, V words and one layer: V e + 4 h (e + h + 1) + (h + 1) e + (e + 1) V parameters; one

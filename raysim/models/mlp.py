@@ -12,12 +12,13 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
+from raysim.config.section import Section
 from raysim.config.values import Width
 from raysim.models.flat import num_inputs
 from raysim.models.model import ModelChoice
 
 
-class Mlp(ModelChoice):
+class Mlp(ModelChoice, Section):
     """Fully connected layers, each followed by the activation, then a linear layer."""
 
     name: Literal["mlp"] = "mlp"

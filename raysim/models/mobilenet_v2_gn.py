@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from raysim.config.section import Section
 from raysim.config.values import Width
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
@@ -16,7 +17,7 @@ _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3
 _FIRST, _LAST = 32, 1280
 
 
-class MobilenetV2Gn(ModelChoice):
+class MobilenetV2Gn(ModelChoice, Section):
     """Seventeen inverted residual blocks between two convolutions; dropout before the linear layer.
 
     Every batch norm is a group norm; all channels are multiples of 8. Wang et al. have two groups and no dropout (B.2),

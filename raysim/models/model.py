@@ -22,14 +22,13 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 from torch import Tensor, nn
 
 from raysim import card, seeds
 from raysim.config.global_draws import draws
 from raysim.config.messages import nearest
 from raysim.config.plain import shown
-from raysim.config.section import Section
 from raysim.config.user_call import is_misfit, trace
 from raysim.config.values import FilePath, Seed
 from raysim.errors import ModelError, RaysimError, within
@@ -302,7 +301,7 @@ def place_module(module: nn.Module, model: Model, dtype: torch.dtype, device: to
     return module
 
 
-class ModelChoice(Section):
+class ModelChoice(BaseModel):
     """Keys of every model."""
 
     seed: Seed | None = Field(None, description="Seed of the initial weights. Absent: the experiment's.")

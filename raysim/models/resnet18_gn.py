@@ -11,12 +11,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from raysim.config.section import Section
 from raysim.config.values import Width
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 
 
-class Resnet18Gn(ModelChoice):
+class Resnet18Gn(ModelChoice, Section):
     """Four stages of two blocks, 64 to 512 channels, with group norms.
 
     Departures from ImageNet's: the first convolution is 3 x 3 with stride 1 and there is no pooling after it, as usual

@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
+from raysim.config.section import Section
 from raysim.config.values import Width
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
@@ -16,7 +17,7 @@ from raysim.models.model import ModelChoice
 _BLOCKS = 9
 
 
-class Resnet56(ModelChoice):
+class Resnet56(ModelChoice, Section):
     """A 3 x 3 convolution, three stages of nine blocks with 16, 32 and 64 channels, and a linear layer: 56 layers.
 
     A shortcut that changes the shape takes every other pixel and adds zero channels (option A), without parameters.

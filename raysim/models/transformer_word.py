@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from torch import nn
 
+from raysim.config.section import Section
 from raysim.config.values import Depth, Width
 from raysim.errors import ModelError
 from raysim.models import keras
@@ -16,7 +17,7 @@ from raysim.models.layers import CausalSelfAttention, Positions, Residual, Tied
 from raysim.models.model import ModelChoice
 
 
-class TransformerWord(ModelChoice):
+class TransformerWord(ModelChoice, Section):
     """Word embeddings, times sqrt(embedding), plus sinusoidal positions; a linear layer to `width` and dropout; then
     `layers` times causal self-attention and a network of one `hidden` relu layer, each with dropout, a residual
     connection and layer normalisation after it; back to `embedding`, and scores against the word embeddings.

@@ -14,7 +14,7 @@ from torch import nn
 from raysim.api.run import Round, resume, rounds, run
 from raysim.cohort.sampler import CohortAt
 from raysim.config.counted import counted
-from raysim.config.own_part import OwnPart
+from raysim.config.own_part import OwnMetric, OwnPart, PartSection
 from raysim.config.part import Part
 from raysim.config.section import Section
 from raysim.data.dataset import FederatedDataset
@@ -78,11 +78,11 @@ def check_part(
             f"{part!r:.80}"
         )
     place = next((place for place in PLACES if part.kind == place.own.KEYWORD), None)
-    if place is not None and part.section is OwnPart:
-        # The keys that a script's own part of this kind has in an experiment.
-        part = part._replace(section=place.own)
     at = part.kind if place is None else f"{place.table}.{place.key}"
-    section = part.section.checked({"name": part.name, **(keys or {})}, at)
+    # The keys that a script's own part of this kind has in an experiment.
+    own = OwnMetric if place is None else place.own
+    keys_of = part.section if issubclass(part.section, Section) else own
+    section: PartSection = keys_of.checked({"name": part.name, **(keys or {})}, at)
     keys_of_part, passed = _keys_of(part, section), _passed(part, section)
     checked = _Checked(passed, {**keys_of_part, **(experiment or {})}, federation.dataset())
     looked_at = checked._replace(passed=_passed(part, section, lambda made: follow(made, part.name)))
@@ -114,12 +114,12 @@ def _contract_first() -> Iterator[None]:
         raise
 
 
-def _is_named(part: Part, section: Section) -> bool:
+def _is_named(part: Part, section: PartSection) -> bool:
     """Whether no function stands for the part, as for the mean: then the experiment names it."""
     return part.kind == "aggregator" and not isinstance(section, OwnPart) and part.make(section) is None
 
 
-def _keys_of(part: Part, section: Section) -> dict[str, Any]:
+def _keys_of(part: Part, section: PartSection) -> dict[str, Any]:
     """The keys by which the experiment says what is not passed: a part's name, or its constants."""
     place = next((f"{place.table}.{place.key}" for place in PLACES if part.kind == place.own.KEYWORD), None)
     if place is None:
@@ -131,7 +131,7 @@ def _keys_of(part: Part, section: Section) -> dict[str, Any]:
     return {}
 
 
-def _passed(part: Part, section: Section, wrap: Callable[[Any], Any] = lambda made: made) -> dict[str, Any]:
+def _passed(part: Part, section: PartSection, wrap: Callable[[Any], Any] = lambda made: made) -> dict[str, Any]:
     """What a script would pass for the part, by its keyword."""
     if part.kind == "metric":
         return {"metrics": {part.name: wrap(part.make(section))}}
@@ -146,7 +146,7 @@ class _Maker:
     A script's own is called with what it is called with in a run: the experiment's section, or a `CohortAt`.
     """
 
-    def __init__(self, make: Callable[[Any], Any], section: Section, wrap: Callable[[Any], Any]) -> None:
+    def __init__(self, make: Callable[[Any], Any], section: PartSection, wrap: Callable[[Any], Any]) -> None:
         self._make, self._section, self._wrap = make, section, wrap
 
     def __call__(self, given: Any) -> Any:

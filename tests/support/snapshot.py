@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
+from pydantic import BaseModel
+
 import raysim
 import raysim.data
 import raysim.server
@@ -61,7 +63,7 @@ def _public(module: ModuleType, name: str) -> Iterator[str]:
         return
     bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
     yield f"class {module.__name__}.{name}({bases})"
-    plain = issubclass(value, Section | Exception | dict) or _is_protocol(value)
+    plain = issubclass(value, BaseModel | Exception | dict) or _is_protocol(value)
     made_of = [] if plain else list(_parameters(value))
     yield from (f"    {line}" for line in made_of)
     for attribute, lines in sorted(_attributes(value).items()):

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 from torch import Tensor
 
 from raysim.client.corrections.correction import (
@@ -47,7 +47,7 @@ _KEYS = MappingProxyType({"sgd": (), "momentum": ("beta1",), "adam": ("beta1", "
 _DEFAULTS = MappingProxyType({"beta1": 0.9, "beta2": 0.99, "eps": 1e-3})
 
 
-class MimeBase(Section):
+class MimeBase(BaseModel):
     """Keys of the server optimizer that clients apply."""
 
     base: Base = Field("momentum", description="Server optimizer that clients apply.")
@@ -74,13 +74,13 @@ class MimeBase(Section):
         return self
 
 
-class Mime(MimeBase):
+class Mime(MimeBase, Section):
     """Mime: the gradient at x is taken off, and the cohort's mean put in its place."""
 
     name: Literal["mime"] = "mime"
 
 
-class MimeLite(MimeBase):
+class MimeLite(MimeBase, Section):
     """MimeLite: Mime without the second gradient."""
 
     name: Literal["mimelite"] = "mimelite"

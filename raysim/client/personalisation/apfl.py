@@ -27,13 +27,14 @@ from raysim.client.personalisation.personalisation import (
     StepAt,
     StepGradients,
 )
+from raysim.config.section import Section
 from raysim.models.layout import Layout
 
 if TYPE_CHECKING:
     from raysim.client.section import ClientSection
 
 
-class Apfl(PersonalSection):
+class Apfl(PersonalSection, Section):
     """APFL: a mixture of a client's own model and the model of all."""
 
     name: Literal["apfl"] = "apfl"

@@ -17,9 +17,10 @@ from typing import Literal
 from pydantic import Field
 
 from raysim.client.personalisation.personalisation import PersonalSection
+from raysim.config.section import Section
 
 
-class Clusters(PersonalSection):
+class Clusters(PersonalSection, Section):
     """Clusters (IFCA, HypCluster): several models, of which a client trains the one that fits it best."""
 
     name: Literal["clusters"] = "clusters"

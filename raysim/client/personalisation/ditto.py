@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from raysim.client.corrections.prox import Prox
 from raysim.client.personalisation.personalisation import OwnPass, Personalisation, PersonalSection
 from raysim.client.work import Amount
+from raysim.config.section import Section
 from raysim.config.values import Factor
 from raysim.models.layout import Layout
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from raysim.client.section import ClientSection
 
 
-class Ditto(PersonalSection):
+class Ditto(PersonalSection, Section):
     """Ditto, the multi-task form: a model of each client beside the model of all."""
 
     name: Literal["ditto"] = "ditto"

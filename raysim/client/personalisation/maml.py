@@ -29,6 +29,7 @@ from raysim.client.personalisation.personalisation import (
     StepAt,
     StepGradients,
 )
+from raysim.config.section import Section
 from raysim.config.values import Factor, Positive
 from raysim.models.layout import Layout
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from raysim.client.section import ClientSection
 
 
-class Maml(PersonalSection):
+class Maml(PersonalSection, Section):
     """Meta-learning: the model that is best after one gradient step of a client's own."""
 
     name: Literal["maml"] = "maml"

@@ -20,10 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 from torch import Tensor
 
-from raysim.config.section import Section
 from raysim.config.values import Name
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 Gradients = Literal["one", "several", "twice"]
 
 
-class PersonalSection(Section):
+class PersonalSection(BaseModel):
     """Keys of every personalisation."""
 
     split: Name = Field("test", description="Split on which personal models are scored, each on its client's examples.")

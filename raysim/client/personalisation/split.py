@@ -26,6 +26,7 @@ from raysim.client.personalisation.personalisation import (
     Personalisation,
     PersonalSection,
 )
+from raysim.config.section import Section
 from raysim.config.values import Factor, Name
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
@@ -38,7 +39,7 @@ def _listed(given: Any) -> Any:
     return (given,) if isinstance(given, str) else given
 
 
-class SplitModel(PersonalSection):
+class SplitModel(PersonalSection, Section):
     """Split models: some groups of parameters stay at the client (FedPer, LG-FedAvg, FedRep, FedRecon)."""
 
     name: Literal["split"] = "split"

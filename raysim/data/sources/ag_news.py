@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from raysim.arrays import Int64s
+from raysim.config.section import Section
 from raysim.config.values import FilePath
 from raysim.data.partitioned import Partitioned
 from raysim.data.source import Source
@@ -37,7 +38,7 @@ NOISY = Published(
 )
 
 
-class AgNews(Partitioned):
+class AgNews(Partitioned, Section):
     """World, sports, business, science and technology (Zhang, Zhao and LeCun 2015, version 3).
 
     A text is the title, a blank, and the description.

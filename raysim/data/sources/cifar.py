@@ -9,6 +9,7 @@ import numpy.typing as npt
 from pydantic import Field as Key
 
 from raysim.arrays import Int64s
+from raysim.config.section import Section
 from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
@@ -18,7 +19,7 @@ from raysim.data.sources.root import locate
 from raysim.errors import DataError
 
 
-class Cifar10(Partitioned):
+class Cifar10(Partitioned, Section):
     """Ten classes, 32 x 32, three channels."""
 
     name: Literal["cifar10"] = "cifar10"
@@ -51,7 +52,7 @@ class Cifar10(Partitioned):
     )
 
 
-class Cifar100(Partitioned):
+class Cifar100(Partitioned, Section):
     """A hundred classes in twenty coarse classes, which partition "pachinko" needs."""
 
     name: Literal["cifar100"] = "cifar100"

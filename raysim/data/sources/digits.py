@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from raysim.arrays import Int64s
+from raysim.config.section import Section
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
 from raysim.data.source import Source, SourceExamples
@@ -16,7 +17,7 @@ from raysim.seeds import key, permutation
 SHAPE = (1797, 8, 8)
 
 
-class Digits(Partitioned):
+class Digits(Partitioned, Section):
     """Digits of 8x8 pixels in 0..16, ten classes (test set of the UCI Optical Recognition of Handwritten Digits).
 
     The source has no test set: of each class's n examples, (n + 2) // 5 chosen by the data's seed are test examples.

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.populated import Populated
@@ -35,7 +36,7 @@ HDF5 = {
 }
 
 
-class Emnist(Populated):
+class Emnist(Populated, Section):
     """28 x 28 grey images in the form's orientation, dark on white; 62 classes: digits, capitals, small letters."""
 
     name: Literal["emnist"] = "emnist"

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field as Key
 
 from raysim.arrays import Int64s
+from raysim.config.section import Section
 from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
@@ -30,7 +31,7 @@ _SPLITS = {
 }
 
 
-class EmnistIdx(Partitioned):
+class EmnistIdx(Partitioned, Section):
     """Images in the format and orientation of MNIST; the files hold them transposed (Cohen et al. 2017)."""
 
     name: Literal["emnist_idx"] = "emnist_idx"

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.config.values import FilePath
 from raysim.data.populated import Populated
 from raysim.data.source import LABEL, ClientRows, Population
@@ -27,7 +28,7 @@ SQLITE = Published("cifar100.sqlite", f"{_TFF}/cifar100.sqlite.lzma (unpack it)"
 _LABELS = {"fine": ("label", 100), "coarse": ("coarse_label", 20)}
 
 
-class FedCifar100(Populated):
+class FedCifar100(Populated, Section):
     """The clients of Reddi et al. (2021), 100 images each, which Charles et al. (2021) have too.
 
     They were drawn by Pachinko allocation; `cifar100` draws others in the same way. Test clients do not train: their

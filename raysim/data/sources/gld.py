@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.populated import Populated
@@ -43,7 +44,7 @@ SETS = {
 }
 
 
-class Gld(Populated):
+class Gld(Populated, Section):
     """Photographs of landmarks, a client for every photographer, resized to size x size; three channels.
 
     The shorter side is scaled to `size` and the middle kept. The test images have no photographer: one client "test".

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field as Key
 from pydantic import model_validator
 
+from raysim.config.section import Section
 from raysim.config.values import FilePath, Name
 from raysim.data.populated import Populated
 from raysim.data.source import ClientRows, Population
@@ -25,7 +26,7 @@ from raysim.storage.reading import checked_object, json_value, parsing
 MOST_LINE_BYTES = 16 << 20
 
 
-class Instructions(Populated):
+class Instructions(Populated, Section):
     """Prompts with answers in files of json lines; a client is a user. Only answers are learnt.
 
     A row is the tokens of a prompt, the end, the answer and the end. All tokens of the answers in a batch weigh alike.

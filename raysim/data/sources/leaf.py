@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.config.values import FilePath, Width
 from raysim.data.field import Field
 from raysim.data.populated import Populated
@@ -19,7 +20,7 @@ from raysim.errors import DataError
 _PUBLISHED_AT = "https://github.com/litian96/FedProx, data/synthetic_*; https://github.com/TalwalkarLab/leaf"
 
 
-class Leaf(Populated):
+class Leaf(Populated, Section):
     """Users with rows of numbers x and integer labels y."""
 
     name: Literal["leaf"] = "leaf"

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from pydantic import Field as Key
 
 from raysim.arrays import Int64s
+from raysim.config.section import Section
 from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
@@ -57,7 +58,7 @@ FILES = {
 """By source: images and labels for training, then for test."""
 
 
-class Mnist(Partitioned):
+class Mnist(Partitioned, Section):
     """Handwritten digits, 28x28 grey, 60,000 for training and 10,000 for test (LeCun, Cortes and Burges)."""
 
     name: Literal["mnist"] = "mnist"
@@ -71,7 +72,7 @@ class Mnist(Partitioned):
     )
 
 
-class FashionMnist(Partitioned):
+class FashionMnist(Partitioned, Section):
     """Zalando's article images, in the numbers, shapes and files of MNIST (Xiao, Rasul and Vollgraf 2017)."""
 
     name: Literal["fashion_mnist"] = "fashion_mnist"

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from raysim.config.section import Section
 from raysim.config.values import FilePath
 from raysim.data.partitioned import Partitioned
 from raysim.data.source import Source
@@ -25,7 +26,7 @@ _SIDES = {"20news-bydate-train": "train", "20news-bydate-test": "test"}
 _QUOTED = re.compile(r"^\s*[>|:]|writes:\s*$|wrote:\s*$|^In article\b", re.IGNORECASE)
 
 
-class Newsgroups(Partitioned):
+class Newsgroups(Partitioned, Section):
     """Twenty groups, one message per file (Lang 1995; the version by date of Rennie). Classes are the groups in
     alphabetical order.
     """

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.config.values import FilePath, Width
 from raysim.data.field import Field
 from raysim.data.populated import Populated
@@ -44,7 +45,7 @@ TFF = (
 _LEAF = "https://github.com/TalwalkarLab/leaf, data/shakespeare"
 
 
-class Shakespeare(Populated):
+class Shakespeare(Populated, Section):
     """x: `length` characters; y: the next character at each place. 90 classes with padding, unknown, begin and end.
 
     Accuracy counts neither padding nor the other three marks (Charles et al. 2021, A.1).

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.config.values import Count, FilePath, Width
 from raysim.data.populated import Populated
 from raysim.data.source import ClientRows, Population
@@ -33,7 +34,7 @@ HDF5 = {
 WORD_COUNTS = Published("stackoverflow.word_count", f"{_TFF}/stackoverflow.word_count.tar.bz2 (unpack it)")
 
 
-class Stackoverflow(Populated):
+class Stackoverflow(Populated, Section):
     """Questions and answers, one sentence per example, cut to `length` words; 342,477 training users.
 
     x is begin and the words, y the next word at each place. The source's held-out users are the validation split.

@@ -16,6 +16,7 @@ from pydantic import Field as Key
 from pydantic import model_validator
 
 from raysim.config import messages
+from raysim.config.section import Section
 from raysim.config.values import FilePath, Name, Real, Width
 from raysim.data import targets
 from raysim.data.checksums import of_file
@@ -40,7 +41,7 @@ _SHOWN = 50
 SPLITS = ("train", "validation", "test")
 
 
-class Table(Populated):
+class Table(Populated, Section):
     """Files of one table per split; every value of the client column is a client, in order of the values.
 
     Numbers, and lists of numbers of one length, are used unchanged. x may be several columns of numbers, which are

@@ -14,6 +14,7 @@ from raysim.config.own_part import (
     OwnObjective,
     OwnPart,
     OwnSampler,
+    OwnSection,
     OwnServerOptimizer,
     OwnTransform,
     OwnWeighting,
@@ -30,7 +31,7 @@ class Place(NamedTuple):
 
     table: str
     key: str
-    own: type[OwnPart]
+    own: type[OwnSection]
 
 
 PLACES = (

@@ -18,6 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from raysim.config.section import Section
 from raysim.models.layout import Layout
 from raysim.server.clipping import ClipSection
 from raysim.server.privacy import central
@@ -28,7 +29,7 @@ from raysim.server.privacy.noise import normals
 from raysim.server.privacy.section import PrivacySection
 
 
-class Banded(PrivacySection):
+class Banded(PrivacySection, Section):
     """Banded matrix factorisation: noise that later rounds take back in part."""
 
     name: Literal["banded"] = "banded"

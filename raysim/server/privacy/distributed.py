@@ -24,6 +24,7 @@ from torch import Tensor
 
 from raysim import seeds
 from raysim.compression.rotation import rotated, rotated_back, rotated_length
+from raysim.config.section import Section
 from raysim.config.values import Positive
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
@@ -37,7 +38,7 @@ from raysim.server.release import Release
 from raysim.server.sums import Sums
 
 
-class Distributed(PrivacySection):
+class Distributed(PrivacySection, Section):
     """Distributed discrete Gaussian: noise of all clients together, under a secure sum."""
 
     name: Literal["distributed"] = "distributed"

@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
+from raysim.config.section import Section
 from raysim.config.values import Count, NonNegative
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
@@ -34,7 +35,7 @@ COUNT_SHARE = 0.05
 """Default of `count_std`, over C."""
 
 
-class Gaussian(PrivacySection):
+class Gaussian(PrivacySection, Section):
     """Gaussian mechanism (DP-FedAvg): independent noise in every round."""
 
     name: Literal["gaussian"] = "gaussian"

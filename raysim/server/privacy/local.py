@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from raysim.config.section import Section
 from raysim.models.layout import Layout
 from raysim.server.clipping import ClipSection
 from raysim.server.encoding import Encoding, SentUpdate
@@ -26,7 +27,7 @@ from raysim.server.release import Release
 from raysim.server.sums import Sums
 
 
-class Local(PrivacySection):
+class Local(PrivacySection, Section):
     """Local privacy: noise at every client, so that the server need not be trusted."""
 
     name: Literal["local"] = "local"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
-
-from raysim.config.section import Section
+from pydantic import BaseModel, Field, model_validator
 
 AccountantName = Literal["pld", "rdp"]
 
@@ -14,7 +12,7 @@ Multiplier = Annotated[float, Field(ge=0, le=1e6)]
 """z, the noise's standard deviation over the clip level."""
 
 
-class PrivacySection(Section):
+class PrivacySection(BaseModel):
     """Noise, and what it is to achieve."""
 
     noise_multiplier: Multiplier | None = Field(

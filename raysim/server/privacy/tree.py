@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.config.section import Section
 from raysim.models.layout import Layout
 from raysim.server.clipping import ClipSection
 from raysim.server.privacy import central
@@ -32,7 +33,7 @@ from raysim.server.privacy.section import PrivacySection
 TreeNode = tuple[int, int]
 
 
-class Tree(PrivacySection):
+class Tree(PrivacySection, Section):
     """Tree aggregation (DP-FTRL): noise of prefix sums, from the nodes of a binary tree."""
 
     name: Literal["tree"] = "tree"
