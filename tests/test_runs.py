@@ -21,7 +21,7 @@ import raysim
 from raysim.engine import outlook
 from raysim.engine.job import Job, RunStates
 from raysim.engine.many.groups import group_runs
-from raysim.engine.many.segment import Host, job_of
+from raysim.engine.many.segment import Host, SegmentUnit, job_of
 from raysim.engine.many.shared_executor import SharedInProcess
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
@@ -118,6 +118,7 @@ class OnRay(SharedInProcess):
 
     def submit(self, job: Job) -> int:
         (unit,) = job.units
+        assert isinstance(unit, SegmentUnit)
         assert all(plan in self.sent for plan in unit.plans.values())
         self.segments += 1
         return super().submit(job)
@@ -371,8 +372,10 @@ def test_a_host_lets_go_of_runs_that_have_ended(dataset: raysim.FederatedDataset
         for finished in (2, 4):
             # Asked for its plan once only.
             job = job_of({number: plans.pop}, [state], under_way)
+            (unit,) = job.units
             assert isinstance(job.broadcast, RunStates)
-            ((state, _),) = [(own.state, own.rounds) for own in host.advance(job.broadcast, job.units[0])]
+            assert isinstance(unit, SegmentUnit)
+            ((state, _),) = [(own.state, own.rounds) for own in host.advance(job.broadcast, unit)]
             assert state.round == finished
         return weakref.ref(plan)
 

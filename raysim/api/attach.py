@@ -116,14 +116,13 @@ def follow(
 ) -> tuple[UnderWay, Result]:
     """Do `attach`; also returns the run's status at the beginning."""
     check(loggers)
-    from raysim.engine.on_ray.cluster import run_names
     from raysim.engine.on_ray.cluster.cluster import connected
     from raysim.engine.on_ray.cluster.remote_errors import answer
     from raysim.engine.on_ray.driver import session
     from raysim.report.progress import Silent, Terminal
 
     with connected(address):
-        driver = run_names.find(name)
+        driver = session.find(name)
         run: UnderWay = answer(driver.about.remote())
         show: Progress = Terminal.where_wanted(progress, run.experiment.rounds) or Silent()
         logs = Loggers(_loggers_here(run, loggers), run.path, run.experiment)
@@ -169,13 +168,12 @@ def stop(name: str, *, address: str = AUTO) -> UnderWay:
         UnknownRunError: no run has this name.
         RaysimError: the run failed with this error meanwhile.
     """
-    from raysim.engine.on_ray.cluster import run_names
     from raysim.engine.on_ray.cluster.cluster import connected
     from raysim.engine.on_ray.cluster.remote_errors import answer
     from raysim.engine.on_ray.driver import session
 
     with connected(address):
-        driver = run_names.find(name)
+        driver = session.find(name)
         run: UnderWay = answer(driver.about.remote())
         session.stop(driver, run.folder)
         ended: UnderWay = answer(driver.about.remote(), run.folder)

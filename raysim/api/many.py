@@ -25,7 +25,7 @@ from raysim.api.shared_workers import SharedWorkers
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.engine.many.groups import Group, group_runs
-from raysim.engine.many.segment import Advanced, job_of
+from raysim.engine.many.segment import Advanced, advanced_of, job_of
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
@@ -321,7 +321,7 @@ class Runs:
         go_on: list[Group] = [group]
         start_s = time.monotonic()
         try:
-            every = self._workers.executor.result(ticket).value
+            every = advanced_of(self._workers.executor.result(ticket))
         except RaysimError as error:
             if len(group) == 1:
                 self._fail(group[0], error)

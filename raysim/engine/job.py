@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from raysim.algorithm.broadcast import Broadcast
+from raysim.cohort.chunks import Chunk
 from raysim.evaluation import personalised, scores
 from raysim.run_folder.timeline import Span
 from raysim.server import sums
 from raysim.server.aggregators.updates import Bounds
 from raysim.server.state import ServerState
+from raysim.server.sums import Sums
 
 T = TypeVar("T")
 
@@ -56,7 +58,7 @@ def _join(left: Tensor, right: Tensor) -> Tensor:
     return torch.cat([left, right])
 
 
-COMBINE: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
+COMBINE: Mapping[Kind, Callable[[Any, Any], Any]] = MappingProxyType(
     {
         "train": sums.add,
         "evaluate": scores.concatenate,
@@ -69,12 +71,12 @@ COMBINE: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
         "segment": operator.add,
     }
 )
-"""How the results of a kind's units add up."""
+"""How the results of a kind's units add up; a function for each kind's own type."""
 
 
 def on_host(result: T) -> T:
     """Move a unit's result, or a sum of results, to the host's memory."""
-    return cast(T, sums.on_cpu(result)) if isinstance(result, sums.Sums) else result
+    return cast(T, sums.on_cpu(result)) if isinstance(result, Sums) else result
 
 
 @dataclass(frozen=True)
@@ -96,43 +98,54 @@ class RunStates:
 
 @dataclass(frozen=True)
 class Shard:
-    """Coordinates `start` to `stop` of all updates of a round; `parts` are arrays by unit, or references to them."""
+    """Coordinates `start` to `stop` of all updates of a round; `parts` are `Part`s, or references to them."""
 
     start: int
     stop: int
-    parts: tuple[Any, ...]
+    parts: tuple[object, ...]
 
 
 Part = Mapping[int, Tensor]
 """Rows (k, P_s) by the index of the unit that computed them."""
+
+JobBroadcast = Broadcast | UpdateQuery | RunStates
+"""What the units of a job receive, by its kind."""
 
 
 @dataclass(frozen=True)
 class Job:
     """Units of one kind over one broadcast; `costs` are relative, and only order the work.
 
+    units: what the kind takes: chunks, slices of an evaluation, shards or segments. Executors do not look inside.
     keep: bounds of the shards in which a training job keeps its updates for later jobs. runs: if several runs share the
     executor, the numbers of the runs of the segment.
     """
 
     kind: Kind
-    broadcast: Broadcast | UpdateQuery | RunStates
-    units: tuple[Any, ...]
+    broadcast: JobBroadcast
+    units: tuple[object, ...]
     costs: Sequence[float]
     keep: tuple[Bounds, ...] = ()
     runs: tuple[int, ...] = ()
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The units of a training job."""
+        assert self.kind == "train"
+        return cast("tuple[Chunk, ...]", self.units)
 
 
 @dataclass(frozen=True)
 class Outcome:
     """The sum of the units' results, and the cost of the job, which does not influence `value`.
 
+    value: of the kind's type, see `Pool.run`; executors do not look inside.
     spans: one for each completed unit. workers: number of available workers. put_s, fold_s: the driver's time for
     sending and for adding up. retries: failures after which units ran again. bytes_down, bytes_up: bytes to each node
     and from it, the driver's first. kept: the updates, if the job keeps them; deleting it frees them.
     """
 
-    value: Any
+    value: object
     spans: tuple[Span, ...]
     workers: int
     put_s: float = 0.0
@@ -141,6 +154,12 @@ class Outcome:
     bytes_down: tuple[int, ...] = (0,)
     bytes_up: tuple[int, ...] = (0,)
     kept: tuple[Shard, ...] = ()
+
+    @property
+    def sums(self) -> Sums:
+        """The value of a training job."""
+        assert isinstance(self.value, Sums)
+        return self.value
 
     @property
     def busy_s(self) -> float:

@@ -75,7 +75,7 @@ def one_round(plan: Plan, on_card: FakeCard | None = None) -> tuple[Round, Count
     begun = training.begin(plan, algorithm, cohorts, executor, state, plan.keeps_updates)
     begun, outcomes = training.wait(plan, algorithm, cohorts, executor, state, begun)
     waits = seen.copy()
-    sums, aggregate = [outcome.value for outcome in outcomes], None
+    sums, aggregate = [outcome.sums for outcome in outcomes], None
     if (rule := plan.experiment.server.rule) is not None:
         sums[-1], aggregate = kept_updates.aggregate(
             plan, executor, rule, sums[-1], outcomes[-1].kept, 0, begun.selected.positions
@@ -180,6 +180,7 @@ def test_an_evaluation_waits_once_a_unit(
         on_card.waits.clear()
         found = executor.result(executor.submit(job)).value
         waits = on_card.waits.copy()
+    assert isinstance(found, scores.ClientScores)
     assert found.examples.tolist() == [5, 4, 6, 3, 7]
     # Losses and hits come down; the three vectors of the model go up, and the examples or their places.
     assert waits["read"] == 0
@@ -196,6 +197,7 @@ def test_clients_are_tuned_and_scored_on_the_card(
         executor = InProcess(plan)
         sent = Broadcast(0, plan.initial.clone(), 0.1)
         found = executor.result(executor.submit(Job("fine_tune", sent, units, [1.0]))).value
+    assert isinstance(found, personalised.BeforeAndAfter)
     assert found.after.examples.tolist() == [6, 3]
 
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from unittest import mock
 
 import pytest
@@ -16,7 +16,7 @@ import torch
 import raysim
 from raysim import card
 from raysim.engine import numerics
-from raysim.engine.on_ray.cluster import cluster
+from raysim.engine.on_ray.cluster import cluster, handles
 from raysim.engine.on_ray.executor import shell
 from raysim.engine.on_ray.executor.client_pool import ClientPool
 from raysim.engine.plan.resolve import resolve
@@ -75,10 +75,10 @@ def look(
         placement = cluster.place(plan.experiment.engine)
         pools = shell.start_pools(plan, placement)
         try:
-            return ray.get([pool.seen.remote() for pool in pools.actors])
+            return ray.get([cast(Any, pool).seen.remote() for pool in pools.actors])
         finally:
             for pool in pools.actors:
-                ray.kill(pool)
+                handles.kill(pool)
             while ray.available_resources().get("GPU", 0.0) < CARDS:
                 time.sleep(0.05)
 

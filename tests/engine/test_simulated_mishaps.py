@@ -68,9 +68,9 @@ def named(prefix: str, num: int) -> list[str]:
     return [f"{prefix}{index}" for index in range(num)]
 
 
-def whole(units: Sequence[str]) -> str:
+def whole(units: Sequence[object]) -> str:
     """The sum of all units, each once."""
-    return fold(units, bracket, len(units))
+    return fold(map(str, units), bracket, len(units))
 
 
 def done(on_ray: OnRay, asked: Job) -> Outcome:
@@ -451,7 +451,8 @@ class From:
 
 
 def advanced(on_ray: SharedOnRay, ticket: int) -> list[str]:
-    value: list[str] = on_ray.result(ticket).value
+    value = on_ray.result(ticket).value
+    assert isinstance(value, list)
     return value
 
 

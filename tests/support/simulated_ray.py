@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from ray import exceptions
 
 from raysim.engine import on_ray
-from raysim.engine.job import COMBINE, RunStates, Shard
+from raysim.engine.job import COMBINE, Part, RunStates, Shard
 from raysim.engine.many.segment import SegmentUnit
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts
 from raysim.engine.on_ray.executor import client_pool, rules, shell
@@ -320,7 +320,7 @@ class SimulatedHost:
     ray: SimulatedRay
     number: int
 
-    def advance(self, sent: RunStates, unit: SegmentUnit) -> list[str]:
+    def run(self, kind: str, sent: RunStates, index: int, unit: SegmentUnit, kept: None) -> list[str]:
         self.ray.spent_s += self.ray.seconds(self.number, unit)
         return [f"{run} from {state}" for run, state in zip(unit.plans, sent.states, strict=True)]
 
@@ -336,7 +336,7 @@ class SimulatedPool:
         self.ray.spent_s += self.ray.seconds(self.number, unit)
         if kept is not None:
             kept.append(torch.full((NUM_PARAMS,), float(index)))
-        return f"{sorted(i for part in unit.parts for i in part)}" if isinstance(unit, Shard) else str(unit)
+        return f"{sorted(i for part in unit.parts for i in cast(Part, part))}" if isinstance(unit, Shard) else str(unit)
 
 
 def checked(table: Any, event: Any, now_s: float) -> list[Any]:

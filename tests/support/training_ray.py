@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from raysim.engine import numerics
-from raysim.engine.job import RunStates
+from raysim.engine.job import Kind, RunStates
 from raysim.engine.many.segment import Advanced, Host, SegmentUnit
 from raysim.engine.on_ray.cluster import cluster
 from raysim.engine.on_ray.executor import client_pool
@@ -25,9 +25,9 @@ class TrainingHost:
     played: SimulatedHost
     host: Host
 
-    def advance(self, sent: RunStates, unit: SegmentUnit) -> list[Advanced]:
-        self.played.advance(sent, unit)
-        return self.host.advance(sent, unit)
+    def run(self, kind: Kind, sent: RunStates, index: int, unit: SegmentUnit, kept: None) -> list[Advanced]:
+        self.played.run(kind, sent, index, unit, kept)
+        return self.host.run(kind, sent, index, unit, kept)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from raysim.algorithm.broadcast import Broadcast
 from raysim.cohort.tree import TreeFold
@@ -24,6 +23,7 @@ from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.lockstep_rule import lockstep_key, starts_at_once
 from raysim.engine.worker.pool import Pool
 from raysim.run_folder.timeline import Span
+from raysim.server.sums import Sums
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,14 @@ class InLockstep:
             for other, w in self._waiting.items()
             if self._keys[w.run] == key and _may_join(w.job) and _alike(w.job, job) and other != ticket
         ]
-        largest = max(len(chunk) for chunk in job.units)
+        largest = max(len(chunk) for chunk in job.chunks)
         return [ticket, *joined][: starts_at_once(self._plans[waiting.run], largest)]
 
     def _train_together(self, tickets: Sequence[int]) -> dict[int, Outcome]:
         waiting = [self._waiting.pop(ticket) for ticket in tickets]
         pools, jobs = [self._pools[w.run] for w in waiting], [w.job for w in waiting]
-        units = jobs[0].units
-        trees: list[TreeFold[Any]] = [TreeFold(len(units), COMBINE["train"]) for _ in jobs]
+        units = jobs[0].chunks
+        trees: list[TreeFold[Sums]] = [TreeFold(len(units), COMBINE["train"]) for _ in jobs]
         spans, retries = [], 0
         broadcasts = [job.broadcast for job in jobs if isinstance(job.broadcast, Broadcast)]
         for index, chunk in enumerate(units):

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from torch import Tensor
 
 from raysim.engine import numerics
-from raysim.engine.job import Job, RunStates
+from raysim.engine.job import Job, JobBroadcast, Kind, Outcome, RunStates
 from raysim.engine.many.groups import Group
 from raysim.engine.many.in_lockstep import InLockstep
 from raysim.engine.plan.plan import Plan
@@ -70,6 +71,12 @@ class Advanced:
     rounds: tuple[RoundRecord, ...]
 
 
+def advanced_of(outcome: Outcome) -> list[Advanced]:
+    """Return the runs at the end of a segment, from the outcome of its job."""
+    assert isinstance(outcome.value, list)
+    return outcome.value
+
+
 class Host:
     """Carries out segments in this process. It keeps plans and loops for the next segments of the same runs.
 
@@ -83,6 +90,14 @@ class Host:
         self._memory = ExampleMemory(share)
         self._plans: dict[int, Plan] = {}
         self._loops: dict[Group, list[Loop]] = {}
+
+    def run(
+        self, kind: Kind, broadcast: JobBroadcast, index: int, unit: object, kept: list[Tensor] | None
+    ) -> list[Advanced]:
+        """Carry out a unit of a job of segments; see `Pool.run`."""
+        assert isinstance(broadcast, RunStates)
+        assert isinstance(unit, SegmentUnit)
+        return self.advance(broadcast, unit)
 
     def advance(self, sent: RunStates, unit: SegmentUnit) -> list[Advanced]:
         """Advance each run from its state to its next evaluation, checkpoint or end, or for LONGEST_S."""

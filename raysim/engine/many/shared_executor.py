@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from raysim.engine.in_process import HERE, with_retries
-from raysim.engine.job import Executor, Job, Outcome, RunStates
+from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.many.segment import Host
 from raysim.engine.plan.plan import Plan
 
@@ -63,9 +63,10 @@ class SharedInProcess:
     def result(self, ticket: int) -> Outcome:
         """See `Executor`."""
         job = self._waiting.pop(ticket)
-        assert isinstance(job.broadcast, RunStates)
         (unit,) = job.units
-        advanced, retries = with_retries(partial(self._host.advance, job.broadcast, unit), HERE, "a segment")
+        advanced, retries = with_retries(
+            partial(self._host.run, job.kind, job.broadcast, 0, unit, None), HERE, "a segment"
+        )
         return Outcome(advanced, (), workers=1, retries=retries)
 
     def close(self) -> None:

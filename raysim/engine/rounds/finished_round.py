@@ -130,7 +130,7 @@ def _probed(plan: Plan, executor: Executor, training: Training) -> tuple[Metrics
         return {}, ()
     with training.watch.phase("probe"):
         outcome = executor.result(training.probe)
-    return full_participation.read(plan, outcome.value), (outcome,)
+    return full_participation.read(plan, outcome.sums), (outcome,)
 
 
 def _warn(plan: Plan, stepped: SteppedRound, index: int, rejected: Sequence[str], advises: bool) -> None:

@@ -49,6 +49,7 @@ def score_models(
         for theta in thetas:
             broadcast = Broadcast(0, between(w, other, theta), lr=0.0)
             outcome = executor.result(executor.submit(Job("evaluate", broadcast, units, [1.0] * len(units))))
+            assert isinstance(outcome.value, scores.ClientScores)
             metrics = scores.summarise(scores.per_client(outcome.value), split, ())
             named = {name: metrics.get(f"{split}/{name}") for name in ("loss", "accuracy")}
             rows.append({"theta": theta, **{name: value for name, value in named.items() if value is not None}})

@@ -77,5 +77,6 @@ def _without_gaps(layout: Layout, vector: Tensor) -> Tensor:
 
 def _answer(executor: Executor, kind: Kind, query: UpdateQuery, kept: Sequence[Shard]) -> Tensor:
     costs = [float(shard.stop - shard.start) for shard in kept]
-    value: Tensor = executor.result(executor.submit(Job(kind, query, tuple(kept), costs))).value
+    value = executor.result(executor.submit(Job(kind, query, tuple(kept), costs))).value
+    assert isinstance(value, Tensor)
     return value

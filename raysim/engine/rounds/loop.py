@@ -206,7 +206,7 @@ class Loop:
         """Wait for the round's sums, step the server, and submit the evaluations that are due."""
         plan, algorithm, before = self._plan, self._algorithm, self.state
         training, (*before_outcomes, outcome) = wait(plan, algorithm, self._cohorts, self._executor, before, training)
-        earlier, (sums, aggregate) = [phase.value for phase in before_outcomes], self._aggregated(training, outcome)
+        earlier, (sums, aggregate) = [phase.sums for phase in before_outcomes], self._aggregated(training, outcome)
         with training.watch.phase("step"):
             state, metrics = algorithm.step(before, (*earlier, sums), aggregate)
             if self._state_files is not None and sums.clients:
@@ -231,7 +231,7 @@ class Loop:
 
         Sums that no model can be stepped with have no clients.
         """
-        sums, plan, index = outcome.value, self._plan, self.state.round
+        sums, plan, index = outcome.sums, self._plan, self.state.round
         rule = plan.experiment.server.rule
         if sums.clients and sums.weight == 0 and plan.clusters is None:
             log.warning("round %d: every client weighs 0, so the model is left as it is", index)

@@ -85,7 +85,7 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
         if number is None:
             ids, size = ", ".join(train.id_of(p) for p in training.cohort.tolist()[:20]), len(training.cohort)
             raise RunFolderError(f"client {client!r} was not in round {index}, whose cohort of {size} is: {ids} ...")
-        sums = tuple(outcome.value for outcome in outcomes)
+        sums = tuple(outcome.sums for outcome in outcomes)
         broadcast = algorithm.phases[-1].broadcast(state, training.selected.repeats, positions.tolist(), sums)
         # The client's upload: before clipping, and once, even if the client was drawn several times.
         broadcast = replace(broadcast, limits=UNLIMITED, repeats={})

@@ -113,6 +113,7 @@ def collect(
                 metrics |= evaluate.summarise(part, f"{name}{ending}", percentiles)
                 metrics |= _pooled(own, part, f"{name}{ending}", index)
             continue
+        assert isinstance(outcome.value, ClientScores)
         scores = evaluate.per_client(outcome.value)
         _warn_of_losses(plan, scores, name, index)
         # Rows show the model that is broadcast.

@@ -146,7 +146,7 @@ def before_training(
     outcomes: tuple[Outcome, ...] = ()
     while training.ticket is not None and len(outcomes) + 1 < len(algorithm.phases):
         outcomes = (*outcomes, executor.result(training.ticket))
-        sums = tuple(outcome.value for outcome in outcomes)
+        sums = tuple(outcome.sums for outcome in outcomes)
         if len(outcomes) == 1 and cohorts.rule.choose is not None:
             training = _chosen(plan, algorithm, cohorts, state, training, sums[0])
         if training.chunks:

@@ -331,7 +331,9 @@ def _to(weights: Weights, device: torch.device, copy: bool = False) -> Weights:
 
 def _rows(shard: Shard) -> Tensor:
     """Return the rows (M, P_s) in the order of units, which is the order of the sums' facts."""
-    by_unit = {unit: rows for part in shard.parts for unit, rows in part.items()}
+    parts = [part for part in shard.parts if isinstance(part, Mapping)]
+    assert len(parts) == len(shard.parts)
+    by_unit = {unit: rows for part in parts for unit, rows in part.items()}
     return torch.cat([by_unit[unit] for unit in sorted(by_unit)])
 
 

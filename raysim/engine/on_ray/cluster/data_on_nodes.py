@@ -26,6 +26,8 @@ from raysim.errors import RaysimError, RemoteError
 from raysim.storage.remote.remote import Remote
 
 if TYPE_CHECKING:
+    from ray import ObjectRef
+
     # Tasks that fetch import this file; torch would take them seconds.
     from raysim.engine.plan.plan import Plan
 
@@ -44,7 +46,7 @@ class SentDataset:
     that has them all. store: the URI of a store that may have them too.
     """
 
-    dataset: Any
+    dataset: ObjectRef[FederatedDataset]
     places: tuple[SplitPlace, ...]
     node: str
     store: str | None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import ray
 from ray import exceptions
@@ -12,6 +13,11 @@ from ray import exceptions
 from raysim.engine.on_ray.cluster import own_ray
 from raysim.errors import ExperimentError, RaysimError, WorkerLostError
 from raysim.storage.remote.folder import resume_command
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+T = TypeVar("T")
 
 _NO_MODULE = re.compile(r"No module named '([^']+)'")
 
@@ -51,7 +57,7 @@ def raise_again(error: exceptions.RayTaskError) -> NoReturn:
     raise error
 
 
-def answer(reference: Any, folder: str | None = None) -> Any:
+def answer(reference: ObjectRef[T], folder: str | None = None) -> T:
     """Wait for the driver's answer.
 
     Args:
@@ -66,7 +72,8 @@ def answer(reference: Any, folder: str | None = None) -> Any:
     try:
         while True:
             with suppress(exceptions.GetTimeoutError):
-                return ray.get(reference, timeout=own_ray.POLL_S)
+                answered: T = ray.get(reference, timeout=own_ray.POLL_S)
+                return answered
             own_ray.check()
     except exceptions.RayTaskError as error:
         raise_again(error)
@@ -78,11 +85,11 @@ def answer(reference: Any, folder: str | None = None) -> Any:
         raise WorkerLostError(f"the driver's process died ({error}){advice}") from None
 
 
-def wait_for_all(references: list[Any]) -> None:
+def wait_for_all(references: Sequence[ObjectRef[object]]) -> None:
     """Wait until all of these calls have ended, however.
 
     Raises:
         WorkerLostError: the Ray that this script has started died.
     """
-    while ray.wait(references, num_returns=len(references), timeout=own_ray.POLL_S)[1]:
+    while ray.wait(list(references), num_returns=len(references), timeout=own_ray.POLL_S)[1]:
         own_ray.check()

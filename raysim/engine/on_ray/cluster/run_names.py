@@ -5,14 +5,18 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol, TypeVar
 
 import ray
 from ray import exceptions
 from ray.util import list_named_actors
 
+from raysim.engine.on_ray.cluster import handles
+from raysim.engine.on_ray.cluster.handles import RemoteMethod
 from raysim.engine.rounds.run_status import ENDED, UnderWay
 from raysim.errors import UnknownRunError
+
+T = TypeVar("T")
 
 NAMESPACE = "raysim"
 
@@ -23,7 +27,16 @@ FREE_S = 5.0
 """How long a name may take to be free again."""
 
 
-def start(base: str, start_as: Callable[[str], Any]) -> tuple[Any, str]:
+class NamedDriver(Protocol):
+    """A driver that can be found by its name."""
+
+    @property
+    def about(self) -> RemoteMethod[[], UnderWay]:
+        """The run's status."""
+        ...
+
+
+def start(base: str, start_as: Callable[[str], T]) -> tuple[T, str]:
     """Start a driver under the wanted name, or under the first of NAME-2, NAME-3, ... that is free.
 
     Args:
@@ -44,14 +57,14 @@ def start(base: str, start_as: Callable[[str], Any]) -> tuple[Any, str]:
     raise AssertionError
 
 
-def find(name: str) -> Any:
+def find(name: str) -> NamedDriver:
     """Return the driver of the run.
 
     Raises:
         UnknownRunError: no run has that name; the error lists the names.
     """
     try:
-        return ray.get_actor(name, namespace=NAMESPACE)
+        return _driver(name)
     except ValueError:
         others = ", ".join(run.name for run in under_way()) or "none"
         raise UnknownRunError(
@@ -66,15 +79,20 @@ def under_way() -> list[UnderWay]:
     return sorted(runs, key=lambda run: run.since_s)
 
 
+def _driver(name: str) -> NamedDriver:
+    """Return the driver of that name; raises ValueError if there is none."""
+    driver: NamedDriver = ray.get_actor(name, namespace=NAMESPACE)
+    return driver
+
+
 def _names() -> set[str]:
-    actors: list[Any] = list_named_actors(all_namespaces=True)
+    actors: list[dict[str, str]] = list_named_actors(all_namespaces=True)
     return {actor["name"] for actor in actors if actor["namespace"] == NAMESPACE}
 
 
 def _about(name: str) -> UnderWay | None:
     try:
-        driver: Any = ray.get_actor(name, namespace=NAMESPACE)
-        run: UnderWay = ray.get(driver.about.remote(), timeout=ANSWER_S)
+        run: UnderWay = ray.get(_driver(name).about.remote(), timeout=ANSWER_S)
     except (ValueError, exceptions.GetTimeoutError, exceptions.RayActorError):
         return None
     return run
@@ -85,7 +103,7 @@ def _end_ended(name: str) -> None:
     run = _about(name) if name in _names() else None
     if run is None or run.stage not in ENDED:
         return
-    ray.kill(ray.get_actor(name, namespace=NAMESPACE))
+    handles.kill(_driver(name))
     deadline = time.monotonic() + FREE_S
     while name in _names() and time.monotonic() < deadline:
         time.sleep(0.05)

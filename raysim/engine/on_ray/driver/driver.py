@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.cluster.dashboard import Dashboard
+from raysim.engine.on_ray.cluster.handles import GroupedMethod, RemoteMethod
 from raysim.engine.on_ray.executor.shell import OnRay, StartedPools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
@@ -21,6 +22,46 @@ from raysim.models.model import Weights
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
 from raysim.storage.remote import mirror
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+
+class OpenMethod(Protocol):
+    """`Driver.open`."""
+
+    def remote(self, *, overlap: bool) -> ObjectRef[None]:
+        """Call it, without waiting."""
+        ...
+
+
+class DriverHandle(Protocol):
+    """The actor of a `Driver`."""
+
+    @property
+    def start(self) -> RemoteMethod[[], None]:
+        """See `Driver`."""
+        ...
+
+    @property
+    def open(self) -> OpenMethod:
+        """See `Driver`."""
+        ...
+
+    @property
+    def advance(self) -> RemoteMethod[[], object]:
+        """See `Driver`."""
+        ...
+
+    @property
+    def stop(self) -> GroupedMethod[[], None]:
+        """See `Driver`."""
+        ...
+
+    @property
+    def close(self) -> RemoteMethod[[], None]:
+        """See `Driver`."""
+        ...
 
 
 class Driver:
@@ -101,7 +142,7 @@ class Driver:
             self._dashboard.row(finished.row)
         return finished
 
-    def advance(self) -> Any:
+    def advance(self) -> object:
         """`next`, packed to travel."""
         try:
             finished = self.next()

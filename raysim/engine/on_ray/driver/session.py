@@ -6,17 +6,17 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysim.engine import wire
-from raysim.engine.on_ray.cluster import own_ray, run_names, sendable
+from raysim.engine.on_ray.cluster import handles, own_ray, run_names, sendable
 from raysim.engine.on_ray.cluster.cluster import connected, place
 from raysim.engine.on_ray.cluster.remote_errors import answer, wait_for_all
-from raysim.engine.on_ray.driver.driver import Driver
-from raysim.engine.on_ray.driver.watched_driver import WatchedDriver
+from raysim.engine.on_ray.driver.driver import Driver, DriverHandle
+from raysim.engine.on_ray.driver.watched_driver import WatchedDriver, WatchedDriverHandle
 from raysim.engine.on_ray.executor.shell import start_pools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.finished_round import Finished
@@ -29,6 +29,9 @@ from raysim.experiment.stopping import Seen
 from raysim.models.model import Weights
 from raysim.server.state import ServerState
 from raysim.storage.remote import folder
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
 
 WATCHERS = 16
 """Calls that a driver answers at a time: each watcher has one waiting there."""
@@ -97,7 +100,9 @@ def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Ex
         return name
 
 
-def follow(driver: Any, watcher: Watcher, run_folder: str, seen: int | None = None, until: Stage = "done") -> Stage:
+def follow(
+    driver: WatchedDriverHandle, watcher: Watcher, run_folder: str, seen: int | None = None, until: Stage = "done"
+) -> Stage:
     """Watch a run until it has ended, or has reached a stage; returns the last stage.
 
     Args:
@@ -123,7 +128,12 @@ def follow(driver: Any, watcher: Watcher, run_folder: str, seen: int | None = No
     return stage
 
 
-def stop(driver: Any, run_folder: str) -> None:
+def find(name: str) -> WatchedDriverHandle:
+    """Return the driver of the run of that name; see `run_names.find`."""
+    return cast(WatchedDriverHandle, run_names.find(name))
+
+
+def stop(driver: WatchedDriverHandle, run_folder: str) -> None:
     """Stop a run, and wait until its last finished round is checkpointed. A run that has ended is not changed.
 
     Raises:
@@ -146,10 +156,10 @@ def rounds(
     with connected(address, path), with_states_folder(plan, path) as plan:
         _check_shared(plan, path)
         placement = place(plan.experiment.engine)
-        driver = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(
+        driver: DriverHandle = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(
             plan, placement, start_pools(plan, placement), opening, start=start
         )
-        ahead: deque[Any] = deque()
+        ahead: deque[ObjectRef[object]] = deque()
         try:
             answer(driver.start.remote(), run_folder)
             answer(driver.open.remote(overlap=False), run_folder)
@@ -173,10 +183,10 @@ def rounds(
                 _kill(driver)
 
 
-def _kill(driver: Any) -> None:
+def _kill(driver: DriverHandle | WatchedDriverHandle) -> None:
     # A Ray that died takes the driver with it, and its control service would not answer.
     if own_ray.died() is None:
-        ray.kill(driver)
+        handles.kill(driver)
 
 
 def _check_shared(plan: Plan, path: Path | None) -> None:
@@ -192,19 +202,22 @@ def _check_shared(plan: Plan, path: Path | None) -> None:
 
 def _start(
     plan: Plan, opening: Opening, after: Callable[[Path, Experiment], None], name: str | None
-) -> tuple[Any, str]:
+) -> tuple[WatchedDriverHandle, str]:
     placement = place(plan.experiment.engine)
     if name is None:
         # The pools import their modules while the driver does. They end with this script, like the run.
-        return _actor(WatchedDriver, max_concurrency=WATCHERS).remote(
-            plan, placement, start_pools(plan, placement), opening, after, None
-        ), ""
+        pools = start_pools(plan, placement)
+        own: WatchedDriverHandle = _actor(WatchedDriver, max_concurrency=WATCHERS).remote(
+            plan, placement, pools, opening, after, None
+        )
+        return own, ""
 
-    def start(name: str) -> Any:
+    def start(name: str) -> WatchedDriverHandle:
         detached = {"name": name, "namespace": run_names.NAMESPACE, "lifetime": "detached"}
-        return _actor(WatchedDriver, max_concurrency=WATCHERS, **detached).remote(
+        driver: WatchedDriverHandle = _actor(WatchedDriver, max_concurrency=WATCHERS, **detached).remote(
             plan, placement, None, opening, after, name
         )
+        return driver
 
     return run_names.start(name, start)
 

@@ -13,13 +13,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import ray
 
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster.cluster import Placement
+from raysim.engine.on_ray.cluster.handles import RemoteMethod
+from raysim.engine.on_ray.cluster.run_names import NamedDriver
 from raysim.engine.on_ray.driver.driver import Driver
 from raysim.engine.on_ray.executor.shell import StartedPools
 from raysim.engine.plan.plan import Plan
@@ -60,10 +62,34 @@ class Remains:
     params: by name, packed to travel. rounds, clients: the tables on record. behind: see `UnderWay`.
     """
 
-    params: Any
+    params: object
     rounds: pa.Table
     clients: pa.Table
     behind: str | None
+
+
+class WatchedDriverHandle(NamedDriver, Protocol):
+    """The actor of a `WatchedDriver`."""
+
+    @property
+    def watch(self) -> RemoteMethod[[Stage, int | None, int], News]:
+        """See `WatchedDriver`."""
+        ...
+
+    @property
+    def weights(self) -> RemoteMethod[[], object]:
+        """See `WatchedDriver`."""
+        ...
+
+    @property
+    def remains(self) -> RemoteMethod[[], Remains]:
+        """See `WatchedDriver`."""
+        ...
+
+    @property
+    def stop(self) -> RemoteMethod[[], None]:
+        """See `WatchedDriver`."""
+        ...
 
 
 class WatchedDriver:
@@ -132,7 +158,7 @@ class WatchedDriver:
             stage = "running" if self._error is not None else self._stage
             return News(stage, tuple(self._workers[workers:]), rows, None if seen is None else seen + len(rows))
 
-    def weights(self) -> Any:
+    def weights(self) -> object:
         """Return the weights after the last finished round, packed."""
         return wire.pack(self._driver.weights)
 

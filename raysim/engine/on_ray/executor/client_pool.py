@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, cast
 
 import ray
 import torch
@@ -16,16 +16,20 @@ from torch import Tensor
 from raysim import card
 from raysim.cohort.tree import Node, TreeFold
 from raysim.engine import numerics, wire
-from raysim.engine.job import COMBINE, Kind, Shard, on_host
+from raysim.engine.job import COMBINE, JobBroadcast, Kind, Shard, on_host
 from raysim.engine.many.segment import Host
 from raysim.engine.on_ray.cluster.data_on_nodes import SentPlan, SentRuns, receive, receive_plan
+from raysim.engine.on_ray.cluster.handles import ApartMethod, RemoteMethod
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, here
 from raysim.engine.on_ray.executor.table import Key
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool, cut_into_shards
 from raysim.server.aggregators.updates import Bounds
 
-Packed = tuple[tuple[Node, Any], ...]
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+Packed = tuple[tuple[Node, object], ...]
 """Parts of the tree with their packed sums."""
 
 
@@ -39,7 +43,7 @@ class Order:
     key: Key
     num_units: int
     kind: Kind
-    units: tuple[tuple[int, Any], ...]
+    units: tuple[tuple[int, object], ...]
     hand_over: bool
     keep: tuple[Bounds, ...]
 
@@ -59,6 +63,47 @@ class Reply:
     out_of_memory: bool = False
 
 
+PoolReply = Reply | Packed | Whereabouts
+"""What the calls of a pool return: units, combined sums, and the start."""
+
+
+class CombineMethod(Protocol):
+    """`ClientPool.combine`, of references to what was handed over."""
+
+    def remote(self, num_units: int, kind: Kind, *handed: ObjectRef[Packed]) -> ObjectRef[Packed]:
+        """Call it, without waiting."""
+        ...
+
+
+class PoolHandle(Protocol):
+    """The actor of a `ClientPool`."""
+
+    @property
+    def ready(self) -> RemoteMethod[[], Whereabouts]:
+        """See `ClientPool`."""
+        ...
+
+    @property
+    def work(self) -> RemoteMethod[[Order, object], Reply]:
+        """See `ClientPool`."""
+        ...
+
+    @property
+    def work_apart(self) -> ApartMethod[[Order, object, bool]]:
+        """See `ClientPool`."""
+        ...
+
+    @property
+    def combine(self) -> CombineMethod:
+        """See `ClientPool`."""
+        ...
+
+    @property
+    def drop(self) -> RemoteMethod[[Key], None]:
+        """See `ClientPool`."""
+        ...
+
+
 class ClientPool:
     """Carries out calls in order; folds a job's results as far as the tree allows, and holds them until the hand-over.
 
@@ -71,15 +116,15 @@ class ClientPool:
     def __init__(self, sent: SentPlan | SentRuns, index: int, gpus: float) -> None:
         self._name = f"worker {index} (process {os.getpid()})"
         self._run = _host(sent, self._name, gpus) if isinstance(sent, SentRuns) else _pool(sent, self._name, gpus)
-        self._held: dict[Key, TreeFold[Any]] = {}
+        self._held: dict[Key, TreeFold[object]] = {}
         self._rows: dict[Key, dict[int, list[Tensor]]] = {}
-        self._broadcasts: dict[Key, Any] = {}
+        self._broadcasts: dict[Key, JobBroadcast] = {}
 
     def ready(self) -> Whereabouts:
         """Return where this pool runs; the reply means that it can work."""
         return here(self._name)
 
-    def work(self, order: Order, packed: Any) -> Reply:
+    def work(self, order: Order, packed: object) -> Reply:
         """Carry out units in order and hold their results, or hand them over with the reply.
 
         `packed` is the job's broadcast, or None if an earlier call brought it; the pool keeps it until the hand-over.
@@ -88,7 +133,7 @@ class ClientPool:
         sums = self._handed_over(order, reply)
         return replace(reply, parts=tuple(node for node, _ in sums), sums=sums)
 
-    def work_apart(self, order: Order, packed: Any, apart: bool) -> tuple[Any, ...]:
+    def work_apart(self, order: Order, packed: object, apart: bool) -> tuple[object, ...]:
         """Do `work`, but hand over separate objects of Ray, which stay on this node until a process gets them.
 
         Returns reply, sums, and a shard of the updates for each of `order.keep`: a mapping from unit to packed rows.
@@ -105,7 +150,7 @@ class ClientPool:
 
     def combine(self, num_units: int, kind: Kind, *handed: Packed) -> Packed:
         """Add up, as far as the tree allows, the sums that workers of this node have handed over."""
-        tree: TreeFold[Any] = TreeFold(num_units, COMBINE[kind])
+        tree: TreeFold[object] = TreeFold(num_units, COMBINE[kind])
         for sums in handed:
             for node, packed in sums:
                 tree.put(wire.unpack(packed), node)
@@ -124,7 +169,7 @@ class ClientPool:
             return ()
         return _packed(self._held.pop(order.key))
 
-    def _carry_out(self, order: Order, packed: Any) -> Reply:
+    def _carry_out(self, order: Order, packed: object) -> Reply:
         key = order.key
         if packed is not None:
             self._broadcasts[key] = wire.unpack(packed)
@@ -133,7 +178,8 @@ class ClientPool:
             start_s = time.time()
             if isinstance(unit, Shard):
                 # The updates are in the object store: this node maps the shard, copies it once, and releases it.
-                parts = [{i: wire.unpack(rows) for i, rows in part.items()} for part in ray.get(list(unit.parts))]
+                sent = [cast("ObjectRef[Mapping[int, object]]", part) for part in unit.parts]
+                parts = [{i: wire.unpack(rows) for i, rows in part.items()} for part in ray.get(sent)]
                 unit = replace(unit, parts=tuple(parts))
             rows: list[Tensor] | None = [] if order.keep else None
             try:
@@ -150,7 +196,7 @@ class ClientPool:
         return Reply(tuple(done))
 
 
-Run = Callable[[Kind, Any, int, Any, list[Tensor] | None], Any]
+Run = Callable[[Kind, JobBroadcast, int, object, list[Tensor] | None], object]
 """Carries out a unit; see `Pool.run`."""
 
 
@@ -166,8 +212,8 @@ def _host(sent: SentRuns, name: str, gpus: float) -> Run:
         # Now: later, a call that takes this long would look like a hanging worker.
         receive(dataset)
     host = Host(name, numerics.take_share(gpus))
-    return lambda kind, states, index, segment, kept: host.advance(states, segment)
+    return host.run
 
 
-def _packed(tree: TreeFold[Any]) -> Packed:
+def _packed(tree: TreeFold[object]) -> Packed:
     return tuple((node, wire.pack(value)) for node, value in tree.take())

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import ray
 
 from raysim.engine.job import Job, Outcome
 from raysim.engine.on_ray.cluster import sendable
 from raysim.engine.on_ray.cluster.cluster import Placement
-from raysim.engine.on_ray.cluster.data_on_nodes import SentDataset, SentRuns, receive_plan, send, send_plan
+from raysim.engine.on_ray.cluster.data_on_nodes import SentDataset, SentPlan, SentRuns, receive_plan, send, send_plan
 from raysim.engine.on_ray.executor.shell import OnRay
 from raysim.engine.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
 
 
 class SharedOnRay:
@@ -66,5 +69,5 @@ class SharedOnRay:
         return SentRuns(tuple(self._datasets.values()), self._log_level)
 
 
-def _received(plan: Any) -> Plan:
+def _received(plan: ObjectRef[SentPlan]) -> Plan:
     return receive_plan(ray.get(plan))

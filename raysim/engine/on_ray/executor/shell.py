@@ -10,27 +10,32 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import ray
 from ray import exceptions
 
 from raysim.cohort.tree import TreeFold
 from raysim.engine import wire
-from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped
-from raysim.engine.on_ray.cluster import own_ray
+from raysim.engine.job import COMBINE, Job, Outcome, Part, Shard, Stopped
+from raysim.engine.on_ray.cluster import handles, own_ray
 from raysim.engine.on_ray.cluster.cluster import Growth, Placement, actor_options, room_for
-from raysim.engine.on_ray.cluster.data_on_nodes import SentRuns, send_plan
+from raysim.engine.on_ray.cluster.data_on_nodes import SentPlan, SentRuns, send_plan
 from raysim.engine.on_ray.cluster.remote_errors import cause_of, own_error, raise_again
 from raysim.engine.on_ray.cluster.wait import Wait
-from raysim.engine.on_ray.cluster.whereabouts import line
+from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, line
 from raysim.engine.on_ray.executor import events
-from raysim.engine.on_ray.executor.client_pool import ClientPool, Order, Packed, Reply
+from raysim.engine.on_ray.executor.client_pool import ClientPool, Order, Packed, PoolHandle, PoolReply, Reply
 from raysim.engine.on_ray.executor.rules import change
 from raysim.engine.on_ray.executor.table import Call, DispatchTable, Gather, JobFacts, JobState, Ping, Results, Work
 from raysim.engine.plan.plan import Plan
 from raysim.errors import RaysimError
 from raysim.run_folder.timeline import Span
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+    PoolCall = ObjectRef[Reply] | ObjectRef[Packed] | ObjectRef[Whereabouts]
 
 log = logging.getLogger("raysim")
 
@@ -50,8 +55,8 @@ class StartedPools(NamedTuple):
     sent: a reference to the plan, or the runs, for workers that start later. actors: numbered from 0.
     """
 
-    sent: Any
-    actors: tuple[Any, ...]
+    sent: ObjectRef[SentPlan | SentRuns]
+    actors: tuple[PoolHandle, ...]
 
 
 def start_pools(plan: Plan | SentRuns, placement: Placement) -> StartedPools:
@@ -60,8 +65,9 @@ def start_pools(plan: Plan | SentRuns, placement: Placement) -> StartedPools:
     return StartedPools(sent, tuple(_actor(sent, number, placement) for number in range(placement.workers)))
 
 
-def _actor(sent: Any, number: int, placement: Placement) -> Any:
-    return ray.remote(ClientPool).options(**actor_options(placement)).remote(sent, number, placement.gpus)
+def _actor(sent: ObjectRef[SentPlan | SentRuns], number: int, placement: Placement) -> PoolHandle:
+    actor = ray.remote(ClientPool).options(**actor_options(placement))
+    return cast(PoolHandle, actor.remote(sent, number, placement.gpus))
 
 
 @dataclass
@@ -75,8 +81,8 @@ class InFlight:
     """
 
     job: Job
-    tree: TreeFold[Any]
-    broadcast: Any
+    tree: TreeFold[object]
+    broadcast: object
     num_bytes: int
     inline: bool
     put_s: float
@@ -84,8 +90,8 @@ class InFlight:
     spans: list[Span] = field(default_factory=list)
     down: Counter[str] = field(default_factory=Counter)
     up: Counter[str] = field(default_factory=Counter)
-    sums: dict[int, Any] = field(default_factory=dict)
-    shards: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    sums: dict[int, ObjectRef[Packed]] = field(default_factory=dict)
+    shards: dict[int, tuple[ObjectRef[Part], ...]] = field(default_factory=dict)
 
     def add(self, sums: Packed, node: str) -> None:
         """Add sums that arrived from a node."""
@@ -128,8 +134,8 @@ class OnRay:
         self._sent, self._started_pools, self._placement = started_pools.sent, list(started_pools.actors), placement
         self._growth = Growth(placement)
         self._table = DispatchTable((ray.get_runtime_context().get_node_id(),), time.monotonic())
-        self._actors: dict[int, Any] = {}
-        self._calls: dict[Any, int] = {}
+        self._actors: dict[int, PoolHandle] = {}
+        self._calls: dict[PoolCall, int] = {}
         """Calls in flight, by the reference to the reply."""
         self._jobs: dict[int, InFlight] = {}
         self._done: dict[int, Outcome | Exception] = {}
@@ -215,7 +221,7 @@ class OnRay:
             self._wait.check(time.monotonic() - self._table.last_alive_s, bool(self.started))
         self._on(events.RepliesRead())
 
-    def _count(self, references: Iterable[Any]) -> None:
+    def _count(self, references: Iterable[PoolCall]) -> None:
         """Take the replies that have arrived."""
         for reference in references:
             number = self._calls.pop(reference, None)
@@ -223,18 +229,18 @@ class OnRay:
             if number is not None:
                 self._on(*self._reply(number, reference))
 
-    def _on(self, event: events.Event, reply: Any = None) -> None:
+    def _on(self, event: events.Event, reply: PoolReply | None = None) -> None:
         """Apply the rules to an event and carry out their commands; `reply`: the reply that caused it."""
         for command in change(self._table, event, time.monotonic()):
             self._carry_out(command, reply)
 
-    def _reply(self, number: int, reference: Any) -> tuple[events.Event, Any]:
+    def _reply(self, number: int, reference: PoolCall) -> tuple[events.Event, PoolReply | None]:
         """Translate the reply to a call, or its failure, into an event; returns it and the reply."""
         call = self._table.calls[number]
         if isinstance(call, Gather) and call.ticket not in self._jobs:
             return events.Gathered(number), None
         try:
-            reply = ray.get(reference)
+            reply: PoolReply = ray.get(reference)
         except exceptions.RayActorError as error:
             if getattr(error, "actor_init_failed", False):
                 raise
@@ -262,7 +268,7 @@ class OnRay:
             self.started.append(line(reply, self._table.nodes))
         return events.Ready(number, reply.node), None
 
-    def _carry_out(self, command: events.Command, reply: Any = None) -> None:
+    def _carry_out(self, command: events.Command, reply: PoolReply | None = None) -> None:
         match command:
             case events.Send(number, call, broadcast):
                 self._calls[self._send(number, call, broadcast)] = number
@@ -272,7 +278,7 @@ class OnRay:
                 actor = self._actors.pop(worker)
                 # A control service that is gone would not answer; the workers end with the rest of Ray.
                 if own_ray.died() is None:
-                    ray.kill(actor)
+                    handles.kill(actor)
                 self._calls = {reference: n for reference, n in self._calls.items() if n in self._table.calls}
             case events.Count(call, node):
                 self._take(call, node, reply)
@@ -286,7 +292,7 @@ class OnRay:
                 del self._jobs[ticket]
                 self._done[ticket] = error
 
-    def _send(self, number: int, call: Call, broadcast: bool) -> Any:
+    def _send(self, number: int, call: Call, broadcast: bool) -> PoolCall:
         """Send a call; returns the reference to its reply."""
         if isinstance(call, Ping):
             if call.worker not in self._actors:
@@ -300,10 +306,10 @@ class OnRay:
         flight = self._jobs[call.ticket]
         job = flight.job
         if isinstance(call, Gather):
-            sums = [flight.sums[one] for one in call.handed]
+            handed = [flight.sums[one] for one in call.handed]
             if call.worker is None:
-                return sums[0]
-            return self._actors[call.worker].combine.remote(len(job.units), job.kind, *sums)
+                return handed[0]
+            return self._actors[call.worker].combine.remote(len(job.units), job.kind, *handed)
         actor, node = self._actors[call.worker], self._table.workers[call.worker].node
         if broadcast and (flight.inline or node not in flight.down):
             # Through the object store only the first worker of a node costs bytes.
@@ -314,16 +320,20 @@ class OnRay:
         if not call.apart and not (call.hand_over and job.keep):
             return actor.work.remote(order, packed)
         method = actor.work_apart.options(num_returns=2 + len(job.keep))
+        # As `work_apart` returns them.
         reference, sums, *shards = method.remote(order, packed, call.apart)
-        flight.sums[number], flight.shards[number] = sums, tuple(shards)
-        return reference
+        flight.sums[number] = cast("ObjectRef[Packed]", sums)
+        flight.shards[number] = tuple(cast("ObjectRef[Part]", shard) for shard in shards)
+        return cast("ObjectRef[Reply]", reference)
 
-    def _take(self, call: Work | Gather, node: str, reply: Any) -> None:
+    def _take(self, call: Work | Gather, node: str, reply: PoolReply | None) -> None:
         """Add the results and times of a reply that counts."""
         flight = self._jobs[call.ticket]
         if isinstance(call, Gather):
+            assert isinstance(reply, tuple)
             flight.add(reply, node)
             return
+        assert isinstance(reply, Reply)
         for unit, (start_s, end_s) in zip(call.units, reply.done, strict=False):
             flight.spans.append(Span(f"worker {call.worker}", f"{flight.job.kind} {unit}", start_s, end_s))
         flight.add(reply.sums, node)
