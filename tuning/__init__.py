@@ -20,7 +20,8 @@ from tuning.proxy.study import lines as proxy_lines
 from tuning.recorded import read
 from tuning.result import Configuration, Study
 from tuning.section import TuningSection, section_of
-from tuning.study import default_folder, tune
+from tuning.study import tune
+from tuning.study_plan import default_folder
 from tuning.table.compare import TunerComparison, compare
 from tuning.table.file import read as read_table
 from tuning.table.grid_study import make as make_table

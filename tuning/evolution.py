@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ from raysim.run_folder.tables import column
 from raysim.storage.atomic import write, write_text
 from raysim.storage.lock import locked
 from raysim.storage.reading import json_object
-from tuning import budget, generations, protocol, study
+from tuning import budget, generations, protocol, study_plan
 from tuning.budget import written
 from tuning.errors import StudyError
 from tuning.folder import check_links, clear_unfinished
@@ -105,7 +105,7 @@ def evolve(
         ExperimentError: a key or a value does not fit, or clients keep states, which cannot be copied.
         StudyError: the folder is of another experiment, or all members have diverged.
     """
-    parts, tuning = study.parts_and_section(experiment, None, parts_and_settings)
+    parts, tuning = study_plan.parts_and_section(experiment, None, parts_and_settings)
     section, space = tuning.evolution or EvolutionSection(), tuning.parsed_space()
     generations.check(section, space, tuning.objective, tuning.seeds, experiment)
     dataset = parts.get("dataset")
@@ -114,9 +114,6 @@ def evolve(
     where = Path(path) if path is not None else Path("runs") / f"{experiment.name}-evolution"
     identity = protocol.identity(measured, tuning, space, held, parts)
     identity["tuning"] = {**identity["tuning"], "sampler": None, "pruner": None, "evolution": section.model_dump()}
-    bred: list[list[Descendant]] = []
-    scored: list[list[float | None]] = []
-    spent = Counter[str]()
     with ExitStack() as stack:
         stack.enter_context(quiet_rounds())
         show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
@@ -129,18 +126,8 @@ def evolve(
         check_links(where)
         _claim(where, json.loads(json.dumps(identity)))
         stack.enter_context(locked(where))
-        for generation, end in enumerate(generations.ends(section, measured)):
-            if not bred:
-                bred.append(generations.first(section, space, measured.seed))
-            else:
-                sign = 1 if tuning.objective.is_maximised else -1
-                scores = [None if value is None else sign * value for value in scored[-1]]
-                bred.append(generations.next_generation(section, space, bred[-1], scores, measured.seed, generation))
-            begun = 0 if generation == 0 else generations.ends(section, measured)[generation - 1]
-            rows = _trained(runs, measured, bred[-1], where, generation, range(begun, end), show)
-            scored.append([_score(tuning, measured, own, [generation, m]) for m, own in enumerate(rows)])
-            spent.update(budget.cost_of_trial([[row for row in own or () if row["round"] >= begun] for own in rows]))
-            show.print_line(_summary(tuning.objective, generation, end, bred[-1], scored[-1]))
+        history = _carried_out(runs, measured, tuning, section, where, show)
+    bred, scored = history.bred, history.scored
     best = _best(tuning.objective, scored[-1])
     table = _table(bred, scored, generations.ends(section, measured), list(space.dimensions))
     write(where / "evolution.parquet", lambda file: pq.write_table(table, file))
@@ -157,9 +144,47 @@ def evolve(
         value,
         lineage,
         member_folder(where, len(bred) - 1, best),
-        {unit: amount for unit, amount in spent.items() if amount},
+        {unit: amount for unit, amount in history.spent.items() if amount},
         where,
     )
+
+
+@dataclass(frozen=True)
+class History:
+    """The members of all generations, their objectives, and what they have used up, by the units of a budget."""
+
+    bred: list[list[Descendant]]
+    scored: list[list[float | None]]
+    spent: Counter[str]
+
+
+def _carried_out(
+    runs: Runs,
+    measured: Experiment,
+    tuning: TuningSection,
+    section: EvolutionSection,
+    where: Path,
+    show: StudyProgress,
+) -> History:
+    """Breed and train one generation after another."""
+    space, ends = tuning.parsed_space(), generations.ends(section, measured)
+    history = History([], [], Counter())
+    for generation, (begun, end) in enumerate(pairwise([0, *ends])):
+        if generation == 0:
+            members = generations.first(section, space, measured.seed)
+        else:
+            sign = 1 if tuning.objective.is_maximised else -1
+            scores = [None if value is None else sign * value for value in history.scored[-1]]
+            parents = history.bred[-1]
+            members = generations.next_generation(section, space, parents, scores, measured.seed, generation)
+        history.bred.append(members)
+        rows = _trained(runs, measured, members, where, generation, range(begun, end), show)
+        values = [_score(tuning, measured, own, [generation, m]) for m, own in enumerate(rows)]
+        history.scored.append(values)
+        since = [[row for row in own or () if row["round"] >= begun] for own in rows]
+        history.spent.update(budget.cost_of_trial(since))
+        show.print_line(_summary(tuning.objective, generation, end, members, values))
+    return history
 
 
 def member_folder(folder: Path, generation: int, member: int) -> Path:

@@ -48,7 +48,8 @@ def read(path: str | Path, *, storage: str | None = None) -> Study:
         if not found:
             raise StudyError(result.no_result(trials, searched) if trials else f"No trial of {where} has ended yet.")
         unit = attributes.get(UNIT, CLIENT_UPDATES)
-        finished = result.of_trials(name, objective, tuning.get("cost"), unit, searched, trials, found, where)
+        of = result.Searched(name, objective, tuning.get("cost"), unit, searched)
+        finished = result.of_trials(of, trials, found, where)
     except (LookupError, TypeError, ValueError) as error:
         raise StudyError(f"The study {name!r} in {shown(url)} is damaged: {error!r:.200}") from error
     return replace(finished, regret=client_scores.regret(where, trials, objective))

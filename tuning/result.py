@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from optuna.trial import FrozenTrial
@@ -135,21 +135,19 @@ class Study:
         return notebook.html_of_folder(lines(self), self.path)
 
 
-def of_trials(
-    name: str,
-    objective: Objective,
-    cost: str | None,
-    unit: str,
-    space: Space,
-    trials: Sequence[FrozenTrial],
-    found: Sequence[Configuration],
-    where: Path,
-) -> Study:
-    """Return the result of a study, without the regret of its choice.
+class Searched(NamedTuple):
+    """What a study searches. cost: the second objective. unit: what the budget counts."""
 
-    Args:
-        cost: the second objective. unit: what the budget counts. found: the finished trials, the best first.
-    """
+    name: str
+    objective: Objective
+    cost: str | None
+    unit: str
+    space: Space
+
+
+def of_trials(searched: Searched, trials: Sequence[FrozenTrial], found: Sequence[Configuration], where: Path) -> Study:
+    """Return the result of a study, without the regret of its choice; `found`: the finished trials, the best first."""
+    name, objective, cost, unit, space = searched
     return Study(
         name=name,
         objective=objective,

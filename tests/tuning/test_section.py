@@ -9,7 +9,7 @@ import pytest
 
 import raysim
 from tuning import pruners, section_of
-from tuning.study import parts_and_section
+from tuning.study_plan import parts_and_section
 
 Make = Callable[..., raysim.Experiment]
 GRID = {"client.optimizer.lr": {"grid": [0.1, 1]}, "server.optimizer.lr": {"grid": [0.1, 1, 10]}}

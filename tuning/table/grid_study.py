@@ -11,7 +11,7 @@ from raysim.experiment.row import Row
 from raysim.run_folder.files import RECORD, ROUNDS
 from raysim.run_folder.run_table import read_table
 from raysim.run_folder.tables import column
-from tuning import kept_run, protocol, search, section, study
+from tuning import kept_run, protocol, search, section, study, study_plan
 from tuning.client_scores import client_rows
 from tuning.errors import StudyError
 from tuning.kept_trial import FAILED, FINISHED
@@ -66,7 +66,7 @@ def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **se
     """
     card.check_free(path)
     whole = whole_grid(experiment)
-    where = folder or study.default_folder(whole)
+    where = folder or study_plan.default_folder(whole)
     found = study.tune(whole, path=where, **settings)
     if found.counts.get(FAILED):
         failed = next(row for row in found.trials.to_pylist() if row["outcome"] == FAILED)

@@ -18,7 +18,8 @@ from tuning.regret import Regret, bootstrap
 from tuning.result import Study, TableBest
 from tuning.section import TuningSection
 from tuning.space import COHORT_SIZE
-from tuning.study import unit_of, write_best
+from tuning.study import write_best
+from tuning.study_plan import unit_of
 from tuning.table.course import Course, courses, scores
 from tuning.table.play import PLACE, play
 from tuning.table.record import PublishedTable, values_of, view_of
@@ -52,8 +53,8 @@ def tune_on(
     where.mkdir(parents=True, exist_ok=True)
     identity = {"tuning": tuning.model_dump(mode="json"), "of": experiment.determining(), "data": table.content}
     folder.claim(where, "a table", experiment.name, digest(identity))
-    about = tuning.objective, tuning.cost, unit_of(tuning)
-    study = result.of_trials(experiment.name, *about, space, trials, best, where)
+    searched = result.Searched(experiment.name, tuning.objective, tuning.cost, unit_of(tuning), space)
+    study = result.of_trials(searched, trials, best, where)
     whole = courses(table, tuning.objective, by_seed=False)
     chosen = whole[trials[best[0].number].user_attrs[PLACE]].value
     finished = [tuning_keys[trial.user_attrs[PLACE]] for trial in trials if trial.user_attrs["outcome"] == FINISHED]

@@ -1,0 +1,126 @@
+"""Decides what a study is, before its storage is opened: what is tuned, measured and held out, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+from raysim import Experiment, ExperimentError, FederatedDataset, Parts, Section, dataset_of
+from raysim.experiment.experiment import check_kind
+from tuning import folder, protocol
+from tuning import section as sections
+from tuning.budget import CLIENT_UPDATES
+from tuning.errors import StudyError
+from tuning.section import TuningSection
+from tuning.space import Space
+from tuning.storage import default_url, portable_address
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """A study.
+
+    experiment: as it was given. tuning: its `[tuning]`, with the keys of the call. parts: what the script passed.
+    folder: of the study. way_out: what to do where the storage has another study of this name. space: of `tuning`.
+    measured: the experiment that trials run. held: the script's dataset with validation clients; None: `measured` says
+    the data. tests: whether the data have test examples.
+    """
+
+    experiment: Experiment
+    tuning: TuningSection
+    parts: Parts
+    folder: Path
+    way_out: str
+    space: Space
+    measured: Experiment
+    held: FederatedDataset | None
+    tests: bool
+
+    @property
+    def url(self) -> str:
+        """The address of the storage."""
+        return self.tuning.storage or default_url(self.folder)
+
+    @property
+    def portable_url(self) -> str:
+        """The address of the storage, the same wherever the folder lies."""
+        return portable_address(self.url, self.folder)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What a storage keeps to know the study again."""
+        return protocol.identity(self.measured, self.tuning, self.space, self.held, self.parts)
+
+
+def plan(
+    experiment: Experiment,
+    space: Mapping[str, Any] | None,
+    path: str | Path | None,
+    parts_and_settings: Mapping[str, Any],
+) -> StudyPlan:
+    """Decide what a study is; arguments as for `tune`.
+
+    Raises:
+        ExperimentError: a key, a value, or a combination that is not defined.
+        StudyError: the folder is a run's, or of another study.
+    """
+    parts, tuning = parts_and_section(experiment, space, parts_and_settings)
+    dataset = parts.get("dataset")
+    where = Path(path) if path is not None else default_folder(experiment)
+    if ":/" in str(where):
+        raise StudyError(
+            f"A study's folder must be a path of this machine or of a shared disk, because several processes write to "
+            f"its database, but got {where}. Put the best run elsewhere instead: raysim run best.toml --path URI"
+        )
+    if (where / "experiment.json").exists():
+        raise StudyError(f"{where} is a run's folder: give the study another one (--path, path=).")
+    measured = protocol.evaluated_on_validation(experiment, tuning, dataset)
+    held = protocol.with_validation_clients(experiment, tuning, dataset)
+    whole = dataset if dataset is not None else dataset_of(experiment)
+    way_out = folder.way_out(tuning.storage is not None, path is not None)
+    planned = StudyPlan(
+        experiment, tuning, parts, where, way_out, tuning.parsed_space(), measured, held, whole.test is not None
+    )
+    folder.check_links(where)
+    folder.check(where, planned.portable_url, experiment.name)
+    return planned
+
+
+TABLES = MappingProxyType({"sampler": "tpe", "objective": "accuracy"})
+"""A name for an example of each table that a study and a run both have."""
+
+
+def parts_and_section(
+    experiment: Experiment, space: Mapping[str, Any] | None, parts_and_settings: Mapping[str, Any]
+) -> tuple[Parts, TuningSection]:
+    """Return a script's parts, and `[tuning]` with its keys, checked; arguments as for `tune`."""
+    check_kind(experiment)
+    # A sampler of cohorts is a function, the study's a table.
+    tables = {name for name, value in parts_and_settings.items() if isinstance(value, Mapping | Section)}
+    both = Parts.__annotations__.keys() & TuningSection.model_fields.keys()
+    for name in both:
+        if isinstance(word := parts_and_settings.get(name), str):
+            raise ExperimentError(
+                f"{name}= of a study is a table, such as {{'name': {TABLES[name]!r}}}, but got the text {word!r:.40}."
+            )
+    named = Parts.__annotations__.keys() - (tables & both)
+    parts = cast("Parts", {name: part for name, part in parts_and_settings.items() if name in named})
+    settings = {name: value for name, value in parts_and_settings.items() if name not in named}
+    keys = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
+    tuning = sections.checked_section(keys, experiment) if keys else sections.section_of(experiment)
+    protocol.check_metric(tuning.objective, experiment, parts.get("metrics") or {})
+    return parts, tuning
+
+
+def default_folder(experiment: Experiment) -> Path:
+    """Return the default folder of a study of the experiment."""
+    return Path("runs") / f"{experiment.name}-tuning"
+
+
+def unit_of(tuning: TuningSection) -> str:
+    """Return what the study's budget counts, or would count."""
+    return CLIENT_UPDATES if tuning.budget is None else tuning.budget.unit
