@@ -20,9 +20,6 @@ from raysim.client.trainers.watched_objective import Watched
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
 
-MOST_SHAPES = 500_000
-"""Numbers of a model up to which short batches are recorded too: beyond it, a recording costs more than it saves."""
-
 Curved = Callable[[Tensor], Tensor]
 """The product of a Hessian with a vector (P,)."""
 
@@ -37,7 +34,7 @@ class BoundModule:
         precision: dtype of products, by torch.autocast where it is not that of `like`.
         plain: whether what is made is added to the weights, times alpha; otherwise it is written into `gradient`.
         objective: stands in for the task's losses.
-        recorded_batches: sizes of full batches, whose steps are recorded; none: all steps are by autograd.
+        recorded_lengths: lengths of batches whose steps are recorded; the others' are by autograd.
         recorder: what plays recorded steps as CUDA graphs; None: their operators are called.
         pieces: in which a batch is computed.
     """
@@ -51,7 +48,7 @@ class BoundModule:
         *,
         plain: bool,
         objective: LocalObjective | None = None,
-        recorded_batches: Collection[int] = (),
+        recorded_lengths: Collection[int] = (),
         recorder: Recorder | None = None,
         pieces: int = 1,
     ) -> None:
@@ -74,8 +71,7 @@ class BoundModule:
         self._parameters = [named[name] for name in trained]
         self._written = list(model.params.views(self.gradient).values())
         self._values = list(trained.values())
-        self._recorded_batches = recorded_batches
-        self._records_all = len(like.params) <= MOST_SHAPES
+        self._recorded_lengths = recorded_lengths
         self._recordings: dict[int, Replay | None] = {}
         """By the number of a batch's examples; None: it cannot be recorded."""
         self._loss_gradient = loss_gradient.for_task(task)
@@ -99,13 +95,10 @@ class BoundModule:
 
     def record(self, x: Sequence[Tensor], y: Sequence[Tensor], lengths: Sequence[int]) -> bool:
         """Record the steps of batches of so many examples, where those are new; return whether all are recorded."""
-        full = self._recorded_batches
-        if not full:
-            return False
         for length in set(lengths) - self._recordings.keys():
-            wanted = length in full or (length < max(full) and self._records_all)
             first = lengths.index(length)
-            self._recordings[length] = self._recorded(x[first], y[first]) if wanted else None
+            is_wanted = length in self._recorded_lengths
+            self._recordings[length] = self._recorded(x[first], y[first]) if is_wanted else None
         return all(self._recordings[length] is not None for length in set(lengths))
 
     def differentiate(

@@ -73,10 +73,10 @@ def make(
     products = _products(precision, like)
     recorder = partial(CardRecorder, like.params.device) if cuda_graphs and like.params.is_cuda else None
     if choice.trainer in ("one_by_one", "recorded"):
-        full = section.batch_sizes if choice.trainer == "recorded" else frozenset()
+        lengths = _recorded_lengths(choice, section)
         if several is not None:
             return SeveralPoints(
-                model, like, task, rule, products, step=several, objective=objective, recorded_batches=full
+                model, like, task, rule, products, step=several, objective=objective, recorded_lengths=lengths
             )
         return OneByOne(
             model,
@@ -85,7 +85,7 @@ def make(
             rule,
             products,
             objective=objective,
-            recorded_batches=full,
+            recorded_lengths=lengths,
             recorder=recorder,
             pieces=section.accumulate,
         )
@@ -116,6 +116,12 @@ def recording_obstacle(
     bound = BoundModule(model, like, task, _products(precision, like), plain=plain)
     bound.load(like)
     return bound.recording_obstacle(x, y)
+
+
+def _recorded_lengths(choice: TrainerChoice, section: ClientSection) -> Collection[int]:
+    """Lengths of batches whose local steps are recorded: of full batches, and where it pays of all shorter ones."""
+    full = section.batch_sizes if choice.trainer == "recorded" else frozenset()
+    return range(1, max(full) + 1) if full and choice.records_short else full
 
 
 def _products(precision: Precision, like: Weights) -> torch.dtype:

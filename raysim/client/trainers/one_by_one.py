@@ -35,7 +35,7 @@ class OneByOne(ClientByClient):
         rule: what is done to a gradient, and the optimizer.
         precision: dtype of products, by torch.autocast where it is not that of `like`.
         objective: stands in for the task's losses.
-        recorded_batches: sizes of full batches, where local steps are recorded; none: they are not.
+        recorded_lengths: lengths of batches whose local steps are recorded; the others' are by autograd.
         recorder: makes what plays recorded steps as CUDA graphs; None: their operators are called.
         pieces: in which a batch is computed; where there are several, the rule is not plain.
     """
@@ -49,7 +49,7 @@ class OneByOne(ClientByClient):
         precision: torch.dtype,
         *,
         objective: LocalObjective | None = None,
-        recorded_batches: Collection[int] = (),
+        recorded_lengths: Collection[int] = (),
         recorder: Callable[[], Recorder] | None = None,
         pieces: int = 1,
     ) -> None:
@@ -64,8 +64,8 @@ class OneByOne(ClientByClient):
                 precision,
                 plain=plain,
                 objective=objective,
-                recorded_batches=recorded_batches,
-                recorder=recorder() if recorder is not None and recorded_batches else None,
+                recorded_lengths=recorded_lengths,
+                recorder=recorder() if recorder is not None and recorded_lengths else None,
                 pieces=pieces,
             )
 

@@ -31,7 +31,7 @@ class SeveralPoints(ClientByClient):
     """Trainer over two modules: one at y, whose outputs are scored and whose buffers count, one for all other points.
 
     Args:
-        model, like, task, precision, objective, recorded_batches: see `OneByOne`.
+        model, like, task, precision, objective, recorded_lengths: see `OneByOne`.
         rule: what is done to each row's gradient, and the optimizer; not plain.
         step: the gradients of a local step.
     """
@@ -46,7 +46,7 @@ class SeveralPoints(ClientByClient):
         *,
         step: StepGradients,
         objective: LocalObjective | None = None,
-        recorded_batches: Collection[int] = (),
+        recorded_lengths: Collection[int] = (),
     ) -> None:
         assert not rule.plain
         self._task, self._rule, self._step = task, rule, step
@@ -58,7 +58,7 @@ class SeveralPoints(ClientByClient):
                 precision,
                 plain=False,
                 objective=objective,
-                recorded_batches=() if step.curved else recorded_batches,
+                recorded_lengths=() if step.curved else recorded_lengths,
             )
             for _ in range(2)
         )

@@ -51,6 +51,13 @@ STACK_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Numbers of all clients of a stack beyond which more of them win nothing: on a CPU it falls out of a core's cache;
 on a card, 256 MB of weights, a guess until it is measured on one."""
 
+SHORT_STEPS = 4
+"""Local steps of each short length in a round from which these lengths are recorded: a recording costs 13 to 100 ms, as
+much as some fifty recorded steps save."""
+
+MOST_SHAPES = 500_000
+"""Numbers of a client up to which they are: beyond it, a recording costs more than it saves."""
+
 WITH_CLIENT_AXIS: tuple[TrainerName, ...] = ("stacked", "vmap")
 """Trainers whose clients are trained together."""
 
@@ -74,6 +81,8 @@ class TrainerChoice:
     call: examples that take as long as what a chunk costs whoever is in it, where that is much beside their work; 0
     where chunks hold enough.
     why: one sentence, for people.
+    records_short: whether the recorded trainer records local steps of short batches too; otherwise autograd takes them,
+    with other last digits.
     """
 
     trainer: TrainerName
@@ -83,11 +92,14 @@ class TrainerChoice:
     overhead: int
     call: int
     why: str = field(compare=False)
+    records_short: bool = False
 
     @classmethod
-    def of_size(cls, trainer: TrainerName, size: int, overhead: int = 0, why: str = "") -> TrainerChoice:
+    def of_size(
+        cls, trainer: TrainerName, size: int, overhead: int = 0, why: str = "", records_short: bool = False
+    ) -> TrainerChoice:
         """Of the experiment's own chunk size."""
-        return cls(trainer, size, size, 1, overhead, 0, why)
+        return cls(trainer, size, size, 1, overhead, 0, why, records_short)
 
     @property
     def together(self) -> bool:
@@ -123,8 +135,9 @@ class TrainingConditions:
 
     trainer, chunk_size, precision, dtype, threads: of the engine's section; the kernel takes one thread. device_kind:
     "cpu" or "cuda". batch_size: examples of a local step. plain: whether the kernel can compute it whole
-    (`StepRule.by_kernel`). gradients: of a local step; "several": of a batch at several points, "twice": with the
-    Hessian. accumulate: pieces of a batch.
+    (`StepRule.by_kernel`). short_steps: local steps of each short length in a round (engine/plan/short_batches.py).
+    gradients: of a local step; "several": of a batch at several points, "twice": with the Hessian. accumulate: pieces
+    of a batch.
     """
 
     trainer: TrainerName | Literal["auto"]
@@ -135,6 +148,7 @@ class TrainingConditions:
     device_kind: str
     batch_size: int | Literal["full"]
     plain: bool
+    short_steps: float = 0.0
     gradients: Literal["one", "several", "twice"] = "one"
     accumulate: int = 1
 
@@ -202,10 +216,11 @@ def choose(
     else:
         name, why = given.trainer, "the experiment asks for it"
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
+    records_short = name == "recorded" and numbers <= MOST_SHAPES and given.short_steps >= SHORT_STEPS
     if given.chunk_size != "auto":
-        return TrainerChoice.of_size(name, given.chunk_size, overhead, why)
+        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, records_short)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
-    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why)
+    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, records_short)
 
 
 def _check_pieces(module: nn.Module, task: Task) -> None:

@@ -27,6 +27,7 @@ from raysim.engine.plan import (
     own_models,
     prepared_model,
     privacy_check,
+    short_batches,
 )
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.label_similarity import pooled_labels
@@ -130,7 +131,7 @@ def _choice(experiment: Experiment, dataset: FederatedDataset, first: FirstModel
     def not_recorded() -> str | None:
         return first_examples.recording_obstacle(experiment, dataset, first.model, first.weights, local.task)
 
-    conditions = training_conditions(experiment, kind)
+    conditions = training_conditions(experiment, dataset, kind)
     choice = choose(conditions, first.model.module(), local.task, local.obstacle, not_recorded)
     if engine.cuda_graphs is True and (kind != "cuda" or choice.trainer not in ("stacked", "recorded")):
         raise ExperimentError(
@@ -140,8 +141,8 @@ def _choice(experiment: Experiment, dataset: FederatedDataset, first: FirstModel
     return choice
 
 
-def training_conditions(experiment: Experiment, device_kind: str) -> TrainingConditions:
-    """Return what of the experiment the choice of a trainer depends on, for a kind of device."""
+def training_conditions(experiment: Experiment, dataset: FederatedDataset, device_kind: str) -> TrainingConditions:
+    """Return what of experiment and data the choice of a trainer depends on, for a kind of device."""
     engine, client = experiment.engine, experiment.training
     trained = experiment.configurations or (client,)
     sizes = {one.batch_size for one in trained}
@@ -154,6 +155,7 @@ def training_conditions(experiment: Experiment, device_kind: str) -> TrainingCon
         device_kind=device_kind,
         batch_size="full" if "full" in sizes else max(sizes),
         plain=all(rule_for(one, sums_gradients=False, product_makes_step=True).by_kernel for one in trained),
+        short_steps=short_batches.steps_of_each(experiment, dataset),
         gradients="one" if client.personalisation is None else client.personalisation.gradients,
         accumulate=client.accumulate,
     )

@@ -84,14 +84,15 @@ def _measured(plan: Plan) -> dict[str, Any]:
 def _trained_by(plan: Plan, record: dict[str, Any], why: str) -> Plan:
     engine, task, obstacle = plan.experiment.engine, plan.minimised.task, plan.minimised.obstacle
     size = record["chunk_size"] if engine.chunk_size == "auto" else engine.chunk_size
-    conditions = replace(training_conditions(plan.experiment, "cuda"), trainer=record["trainer"], chunk_size=size)
+    conditions = training_conditions(plan.experiment, plan.dataset, "cuda")
+    conditions = replace(conditions, trainer=record["trainer"], chunk_size=size)
     chosen = choose(conditions, plan.model.module(), task, obstacle)
     return replace(plan, choice=replace(chosen, why=why))
 
 
 def _key(plan: Plan) -> str:
     """Digest of what the fastest trainer depends on."""
-    conditions, task = training_conditions(plan.experiment, "cuda"), plan.minimised.task
+    conditions, task = training_conditions(plan.experiment, plan.dataset, "cuda"), plan.minimised.task
     of = {
         "shapes": dict(zip(plan.model.params.names, plan.model.params.shapes, strict=True)),
         "module": [type(child).__qualname__ for child in plan.model.module().modules()],

@@ -119,7 +119,7 @@ def _candidates(
 ) -> Iterator[TrainerChoice]:
     module = plan.model.module()
     tried = partial(recording_obstacle, plan.experiment, plan.dataset, plan.model, plan.initial, plan.minimised.task)
-    conditions = replace(training_conditions(plan.experiment, device_kind), chunk_size="auto")
+    conditions = replace(training_conditions(plan.experiment, plan.dataset, device_kind), chunk_size="auto")
     for trainer in TRAINERS:
         try:
             choice = choose(
@@ -131,7 +131,8 @@ def _candidates(
             continue
         if not choice.together:
             # One client after another: the chunk size only balances the workers, and the table's rule does that.
-            yield choice if choice.call else TrainerChoice.of_size(trainer, choice.chunk_size(cohort_size))
+            size, short = choice.chunk_size(cohort_size), choice.records_short
+            yield choice if choice.call else TrainerChoice.of_size(trainer, size, records_short=short)
             continue
         yield choice
         for size in sizes:

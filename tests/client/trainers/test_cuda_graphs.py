@@ -5,7 +5,7 @@ A card's graph repeats kernels on fixed memory; here its stand-in repeats the Py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from raysim.client.batches import Batches
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
-from raysim.client.trainers import bound_module, cuda_graphs
+from raysim.client.trainers import cuda_graphs
 from raysim.client.trainers.construction import rule_for
 from raysim.client.trainers.cuda_graphs import Played, Results
 from raysim.client.trainers.one_by_one import OneByOne
@@ -213,7 +213,11 @@ class Normed(nn.Module):
 
 
 def by_recordings(
-    section: ClientSection, recorder: Recorder | None, rates: Sequence[float], members: list[Client]
+    section: ClientSection,
+    recorder: Recorder | None,
+    rates: Sequence[float],
+    members: list[Client],
+    lengths: Collection[int] = range(1, 5),
 ) -> list[Tensor]:
     model, start = create(Normed, 0, torch.float32)
     rule = rule_for(section, sums_gradients=False, product_makes_step=True)
@@ -223,7 +227,7 @@ def by_recordings(
         task_for(3, None),
         rule,
         torch.float32,
-        recorded_batches=(4,),
+        recorded_lengths=lengths,
         recorder=None if recorder is None else lambda: recorder,
     )
     return [
@@ -256,14 +260,12 @@ def test_played_steps_of_any_module_are_the_same_bits(section: ClientSection, re
     assert recorder.played > 20
 
 
-def test_played_steps_and_others_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of a large model, short batches are not recorded: their clients train outside of inference mode.
-    monkeypatch.setattr(bound_module, "MOST_SHAPES", 0)
+def test_played_steps_and_others_follow_each_other() -> None:
     members = clients([44, 42, 40, 43], batch=4)
     recorder = Recorder()
     for got, expected in zip(
-        by_recordings(ClientSection(), recorder, (0.1, 0.1), members),
-        by_recordings(ClientSection(), None, (0.1, 0.1), members),
+        by_recordings(ClientSection(), recorder, (0.1, 0.1), members, lengths=(4,)),
+        by_recordings(ClientSection(), None, (0.1, 0.1), members, lengths=(4,)),
         strict=True,
     ):
         assert torch.equal(got, expected)

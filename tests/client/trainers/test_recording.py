@@ -132,13 +132,18 @@ RULES: list[dict[str, Any]] = [
 
 
 def trained(
-    trainer: str, factory: Callable[[], nn.Module], work: dict[str, Any], precision: Any = "float32"
+    trainer: str,
+    factory: Callable[[], nn.Module],
+    work: dict[str, Any],
+    precision: Any = "float32",
+    records_short: bool = True,
 ) -> tuple[OneByOne, list[tuple[Tensor, Tensor, Tensor]]]:
     """The trainer, and every client's delta, buffers and loss."""
     data, section = dataset((6,), classes=4), ClientSection.model_validate({"batch_size": 4, "epochs": 2} | work)
     dtype = torch.float64 if precision == "float32" else torch.float32
     model, weights = create(factory, 0, dtype)
-    made = make(TrainerChoice.of_size(trainer, 5), model, weights, TASK, section, precision)  # type: ignore[arg-type]
+    choice = TrainerChoice.of_size(trainer, 5, records_short=records_short)  # type: ignore[arg-type]
+    made = make(choice, model, weights, TASK, section, precision)
     members = local_training.members(Examples(data), (0, 1, 2, 3), section, 0, 3, weights.params)
     rows = []
     for done in local_training.train(made, weights, members, LR, model.params):
@@ -162,7 +167,7 @@ def test_a_recorded_step_is_that_of_autograd(name: str, work: dict[str, Any]) ->
     work = {**work, "fill_last_batch": "batch norm" in name}
     trainer, rows = trained("recorded", MODULES[name], work)
     _, wanted = trained("one_by_one", MODULES[name], work)
-    # Short last batches are recorded too where the model is small.
+    # Short last batches are recorded too.
     lengths = {4} if "batch norm" in name else {4, 1}
     assert {length for length, made in recordings(trainer).items() if made is not None} == lengths
     for row, other in zip(rows, wanted, strict=True):
@@ -170,10 +175,8 @@ def test_a_recorded_step_is_that_of_autograd(name: str, work: dict[str, Any]) ->
             torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_the_loss_counts_recorded_steps_and_others_of_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Short last batches of a large model are by autograd.
-    monkeypatch.setattr(bound_module, "MOST_SHAPES", 0)
-    trainer, rows = trained("recorded", MODULES["skip and norm"], {})
+def test_the_loss_counts_recorded_steps_and_others_of_one_client() -> None:
+    trainer, rows = trained("recorded", MODULES["skip and norm"], {}, records_short=False)
     assert {length: made is not None for length, made in recordings(trainer).items()} == {4: True, 1: False}
     for (*_, got), (*_, wanted) in zip(rows, trained("one_by_one", MODULES["skip and norm"], {})[1], strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-12)
@@ -400,13 +403,13 @@ def test_a_module_that_fails_while_it_is_recorded_trains_by_autograd(monkeypatch
 
 def test_a_recording_writes_neither_to_its_batch_nor_to_tensors_of_the_module() -> None:
     model, weights = create(FIXED["a plain tensor written to"], 0, torch.float64)
-    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batches=(4,))
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_lengths=(4,))
     bound.load(weights)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     assert not bound.record([x], [y], [len(y)])
     assert float(bound.module.mean) == 1  # type: ignore[arg-type]
     model, weights = create(lambda: Written(lambda self, x: self.b(self.a(x.mul_(0.9)))), 0, torch.float64)
-    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batches=(4,))
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_lengths=(4,))
     bound.load(weights)
     before = x.clone()
     assert bound.record([x], [y], [len(y)])
@@ -431,7 +434,7 @@ def test_a_recording_is_tried_with_the_rule_of_the_run(work: dict[str, Any], is_
 
 def test_recording_leaves_weights_buffers_and_generators_as_they_are() -> None:
     model, weights = create(MODULES["batch norm"], 0, torch.float64)
-    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batches=(4,))
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_lengths=(4,))
     bound.load(weights)
     before, numpy, python = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]
     x, y = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator()), torch.tensor([0, 1, 2, 3])
@@ -445,7 +448,7 @@ def test_recording_leaves_weights_buffers_and_generators_as_they_are() -> None:
 
 def test_a_product_makes_the_step_of_its_weight_after_the_weight_was_read() -> None:
     model, weights = create(MODULES["skip and norm"], 0, torch.float64)
-    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batches=(4,))
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_lengths=(4,))
     bound.load(weights)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     assert bound.record([x], [y], [len(y)])
@@ -464,7 +467,7 @@ def test_a_loss_of_ones_own_is_recorded_with_its_values() -> None:
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     own = Task(loss, None)
     got, wanted = (
-        BoundModule(model, weights, own, torch.float64, plain=True, recorded_batches=recorded)
+        BoundModule(model, weights, own, torch.float64, plain=True, recorded_lengths=recorded)
         for recorded in ((4,), ())
     )
     for bound in (got, wanted):
@@ -516,7 +519,7 @@ class Pooled(nn.Module):
 )
 def test_pooling_works_channels_last_with_the_same_numbers(channels: int, pool: Any, copies: int) -> None:
     model, weights = create(lambda: Pooled(channels, pool), 0, torch.float64)
-    got = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batches=(4,))
+    got = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_lengths=(4,))
     wanted = BoundModule(model, weights, TASK, torch.float64, plain=True)
     x, y = torch.randn(4, 256, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     for bound in (got, wanted):
@@ -551,7 +554,7 @@ def test_the_gradient_of_a_deep_kernel_is_a_product(
     stride: int, bias: bool, size: int, products: int, plain: bool
 ) -> None:
     model, weights = create(lambda: DeepConvolution(stride, bias, size), 0, torch.float64)
-    got = BoundModule(model, weights, TASK, torch.float64, plain=plain, recorded_batches=(4,))
+    got = BoundModule(model, weights, TASK, torch.float64, plain=plain, recorded_lengths=(4,))
     wanted = BoundModule(model, weights, TASK, torch.float64, plain=plain)
     x, y = torch.randn(4, 2 * size * size, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     for bound in (got, wanted):

@@ -55,7 +55,8 @@ def deltas(trainer: str, name: str, others: tuple[int, ...], at: int, work: dict
     )
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, torch.float32)
-    made = make(TrainerChoice.of_size(trainer, 5), model, weights, task_for(10, None), section, "float32")  # type: ignore[arg-type]
+    choice = TrainerChoice.of_size(trainer, 5, records_short=True)  # type: ignore[arg-type]
+    made = make(choice, model, weights, task_for(10, None), section, "float32")
     places = list(range(1, len(others) + 1))
     places.insert(at, 0)
     members = local_training.members(Examples(data), places, section, 0, 0, weights.params)

@@ -1,0 +1,96 @@
+"""Where local steps of short batches are recorded: a rule of experiment and data alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import raysim
+from raysim.client.trainers import trainer_choice
+from raysim.engine.plan.resolve import resolve
+from raysim.engine.plan.short_batches import steps_of_each
+from tests.support.executors import EXECUTORS, bits
+from tests.support.small_data import make_clients
+
+Make = Callable[..., raysim.Experiment]
+
+
+class Skip(nn.Module):
+    """No sequence of layers, so its local step is recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.out = nn.Linear(5, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.a(x))
+        return cast(Tensor, self.out(h + torch.tanh(self.b(h))))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        # Sizes are 3, 5, ..., 41: every client has a last batch of 1 or of 3.
+        ({}, 7 / 2),
+        ({"cohort": {"size": 8}}, 8 / 2),
+        ({"client": {"batch_size": 4, "epochs": 3}}, 3 * 7 / 2),
+        ({"client": {"batch_size": 4, "fill_last_batch": True}}, 0),
+        # The client of 3 examples keeps its only batch.
+        ({"client": {"batch_size": 4, "drop_last": True}}, 7 / 20),
+        ({"client": {"batch_size": 50}}, 7 / 20),
+        ({"client": {"batch_size": "full"}}, 0),
+        # Of two local steps, the second is short where there are 5 or 7 examples; the client of 3 takes two short ones.
+        ({"client": {"batch_size": 4, "local_steps": 2}}, 7 * 4 / 20 / 2),
+        ({"cohort": {"sampler": {"name": "bernoulli", "probability": 0.5}}}, 10 / 2),
+        # Only the size of the first round counts.
+        ({"cohort": {"size": 7, "growth": {"every": 1}}}, 7 / 2),
+    ],
+)
+def test_expected_steps_of_each_short_length(
+    changes: dict[str, Any], expected: float, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    made = experiment(**changes)
+    assert steps_of_each(made, dataset) == pytest.approx(expected)
+    # Neither the number of rounds nor that of workers matters.
+    assert steps_of_each(made.changed({"rounds": 4000, "engine.workers": 2}), dataset) == steps_of_each(made, dataset)
+
+
+def test_many_clients_are_counted_by_some() -> None:
+    made = raysim.Experiment.model_validate({"cohort": {"size": 100}, "client": {"batch_size": 4}})
+    data = raysim.FederatedDataset.from_clients(train=make_clients([5] * 10_001))
+    assert steps_of_each(made, data) == pytest.approx(100)
+
+
+@pytest.mark.parametrize(("size", "records"), [(7, False), (8, True)])
+def test_short_batches_are_recorded_from_four_steps_of_each_length_on(
+    size: int, records: bool, experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = resolve(experiment(cohort={"size": size}), dataset=dataset, model=Skip).choice
+    assert (choice.trainer, choice.records_short) == ("recorded", records)
+    # Beyond so many numbers a recording costs more than it saves.
+    monkeypatch.setattr(trainer_choice, "MOST_SHAPES", 10)
+    assert not resolve(experiment(cohort={"size": size}), dataset=dataset, model=Skip).choice.records_short
+
+
+def test_the_rule_is_in_the_fingerprint(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    plan = resolve(experiment(cohort={"size": 8}), dataset=dataset, model=Skip)
+    assert plan.fingerprint != replace(plan, choice=replace(plan.choice, records_short=False)).fingerprint
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("size", [7, 8])
+def test_workers_change_no_bit_on_either_side_of_the_rule(
+    size: int, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    made = experiment(cohort={"size": size}, rounds=2)
+    here, *others = (
+        [bits(finished) for finished in raysim.rounds(made.changed({"engine": engine}), dataset=dataset, model=Skip)]
+        for engine in (EXECUTORS["in-process"], {"workers": 1, "cpus_per_worker": 0.5}, EXECUTORS["2 workers"])
+    )
+    assert others == [here, here]
