@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import raysim
-from raysim.client import local_training
+from raysim.client import dropout, local_training
 from raysim.client.section import ClientSection
 from raysim.client.trainers import bound_module
 from raysim.client.trainers.bound_module import BoundModule
@@ -173,6 +173,29 @@ def test_a_recorded_step_is_that_of_autograd(name: str, work: dict[str, Any]) ->
     for row, other in zip(rows, wanted, strict=True):
         for got, expected in zip(row, other, strict=True):
             torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_recorded_steps_infer_beside_steps_by_autograd(name: str) -> None:
+    model, weights = create(MODULES[name], 0, torch.float64)
+    got, wanted = (
+        BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_lengths=lengths) for lengths in ((4,), ())
+    )
+    x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    masks = dropout.keys([5], 1, len(got.dropouts), x.device)[:, 0, 0] if got.dropouts else None
+    with torch.no_grad():
+        for bound in (got, wanted):
+            bound.load(weights)
+            bound.record([x, x[:3]], [y, y[:3]], [4, 3])
+            torch.manual_seed(0)
+            # What a recorded step writes is differentiated, saved and written to by the others.
+            for length in (4, 3, 4, 3):
+                outputs, losses = bound.differentiate(x[:length], y[:length], masks, -LR)
+                assert outputs is not None
+                assert outputs.is_inference() == (bound is got and length == 4)
+                assert losses is None or not losses.requires_grad
+    torch.testing.assert_close(got.weights.params, wanted.weights.params, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(got.weights.buffers, wanted.weights.buffers, rtol=1e-9, atol=1e-12)
 
 
 def test_the_loss_counts_recorded_steps_and_others_of_one_client() -> None:
