@@ -58,9 +58,9 @@ def check(
 
 def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
     import json
-    import os
 
     from raysim.config.overrides import rewritten
+    from raysim.engine import cores
     from raysim.engine.rounds.calibrate import best, calibrate
     from raysim.report import preview
     from raysim.run_folder import files
@@ -69,7 +69,7 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
     if out is not None:
         files.check_is_no_record(out)
     asked = plan.experiment.engine.workers
-    workers = len(os.sched_getaffinity(0)) if asked == "auto" else max(1, asked)
+    workers = cores.own() if asked == "auto" else max(1, asked)
     timings = calibrate(plan, workers, tell=lambda reason: say(f"left out: {reason}"))
     chosen = best(timings)
     print_text(

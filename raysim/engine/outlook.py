@@ -6,10 +6,10 @@ moves to workers once they are worth their start. The bits are the same: they do
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from functools import cached_property
+
+from raysim.engine import cores
 
 START_S = 6.0
 """Seconds from the start of Ray to the first local step of its workers, on two cores (docs/performance.md)."""
@@ -93,5 +93,4 @@ class Outlook:
 
 def workers_here(cpus_each: float) -> int:
     """Return how many workers of so many cores fit on this machine; at least 1."""
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return max(1, int(cores / cpus_each + 1e-9))
+    return max(1, int(cores.own() / cpus_each + 1e-9))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from raysim.config.global_draws import draws
 from raysim.data.dataset import FederatedDataset
+from raysim.engine.cores import on_free_cores
 from raysim.engine.plan import first_examples, first_module
 from raysim.experiment.experiment import Experiment
 from raysim.models import memory
@@ -45,7 +46,7 @@ def with_copies(model: Model, initial: Weights, experiment: Experiment, dataset:
 def _outputs(module: nn.Module, x: Tensor) -> list[object]:
     """Return what the module gives in evaluation and in training."""
     outputs: list[object] = []
-    with draws():
+    with on_free_cores(), draws():
         for training in (False, True):
             torch.default_generator.manual_seed(0)
             outputs.append(module.train(training)(x.clone()))

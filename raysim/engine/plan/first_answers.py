@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.config.global_draws import draws
+from raysim.engine.cores import on_free_cores
 from raysim.engine.plan import first_examples
 from raysim.engine.plan.first_objective import Trial
 from raysim.engine.plan.plan import Plan
@@ -44,7 +45,7 @@ def answers(plan: Plan) -> Answers:
     weights = replace(plan.initial.clone(), params=numbers, buffers=torch.ones_like(plan.initial.buffers))
     module = bind(plan.model, weights, x.device).eval()
     try:
-        with draws(), torch.no_grad():
+        with on_free_cores(), draws(), torch.no_grad():
             outputs = module(x)
             found = {"model": _of_all(outputs), "loss": plan.task.losses(outputs, y)}
         if (objective := plan.minimised.objective) is not None:

@@ -23,6 +23,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from raysim.client import dropout
 from raysim.config import repetition
 from raysim.config.global_draws import draws
+from raysim.engine.cores import on_free_cores
 from raysim.errors import ModelError
 from raysim.models.model import Model, Weights, bound, place_module
 
@@ -59,9 +60,11 @@ def check(model: Model, values: Weights, initial: Weights | None, x: Tensor) -> 
     _check_values(model, values, second, initial is None)
     place_module(second, model, one.params.dtype, x.device)
     trial = _Trial(model, first, second, own, one, other, [], x)
-    evaluated = _check_outputs(trial.turned(training=False))
-    _check_outputs(trial.turned(training=True))
-    _check_nothing_stays(trial.turned(training=False), evaluated)
+    # Not where modules are made: the first one's values, which the second one must have, are drawn on all cores.
+    with on_free_cores():
+        evaluated = _check_outputs(trial.turned(training=False))
+        _check_outputs(trial.turned(training=True))
+        _check_nothing_stays(trial.turned(training=False), evaluated)
     if model.constants.digest() != frozen:
         raise ModelError(
             "The module's forward writes to a frozen parameter, which all modules of a machine share: register what "

@@ -17,6 +17,7 @@ from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditi
 from raysim.config.global_draws import draws
 from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pool_clients
+from raysim.engine.cores import on_free_cores
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
 from raysim.engine.plan import (
@@ -63,20 +64,23 @@ def resolve(experiment: Experiment, shared: FederatedDataset | None = None, /, *
     first = prepared_model.give_values(experiment, dataset, drawn, parts.get("params"))
     loss = parts.get("loss")
     task = task_for(dataset.num_classes, loss, *_labels(dataset))
-    task, local = _minimised(experiment, dataset, first, task)
-    plan = Plan(
-        experiment,
-        dataset,
-        first.model,
-        first.weights,
-        task,
-        local,
-        label_population=_label_population(dataset) if experiment.server.diagnostics.labels else None,
-        choice=_choice(experiment, dataset, first, local),
-        others=first.of_other_clusters(),
-        passed=Passed.of(parts),
-    )
-    checks.check(plan, own_loss=loss is not None)
+    others = first.of_other_clusters()
+    # Whatever the run goes on with is computed outside: the last digits may depend on the number of threads.
+    with on_free_cores():
+        task, local = _minimised(experiment, dataset, first, task)
+        plan = Plan(
+            experiment,
+            dataset,
+            first.model,
+            first.weights,
+            task,
+            local,
+            label_population=_label_population(dataset) if experiment.server.diagnostics.labels else None,
+            choice=_choice(experiment, dataset, first, local),
+            others=others,
+            passed=Passed.of(parts),
+        )
+        checks.check(plan, own_loss=loss is not None)
     return plan
 
 
@@ -229,7 +233,7 @@ def log_beginning(plan: Plan) -> None:
 def _warn_of_outputs(plan: Plan) -> None:
     """Warn of a script's module whose outputs the loss or an evaluation takes for something else."""
     x, _ = first_examples.load(plan.experiment, plan.dataset, plan.initial)
-    with draws(), torch.no_grad():
+    with on_free_cores(), draws(), torch.no_grad():
         outputs = first_examples.outputs(plan.model, plan.initial, x)
         mixed = outputs is not None and first_examples.mixes_examples(plan, x, outputs)
     if outputs is None:
