@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from types import BuiltinFunctionType, MethodDescriptorType
 from typing import Any, cast
 
@@ -146,6 +147,11 @@ def _callable(op: Op) -> Callable[..., Any]:
     if any(isinstance(value, list) and None in value for value in op.args):
         # A binding takes no list of tensors of which some are missing, as those of an index are.
         return cast(Callable[..., Any], overload)
+    return _binding(overload)
+
+
+@cache
+def _binding(overload: Any) -> Callable[..., Any]:
     name = overload._schema.name.removeprefix("aten::")
     if overload._schema.name.startswith("aten::"):
         for place in (torch, torch._C._nn, torch.Tensor):

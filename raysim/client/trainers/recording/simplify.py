@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -74,7 +75,7 @@ def _without_aliases(
 
     kept = []
     for op in ops:
-        op = replace(op, args=map_slots(op.args, known), kwargs=map_slots(dict(op.kwargs), known))
+        op = _with_slots(op, stands_for)
         if op.function in _ALIASES:
             stands_for[op.results] = op.args[0]
             continue
@@ -87,6 +88,17 @@ def _without_aliases(
             seen_through[op.results] = behind
         kept.append(op)
     return kept, tuple(None if slot is None else known(slot) for slot in wanted)
+
+
+def _with_slots(op: Op, stands_for: Mapping[Slot, Slot]) -> Op:
+    """The operator with other slots among its arguments, where some stand for them."""
+    if not any(slot in stands_for for slot in op.operands):
+        return op
+
+    def known(slot: Slot) -> Slot:
+        return stands_for.get(slot, slot)
+
+    return replace(op, args=map_slots(op.args, known), kwargs=map_slots(dict(op.kwargs), known))
 
 
 def _looks_alike(tape: Tape, slot: Slot, other: Slot) -> bool:
@@ -139,7 +151,7 @@ def _without_equal_views(program: Program) -> Program:
 
     kept = []
     for op in program.ops:
-        op = replace(op, args=map_slots(op.args, known), kwargs=map_slots(dict(op.kwargs), known))
+        op = _with_slots(op, stands_for)
         if is_view(op) and isinstance(op.results, Slot):
             what = op.function, repr(op.args), repr(op.kwargs)
             if what in seen:
@@ -169,17 +181,23 @@ def is_view(op: Op) -> bool:
 def writes(op: Op) -> list[Slot]:
     """Operands that the operator writes to."""
     written: list[Slot] = []
-    for index, argument in enumerate(op.function._schema.arguments):
-        if _is_written(op, argument):
-            map_slots(_argument(op, index), written.append)
+    for index in _written(op.function):
+        map_slots(_argument(op, index), written.append)
     return written
 
 
-def _is_written(op: Op, argument: Any) -> bool:
+@cache
+def _written(function: Any) -> tuple[int, ...]:
+    """The places of the arguments that the operator writes to."""
+    schema = function._schema
+    return tuple(index for index, argument in enumerate(schema.arguments) if _is_written(schema, argument))
+
+
+def _is_written(schema: Any, argument: Any) -> bool:
     if argument.alias_info is not None and argument.alias_info.is_write:
         return True
     # Some of torch's operators for batch norm do not declare what they write to.
-    return argument.name in _RUNNING and "backward" not in op.function._schema.name
+    return argument.name in _RUNNING and "backward" not in schema.name
 
 
 def _argument(op: Op, index: int) -> Any:

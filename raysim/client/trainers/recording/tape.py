@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from types import NoneType
 from typing import Any
 
 import torch
@@ -62,12 +64,13 @@ class Op:
     kwargs: Mapping[str, Any]
     results: Any
 
-    @property
+    # Every pass over a program asks for both.
+    @cached_property
     def operands(self) -> tuple[Slot, ...]:
         """All slots among the arguments."""
         return tuple(slots_of((self.args, tuple(self.kwargs.values()))))
 
-    @property
+    @cached_property
     def result_slots(self) -> tuple[Slot, ...]:
         """All slots among the results."""
         return tuple(slots_of(self.results))
@@ -208,11 +211,17 @@ def map_slots(tree: Any, function: Callable[[Slot], Any]) -> Any:
     return _mapped(tree, Slot, function)
 
 
+_LEAVES = frozenset({NoneType, bool, int, float, str})
+"""The most frequent types that hold nothing: recognised at once, because whole tapes are mapped many times."""
+
+
 def _mapped(tree: Any, kind: type, function: Callable[[Any], Any]) -> Any:
+    if type(tree) in _LEAVES:
+        return tree
     if isinstance(tree, kind):
         return function(tree)
     if isinstance(tree, tuple):
-        return tuple(_mapped(one, kind, function) for one in tree)
+        return tuple([_mapped(one, kind, function) for one in tree])
     if isinstance(tree, list):
         return [_mapped(one, kind, function) for one in tree]
     if isinstance(tree, dict):
