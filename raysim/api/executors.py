@@ -113,6 +113,12 @@ def can_be_sent(plan: Plan) -> bool:
     """Whether workers can be sent all that the script has passed; else a warning says why not."""
     from raysim.engine.on_ray.cluster import sendable
 
+    if plan.choice.changed:
+        log.warning(
+            "workers would end the run sooner, but it stays in this process, because there is %s here",
+            ", ".join(plan.choice.changed),
+        )
+        return False
     try:
         sendable.check(plan)
     except ExperimentError as error:

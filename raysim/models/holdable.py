@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from raysim.errors import ModelError
+from raysim.models import changed_torch
 
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 WHOLE = frozenset(
@@ -41,16 +43,28 @@ def check(module: nn.Module) -> None:
                 f"model= must return a module of Python, but {where} is compiled by torch.jit, which lets nobody put "
                 f"its tensors elsewhere: return the module that it was made of."
             )
-        if type(child) is nn.Dropout and (child._forward_hooks or child._forward_pre_hooks or child._backward_hooks):
-            raise ModelError(
-                f"model= must return a module without hooks on nn.Dropout, but {where} has some: raysim draws its "
-                f"masks itself. Put the hook on the layer around it."
-            )
+        if type(child) is nn.Dropout:
+            _check_dropout(child, where)
     named = list(_named(module))
     for each in named:
         if why := _obstacle(each):
             raise ModelError(f"model= must return a module of plain tensors with values, but {each.name!r} {why}.")
     _check_memory(named)
+
+
+def _check_dropout(layer: nn.Dropout, where: str) -> None:
+    """Raise ModelError if the layer does more than torch's."""
+    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
+        raise ModelError(
+            f"model= must return a module without hooks on nn.Dropout, but {where} has some: raysim draws its masks "
+            f"itself. Put the hook on the layer around it."
+        )
+    own = ["a forward of its own"] if any(name in vars(layer) for name in changed_torch.METHODS) else []
+    if own := [*own, *changed_torch.replaced([nn.Dropout], {functional: ("dropout",)}, ("forward",))]:
+        raise ModelError(
+            f"model= must return a module whose nn.Dropout is torch's, but {where} has {', '.join(own)}: raysim draws "
+            f"its masks itself. Write a layer of another class."
+        )
 
 
 def check_initial(named: Mapping[str, Tensor], where: str = "") -> None:

@@ -25,12 +25,13 @@ from raysim.client.trainers.kernel.dense import Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel
 from raysim.client.trainers.local_steps import Bend, Point, StepRule
 from raysim.client.trainers.one_by_one import OneByOne
-from raysim.client.trainers.recognise import Recognised, recognise
+from raysim.client.trainers.recognise import KINDS, Recognised, recognise
 from raysim.client.trainers.several_points import SeveralPoints
 from raysim.client.trainers.stacked import Stacked
 from raysim.client.trainers.trainer_choice import Precision, TrainerChoice
 from raysim.client.trainers.vmap import Vmap
 from raysim.errors import ResourceError, within
+from raysim.models import changed_torch
 from raysim.models.layout import Layout
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task, squared_error
@@ -63,8 +64,10 @@ def make(
     `held`: names of groups that do not move. `several`: the gradients of a local step that takes several.
 
     Raises:
+        ExperimentError: this process has replaced other functions of torch than the one that chose the trainer.
         ResourceError: this machine lacks what the trainer needs.
     """
+    changed_torch.check_same(choice.changed, changed_torch.changes(tuple(KINDS)))
     makes_step = choice.trainer != "vmap" and several is None
     rule = rule_for(
         section, sums_gradients=sums_gradients, product_makes_step=makes_step, layout=model.params, held=held

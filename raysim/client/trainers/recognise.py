@@ -17,6 +17,7 @@ from typing import Any
 from torch import nn
 
 from raysim.client.trainers.straight_line import FlattenTo, NotStraight, straight_line
+from raysim.models.changed_torch import METHODS
 from raysim.models.layers import CausalSelfAttention, Positions, Residual, Tied
 from raysim.models.lstm import Lstm
 
@@ -174,8 +175,10 @@ def _altered(module: nn.Module) -> str | None:
     own = [parameter for parameter in module._parameters.values() if parameter is not None]
     if any(hooks) or any(parameter._backward_hooks for parameter in own) or "parametrizations" in module._modules:
         return "has hooks or a parametrization"
-    if "forward" in vars(module) or type(module).__call__ is not nn.Module.__call__:
+    if any(name in vars(module) for name in METHODS) or type(module).__call__ is not nn.Module.__call__:
         return "is called in a way of its own"
+    if any(type(parameter) is not nn.Parameter for parameter in own):
+        return "has a parameter of a class of its own"
     return None
 
 

@@ -16,8 +16,9 @@ from torch import nn
 
 from raysim.client.trainers import loss_gradient
 from raysim.client.trainers.kernel.dense import SOURCE, dense
-from raysim.client.trainers.recognise import recognise
+from raysim.client.trainers.recognise import KINDS, recognise
 from raysim.errors import ExperimentError, ModelError
+from raysim.models import changed_torch
 from raysim.models import task as tasks
 from raysim.models.lstm import Lstm
 from raysim.models.task import Task
@@ -83,6 +84,7 @@ class TrainerChoice:
     why: one sentence, for people.
     records_short: whether the recorded trainer records local steps of short batches too; otherwise autograd takes them,
     with other last digits.
+    changed: what the process that chose has in the place of torch's own, which all workers must have.
     """
 
     trainer: TrainerName
@@ -93,13 +95,20 @@ class TrainerChoice:
     call: int
     why: str = field(compare=False)
     records_short: bool = False
+    changed: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def of_size(
-        cls, trainer: TrainerName, size: int, overhead: int = 0, why: str = "", records_short: bool = False
+        cls,
+        trainer: TrainerName,
+        size: int,
+        overhead: int = 0,
+        why: str = "",
+        records_short: bool = False,
+        changed: tuple[str, ...] = (),
     ) -> TrainerChoice:
         """Of the experiment's own chunk size."""
-        return cls(trainer, size, size, 1, overhead, 0, why, records_short)
+        return cls(trainer, size, size, 1, overhead, 0, why, records_short, changed)
 
     @property
     def together(self) -> bool:
@@ -193,6 +202,8 @@ def choose(
     if given.accumulate > 1:
         _check_pieces(module, task)
         needs_module = f"client.accumulate = {given.accumulate} adds gradients of autograd"
+    if changed := changed_torch.changes(tuple(KINDS)):
+        needs_module = f"there is {', '.join(changed)}, and the other trainers do not call that"
     several = given.gradients == "several"
     needs_points = "client.personalisation takes gradients of a batch at several points" if several else ""
     name: TrainerName
@@ -218,9 +229,9 @@ def choose(
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
     records_short = name == "recorded" and numbers <= MOST_SHAPES and given.short_steps >= SHORT_STEPS
     if given.chunk_size != "auto":
-        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, records_short)
+        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, records_short, changed)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
-    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, records_short)
+    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, records_short, changed)
 
 
 def _check_pieces(module: nn.Module, task: Task) -> None:
@@ -330,6 +341,10 @@ def _not_by_rows(task: Task) -> str | None:
 def _not_vmap(module: nn.Module) -> str | None:
     if any(True for _ in module.buffers()):
         return "modules with buffers have no client axis under vmap"
+    for name, parameter in module.named_parameters():
+        # torch.func passes other tensors in their place.
+        if type(parameter) is not nn.Parameter or parameter._backward_hooks:
+            return f"parameter {name!r} has a class or a hook of its own, which no value in its place has"
     for name, child in module.named_modules():
         if isinstance(child, nn.RNNBase | nn.RNNCellBase | Lstm):
             return f"{type(child).__name__} {name!r} has no batching rule in torch"

@@ -48,6 +48,7 @@ def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
     """
     engine = plan.experiment.engine
     is_open = engine.trainer == "auto" and engine.cuda_graphs is not True and plan.minimised.obstacle is None
+    is_open &= not plan.choice.changed
     if not is_open or choose_device(engine.gpus_per_worker).type != "cuda":
         return plan
     if folder is not None and (recorded := experiment_record.stored_trained_by(folder)) is not None:

@@ -24,6 +24,7 @@ from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, here
 from raysim.engine.on_ray.executor.table import Key
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool, cut_into_shards
+from raysim.errors import RaysimError
 from raysim.server.aggregators.updates import Bounds
 
 if TYPE_CHECKING:
@@ -115,13 +116,24 @@ class ClientPool:
 
     def __init__(self, sent: SentPlan | SentRuns, index: int, gpus: float) -> None:
         self._name = f"worker {index} (process {os.getpid()})"
-        self._run = _host(sent, self._name, gpus) if isinstance(sent, SentRuns) else _pool(sent, self._name, gpus)
+        self._refusal: RaysimError | None = None
+        try:
+            self._run = _host(sent, self._name, gpus) if isinstance(sent, SentRuns) else _pool(sent, self._name, gpus)
+        except RaysimError as error:
+            # `ready` raises it: of an actor that fails to start, the driver learns only a text of Ray's.
+            self._refusal = error
         self._held: dict[Key, TreeFold[object]] = {}
         self._rows: dict[Key, dict[int, list[Tensor]]] = {}
         self._broadcasts: dict[Key, JobBroadcast] = {}
 
     def ready(self) -> Whereabouts:
-        """Return where this pool runs; the reply means that it can work."""
+        """Return where this pool runs; the reply means that it can work.
+
+        Raises:
+            RaysimError: it cannot, which its start has found.
+        """
+        if self._refusal is not None:
+            raise self._refusal
         return here(self._name)
 
     def work(self, order: Order, packed: object) -> Reply:
