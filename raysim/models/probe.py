@@ -6,7 +6,7 @@ are written to, and vectors of another shape or dtype or with numbers in the gap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,11 +23,48 @@ PURE = "It must be a function of its arguments alone."
 """What messages say to do about a function that is not."""
 
 
+SCALES = (1.0, 30.0, 0.03)
+"""Of rows that are unlike."""
+
+ROUNDING = 1e-3
+"""Share of a row's change by which it may differ when other rows are beside it: products round otherwise."""
+
+
 def probe(layout: Layout, like: Tensor, rows: int | None = None) -> Tensor:
     """Numbers between -0.1 and 0.1, (P,) or (rows, P), in the dtype of `like` and on its device."""
     numbers = torch.arange(1, (rows or 1) * layout.size + 1, dtype=torch.float64, device=like.device)
     flat = numbers.sin_().mul_(0.1).to(like.dtype).view(*[] if rows is None else [rows], layout.size)
     return layout.map(lambda name, tensor: tensor, flat)
+
+
+def unlike_rows(layout: Layout, like: Tensor) -> Tensor:
+    """`probe` of one row for each of `SCALES`, times that: whoever takes a maximum, a mean or a bound over several rows
+    shows."""
+    scales = torch.tensor(SCALES, dtype=like.dtype, device=like.device)
+    return probe(layout, like, rows=len(SCALES)) * scales.unsqueeze(-1)
+
+
+def check_rows(title: str, verb: str, together: Tensor, alone: Sequence[Tensor], before: Tensor) -> None:
+    """Refuse a function of several rows that makes of a row something else than of that row alone.
+
+    Args:
+        title: how messages name the function.
+        verb: what it does with a row, as in "step".
+        together: what it made of all rows (K, P).
+        alone: what it made of each.
+        before: the rows that it was given; a difference is compared with what the function changed in the row.
+
+    Raises:
+        ExperimentError: a row differs.
+    """
+    for made, own, given in zip(together, alone, before, strict=True):
+        limit = ROUNDING * (own - given).abs().max() + ROUNDING**2 * given.abs().max()
+        if not bool((((made - own).abs() <= limit) | (made == own) | (made.isnan() & own.isnan())).all()):
+            raise ExperimentError(
+                f"{title} must {verb} each row of a stack (K, P) as it does one client's (P,), because clients are "
+                f"trained together here, but the rows differ: reduce over the last axis only, or set engine.trainer = "
+                f"'fused' or 'one_by_one'."
+            )
 
 
 def called(title: str, function: Callable[..., Any], *arguments: Any, writes: tuple[str, ...] = ()) -> Any:

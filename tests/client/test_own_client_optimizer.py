@@ -151,6 +151,15 @@ def of_the_whole_stack(params: Tensor, gradient: Tensor, state: Any, lr: Any) ->
     params.sub_(gradient / gradient.norm() * lr)
 
 
+def clipped_by_the_largest(params: Tensor, gradient: Tensor, state: Any, lr: Any) -> None:
+    params.sub_(gradient / gradient.norm(dim=-1).max().clamp(min=1) * lr)
+
+
+def with_the_smallest(params: Tensor, gradient: Tensor, state: Any, lr: Any) -> None:
+    """Whoever moves far hides what a row of small numbers gets from it."""
+    params.sub_((gradient + 1e-4 * gradient.norm(dim=-1).min() * params) * lr)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -181,7 +190,9 @@ def test_what_is_wrong_is_refused_before_the_first_round(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (optimizer(of_the_whole_stack), r"step each row of a stack \(K, P\) as it steps one client"),
+        (optimizer(of_the_whole_stack), r"step each row of a stack \(K, P\) as it does one client's"),
+        (optimizer(clipped_by_the_largest), r"step each row of a stack"),
+        (optimizer(with_the_smallest), r"step each row of a stack"),
         (optimizer(filled, lambda params: {"v": params.new_zeros(params.shape[-1])}), r"a row of 'v' for each row"),
     ],
 )

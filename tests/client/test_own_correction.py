@@ -331,6 +331,23 @@ def test_a_record_that_does_not_hold_is_refused_before_the_first_round(
         raysim.rounds(experiment(client=CLIENT), dataset=dataset, correction=make)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (half(bend=lambda at: at.gradient / at.gradient.norm(dim=-1).max().clamp(min=1)), r"bend each row of a stack"),
+        (half(bend=lambda at: at.gradient * (1 + at.gradient.mean())), r"bend each row of a stack"),
+        (half(point=lambda at: at.iterate / at.iterate.norm().clamp(min=1)), r"map each row of a stack"),
+    ],
+)
+def test_rows_are_asked_for_where_clients_are_trained_together(
+    make: Any, message: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    for trainer in ("stacked", "vmap"):
+        engine = {"workers": 0, "trainer": trainer}
+        with pytest.raises(raysim.ExperimentError, match=message):
+            raysim.rounds(experiment(client=CLIENT, engine=engine), dataset=dataset, correction=make)
+
+
 def test_what_fails_later_names_client_and_round(dataset: raysim.FederatedDataset, experiment: Make) -> None:
     def after(ended: raysim.ClientEnd) -> Tensor:
         if ended.gap > 1:

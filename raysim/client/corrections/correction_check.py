@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from raysim.client.corrections.correction import (
@@ -26,7 +27,7 @@ from raysim.client.optimizers.step_check import check_step
 from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
-from raysim.models.probe import check_vector, check_vectors, probe, tried
+from raysim.models.probe import check_rows, check_vector, check_vectors, probe, tried, unlike_rows
 
 LR = 0.1
 
@@ -97,11 +98,7 @@ def _check_client(
     if half.after is not None:
         vector = tried(f"{title}: ClientHalf.after", half.after, ended)
         check_vector(f"{title}: ClientHalf.after", "the state", vector, several, layout)
-    for stack in [like, probe(layout, like, rows=2)] if rows else [like]:
-        _check_bend(half, title, down, stack, like, layout)
-        if half.point is not None:
-            vector = tried(f"{title}: ClientHalf.point", half.point, LocalPoint(stack, 1, LR, down, layout))
-            check_vector(f"{title}: ClientHalf.point", "a model", vector, stack, layout)
+    _check_steps(half, title, down, like, layout, rows)
     start = None
     if half.start is not None:
         start = tried(f"{title}: ClientHalf.start", half.start, down)
@@ -111,11 +108,31 @@ def _check_client(
         check_step(half.optimizer, f"{title}: ClientHalf.optimizer", like, layout, rows, start)
 
 
-def _check_bend(half: ClientHalf, title: str, down: Vectors, stack: Tensor, x: Tensor, layout: Layout) -> None:
-    if half.bend is None:
-        return
-    bent = tried(f"{title}: ClientHalf.bend", half.bend, LocalGradient(stack, stack * 0.5, x, down, layout))
-    check_vector(f"{title}: ClientHalf.bend", "a gradient", bent, stack, layout)
+def _check_steps(half: ClientHalf, title: str, down: Vectors, like: Tensor, layout: Layout, rows: bool) -> None:
+    """What is called at every local step, of one client, and where clients are trained together, of a stack."""
+    stack = unlike_rows(layout, like)
+    if half.bend is not None:
+        bend, name = half.bend, f"{title}: ClientHalf.bend"
+
+        def bent(gradient: Tensor) -> Tensor:
+            made: Tensor = tried(name, bend, LocalGradient(gradient, gradient * 0.5, like, down, layout))
+            check_vector(name, "a gradient", made, gradient, layout)
+            return made
+
+        alone = [bent(row) for row in stack]
+        if rows:
+            check_rows(name, "bend", bent(stack), alone, torch.zeros_like(stack))
+    if half.point is not None:
+        point, called = half.point, f"{title}: ClientHalf.point"
+
+        def moved(iterate: Tensor) -> Tensor:
+            made: Tensor = tried(called, point, LocalPoint(iterate, 1, LR, down, layout))
+            check_vector(called, "a model", made, iterate, layout)
+            return made
+
+        alone = [moved(row) for row in stack]
+        if rows:
+            check_rows(called, "map", moved(stack), alone, torch.zeros_like(stack))
 
 
 def _check_server(
