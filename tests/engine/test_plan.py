@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import Tensor, nn
 
 import raysim
 from raysim.engine.plan.plan import Plan
@@ -35,3 +36,25 @@ def test_a_chunk_costs_what_its_clients_do_and_with_a_client_axis_the_steps_of_i
     assert costs == [overhead * steps[list(chunk)].max() + rows[list(chunk)].sum() for chunk in planned]
     if chunk_size == 3:
         assert max(map(len, planned)) <= 3
+
+
+class Centred(nn.Module):
+    """Each example less the mean of its batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.below, self.above = nn.Linear(5, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.below(x)
+        scores: Tensor = self.above(hidden - hidden.mean(0))
+        return scores
+
+
+def test_a_client_axis_is_refused_to_a_module_that_mixes_examples(
+    experiment: Callable[..., raysim.Experiment], dataset: raysim.FederatedDataset
+) -> None:
+    """Clients of unequal batches are filled up to the largest there."""
+    exp = experiment(model=None, engine={"workers": 0, "trainer": "vmap"})
+    with pytest.raises(raysim.ModelError, match="mixes the examples of a batch"):
+        resolve(exp, dataset=dataset, model=Centred)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.client.trainers.construction import make
 from raysim.client.trainers.construction import recording_obstacle as obstacle
+from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.config.global_draws import draws
 from raysim.config.repetition import is_close
 from raysim.data.dataset import FederatedDataset
@@ -35,6 +37,9 @@ MOST = 2
 
 FAR = 100.0
 """Size of numbers at which models that are drawn as torch draws them learn little, or diverge."""
+
+REDUCED = 0.05
+"""Difference of gradients, relative to the largest number, that is none in a reduced precision."""
 
 LOOKED_AT = 8
 """Clients whose values are looked at before the first round, and where none has an update."""
@@ -189,27 +194,43 @@ def _compared(step: StepAt) -> Sequence[Tensor]:
 
 
 def check_client_axis(plan: Plan) -> None:
-    """Take a local step with two clients that hold the first examples, where the plan's trainer is vmap.
+    """Train two clients of unequal batches together, where the plan's trainer is vmap, and each alone by autograd.
 
-    Only a trial shows whether torch.func.vmap accepts a module: it refuses a forward that depends on values.
+    Only a trial shows whether torch.func.vmap accepts a module: it refuses a forward that depends on values. The
+    smaller batch is filled up, which a module that mixes the examples of a batch would see.
 
     Raises:
         ModelError: vmap cannot train the module; the error has the reason.
     """
     if plan.choice.trainer != "vmap":
         return
+    rule, advice = "engine.trainer = 'vmap' cannot be used", "Any module trains with 'one_by_one'."
     x, y = load(plan.experiment, plan.dataset, plan.initial)
-    client = Client(0, len(x), x, y, batches.whole(len(x)), key=0)
-    precision = plan.experiment.engine.precision
+    rows = torch.arange(MOST + 1) % len(x)
+    clients = [
+        Client(0, number, x[rows[:number]], y[rows[:number]], batches.whole(number), key=0)
+        for number in (MOST + 1, MOST)
+    ]
     try:
-        with torch.random.fork_rng(devices=[]):
-            trainer = make(plan.choice, plan.model, plan.initial, plan.minimised.task, ClientSection(), precision)
-            list(trainer.train(plan.initial, [client, client], lr=0.0))
+        together = _deltas(plan, plan.choice, clients)
     except Exception as error:
+        raise ModelError(f"{rule}: with a client axis the module fails: {within(error)}. {advice}") from error
+    alone = _deltas(plan, replace(plan.choice, trainer="one_by_one"), clients)
+    relative = first_module.RELATIVE if plan.experiment.engine.precision == "float32" else REDUCED
+    if not all(is_close(one, other, relative) for one, other in zip(together, alone, strict=True)):
         raise ModelError(
-            f"engine.trainer = 'vmap' cannot be used: with a client axis the module fails: {within(error)}. "
-            f"Any module trains with 'one_by_one'."
-        ) from error
+            f"{rule}: with a client axis the module has other gradients, as where it mixes the examples of a batch, "
+            f"which several clients share here. {advice}"
+        )
+
+
+def _deltas(plan: Plan, choice: TrainerChoice, clients: Sequence[Client]) -> list[Tensor]:
+    """The update of each client after a step of SGD."""
+    with torch.random.fork_rng(devices=[]):
+        precision = plan.experiment.engine.precision
+        trainer = make(choice, plan.model, plan.initial, plan.minimised.task, ClientSection(), precision)
+        trained = trainer.train(plan.initial, clients, lr=1.0)
+        return [delta.clone() for updates in trained for delta in updates.delta]
 
 
 def recording_obstacle(
