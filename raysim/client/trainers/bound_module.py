@@ -8,15 +8,16 @@ import torch
 from torch import Tensor
 
 from raysim.client import dropout
+from raysim.client.dropout import AddressedDropout
 from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainer import Client
-from raysim.client.trainers import loss_gradient
+from raysim.client.trainers import loss_gradient, side_effects
 from raysim.client.trainers.cuda_graphs import Recorder, Recordings
 from raysim.client.trainers.recording.local_step import Weighted, record_step
 from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.tape import NotRecorded
 from raysim.client.trainers.reduced_precision import products_in
-from raysim.client.trainers.watched_objective import Watched
+from raysim.client.trainers.watched_objective import Watched, versions
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
 
@@ -79,6 +80,18 @@ class BoundModule:
         if recorder is not None:
             # A graph is recorded from a step that was recorded before.
             self._graphs = Recordings(lambda: self._step_as_pass, self._weighted().state, recorder)
+        others = [child for child in self.module.modules() if not isinstance(child, AddressedDropout)]
+        self._put_back = side_effects.restorer_with_contents(others, self.weights.vectors)
+        self._was_called = False
+        self._places = [
+            (table, name, tensor)
+            for child in others
+            for table in (child._parameters, child._buffers)
+            for name, tensor in table.items()
+            if tensor is not None and tensor.dtype != torch.bool
+        ]
+        self._frozen = [one for one in self.module.parameters() if not one.requires_grad]
+        self._frozen_versions = versions(*self._frozen)
 
     def keys_of(self, client: Client) -> Sequence[Tensor | None]:
         """int64 (dropouts,) for each local step: keys of the masks; None where there are none."""
@@ -88,10 +101,24 @@ class BoundModule:
         return dropout.keys([client.key], num_steps, len(self.dropouts), self._device)[:, :, 0].unbind(1)
 
     def load(self, broadcast: Weights) -> None:
-        """Copy the values in."""
+        """Copy the values in, and undo what an earlier client has done to the module beside them."""
+        if self._was_called:
+            self._put_back()
+            self._was_called = False
         self.weights.params.copy_(broadcast.params)
         self.weights.buffers.copy_(broadcast.buffers)
         self.weights.counters.copy_(broadcast.counters)
+
+    def check_kept(self) -> None:
+        """ValueError unless the module still has its own tensors, and its frozen parameters as they were."""
+        for table, name, tensor in self._places:
+            if table.get(name) is not tensor:
+                raise ValueError(
+                    f"The module has another tensor in the place of {name!r}, which would be lost: write to the one "
+                    f"that is there, such as module.{name}.copy_(...)."
+                )
+        if versions(*self._frozen) != self._frozen_versions:
+            raise ValueError("A frozen parameter, which all modules of a machine share, was written to.")
 
     def record(self, x: Sequence[Tensor], y: Sequence[Tensor], lengths: Sequence[int]) -> bool:
         """Record the steps of batches of so many examples, where those are new; return whether all are recorded."""
@@ -244,6 +271,7 @@ class BoundModule:
         `twice`: it can be differentiated. `among`: all targets of the batch of which this is a piece.
         """
         outputs: Tensor | None
+        self._was_called = True
         self._start_dropouts()
         with torch.enable_grad():
             if at is None or self.watched is None:

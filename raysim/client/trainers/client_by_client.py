@@ -68,6 +68,9 @@ class ClientByClient(ABC):
             updates = self._train_on(LocalTraining(*batches, y, broadcast, client, lr, start))
         if self._objective is not None:
             check_unwritten(before, y, broadcast.params)
+        if not recorded:
+            for module in self._modules:
+                module.check_kept()
         return updates
 
     @abstractmethod

@@ -5,20 +5,23 @@ A forward that counts its calls, keeps a schedule or draws may do something else
 
 from __future__ import annotations
 
-import random
 from argparse import Namespace
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
+from operator import is_
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType, NoneType, SimpleNamespace
 from typing import Any
 from weakref import ReferenceType
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+
+from raysim.config.own_generators import GENERATORS, generator_restorer, generator_state
 
 PLAIN = (NoneType, bool, int, float, complex, str, bytes, type, Enum, torch.dtype, torch.device)
 """Compared by what they are."""
@@ -55,6 +58,22 @@ def restorer(modules: Iterable[nn.Module]) -> Callable[[], None]:
     return memory.put_back
 
 
+def restorer_with_contents(modules: Iterable[nn.Module], apart: Iterable[Tensor]) -> Callable[[], None]:
+    """Return a function that puts back what each module holds now, and the content of tensors in it.
+
+    Of parameters, what is not their content: hooks, whether they want gradients, and gradients that were added up.
+    Functions and objects of torch are not looked into. `apart`: tensors in whose memory somebody else puts
+    back the content.
+    """
+    memory = _WithContents(apart)
+    for module in modules:
+        memory.keep(vars(module))
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                memory.keep_parameter(parameter)
+    return memory.put_back
+
+
 class _Memory:
     """Keeps what values hold."""
 
@@ -68,33 +87,108 @@ class _Memory:
 
     def keep(self, value: Any) -> None:
         """Keep what the value holds, and what is in that."""
-        if isinstance(value, (*PLAIN, *SAME, Tensor)) or id(value) in self._kept:
+        if isinstance(value, (*PLAIN, *SAME)) or id(value) in self._kept:
             return
         self._kept.add(id(value))
+        if isinstance(value, Tensor | np.ndarray):
+            self._keep_content(value)
+            return
         inside: list[Any] = []
-        if isinstance(value, random.Random):
-            self._undo.append(partial(value.setstate, value.getstate()))
-        elif isinstance(value, np.random.Generator):
-            self._undo.append(partial(setattr, value.bit_generator, "state", value.bit_generator.state))
-        elif isinstance(value, dict | set):
-            copied = value.copy()
-            self._undo += [value.clear, partial(value.update, copied)]
-            inside = list(value.values()) if isinstance(value, dict) else []
+        if isinstance(value, GENERATORS):
+            self._undo.append(generator_restorer(value))
+        elif isinstance(value, dict):
+            self._undo.append(partial(_put_back_table, value, value.copy()))
+            inside = list(value.values())
+        elif isinstance(value, set):
+            self._undo += [value.clear, partial(value.update, value.copy())]
         elif isinstance(value, list):
             self._undo.append(partial(value.__setitem__, slice(None), inside := list(value)))
         elif isinstance(value, tuple):
             inside = list(value)
-        elif isinstance(value, FunctionType):
-            for cell in value.__closure__ or ():
-                with suppress(ValueError):
-                    self._undo.append(partial(setattr, cell, "cell_contents", cell.cell_contents))
-                    inside.append(cell.cell_contents)
-        elif isinstance(value, MethodType | BuiltinFunctionType):
-            inside = [value.__self__]
-        elif isinstance(value, RECORDS) or is_dataclass(value) or _is_open(value):
+        elif isinstance(value, FunctionType | MethodType | BuiltinFunctionType):
+            inside = self._kept_of_function(value)
+        elif self._opens(value):
             inside = [getattr(value, "__dict__", None)]
         for one in inside:
             self.keep(one)
+
+    def _opens(self, value: Any) -> bool:
+        """Whether to look into an object."""
+        return isinstance(value, RECORDS) or is_dataclass(value) or _is_open(value)
+
+    def _keep_content(self, value: Tensor | npt.NDArray[Any]) -> None:
+        """Keep what is in a tensor or an array."""
+
+    def _kept_of_function(self, function: FunctionType | MethodType | BuiltinFunctionType) -> list[Any]:
+        """Keep what a function holds, and return what is in that."""
+        if not isinstance(function, FunctionType):
+            return [function.__self__]
+        inside = []
+        for cell in function.__closure__ or ():
+            with suppress(ValueError):
+                self._undo.append(partial(setattr, cell, "cell_contents", cell.cell_contents))
+                inside.append(cell.cell_contents)
+        return inside
+
+
+class _WithContents(_Memory):
+    """Keeps the content of tensors and arrays too, and looks into no function."""
+
+    def __init__(self, apart: Iterable[Tensor]) -> None:
+        super().__init__()
+        self._apart = {_memory_of(tensor) for tensor in apart}
+
+    def keep_parameter(self, parameter: nn.Parameter) -> None:
+        """Keep what is not its content."""
+        hooks = parameter._backward_hooks
+        self._undo.append(partial(_put_back_parameter, parameter, parameter.requires_grad, hooks and dict(hooks)))
+
+    def _opens(self, value: Any) -> bool:
+        # What torch.compile holds, and raysim's objects, belong to more than the module.
+        return super()._opens(value) and type(value).__module__.partition(".")[0] not in ("torch", "raysim")
+
+    def _keep_content(self, value: Tensor | npt.NDArray[Any]) -> None:
+        if isinstance(value, np.ndarray):
+            if value.flags.writeable and value.nbytes <= LARGEST and not value.dtype.hasobject:
+                self._undo.append(partial(np.copyto, value, value.copy()))
+        elif not isinstance(value, nn.Parameter) and _is_copied(value) and _memory_of(value) not in self._apart:
+            self._undo.append(partial(value.detach().copy_, value.detach().clone()))
+
+    def _kept_of_function(self, function: FunctionType | MethodType | BuiltinFunctionType) -> list[Any]:
+        return []
+
+
+LARGEST = 1 << 24
+"""Bytes of an array or a tensor, beside parameters and buffers, up to which a second copy is kept."""
+
+
+def _is_copied(tensor: Tensor) -> bool:
+    dense = tensor.layout == torch.strided and 0 not in tensor.stride() and not tensor.is_inference()
+    return dense and tensor.numel() * tensor.element_size() <= LARGEST
+
+
+def _memory_of(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
+
+
+def _put_back_table(table: dict[Any, Any], kept: dict[Any, Any]) -> None:
+    # Nearly always it is as it was.
+    if not table and not kept:
+        return
+    if len(table) == len(kept) and all(map(is_, table, kept)) and all(map(is_, table.values(), kept.values())):
+        return
+    table.clear()
+    table.update(kept)
+
+
+def _put_back_parameter(parameter: nn.Parameter, requires_grad: bool, hooks: dict[int, Any] | None) -> None:
+    parameter.grad = None
+    if parameter.requires_grad != requires_grad:
+        parameter.requires_grad_(requires_grad)
+    own = parameter._backward_hooks
+    if own is not None and dict(own) != (hooks or {}):
+        own.clear()
+        own.update(hooks or {})
 
 
 _WRITTEN_IN_PYTHON = 1 << 9
@@ -118,8 +212,8 @@ class _Look:
             return value
         if isinstance(value, Tensor):
             return id(value), value._version if self._by_versions else None
-        if isinstance(value, random.Random):
-            return value.getstate()
+        if isinstance(value, GENERATORS):
+            return generator_state(value)
         if isinstance(value, SAME):
             return id(value)
         if isinstance(value, FunctionType):
