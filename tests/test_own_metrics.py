@@ -191,7 +191,7 @@ def draws(outputs: Tensor, targets: Tensor) -> Tensor:
         (lambda outputs, targets: 0.5, r"one figure per example, shape \(2,\), but got float"),
         (lambda outputs: outputs, r"'mine' failed on outputs \(2, 3\) and targets \(2,\).*positional argument"),
         (writes, "'mine' writes to outputs"),
-        (draws, "'mine' must depend on the batch alone"),
+        (draws, "'mine' drew from a global generator"),
         ("f1", "'mine' must be a function .* but is 'f1'"),
         (
             raysim.Metric(lambda o, t: o.mean(), f1),

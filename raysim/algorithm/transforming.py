@@ -13,6 +13,7 @@ from raysim import seeds
 from raysim.algorithm.broadcast import Broadcast
 from raysim.client.local_training import Trained, with_norms, working_on
 from raysim.client.transform import Transform, TransformAt, Transformed
+from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition
 from raysim.errors import ExperimentError, within
@@ -106,8 +107,10 @@ def check(transform: Transform, title: str, params: Tensor, layout: Layout) -> N
 
     at, what = at_start(), f"{title}: apply"
     returned = called(what, transform.apply, at)
+    own = OwnGenerators(transform)
     again = called(what, transform.apply, at_start())
-    check_repetition(what, returned, again, ExperimentError, "Draw by at.generator, and keep state in Transformed.")
+    remedy = "Draw by at.generator, and keep state in Transformed."
+    check_repetition(what, returned, again, ExperimentError, remedy, own.drew())
     try:
         whole = checked_result(transform, returned, at)
     except (TypeError, ValueError) as error:

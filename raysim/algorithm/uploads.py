@@ -19,7 +19,9 @@ from raysim.client.corrections.correction import Correction
 from raysim.client.local_training import ClientFailure, Trained
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.section import ClientSection
+from raysim.config.global_draws import draws
 from raysim.data.field import label_counts
+from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.models.vectors import group_norms
 from raysim.server.accumulator import Contributions
@@ -148,13 +150,19 @@ def _weights(server: ServerSection, sent: Uploads, broadcast: Broadcast, id_of: 
     with np.errstate(all="ignore"):  # of clients that are not included
         norms, losses = np.sqrt(sent.squared_norms).tolist(), (sent.loss / sent.seen).tolist()
     of_clients = zip(clients.positions.tolist(), clients.num_examples.tolist(), norms, losses, strict=True)
-    for row, (position, examples, norm, loss) in enumerate(of_clients):
-        if sent.finite[row]:
-            facts = ClientFacts(id_of(position), examples, norm, loss, int(clients.batches.steps[row]), constants)
-            try:
-                weights[row] = weight(rule, facts)
-            except Exception as error:
-                raise ClientFailure(position) from error
+    with draws() as drew:
+        for row, (position, examples, norm, loss) in enumerate(of_clients):
+            if sent.finite[row]:
+                facts = ClientFacts(id_of(position), examples, norm, loss, int(clients.batches.steps[row]), constants)
+                try:
+                    weights[row] = weight(rule, facts)
+                except Exception as error:
+                    raise ClientFailure(position) from error
+        if drew():
+            raise ExperimentError(
+                "weighting= drew from a global generator (of torch, NumPy or Python), whose draws differ from worker "
+                "to worker, but it must be a function of the client's facts alone."
+            )
     return weights
 
 

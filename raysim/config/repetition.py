@@ -19,15 +19,20 @@ RELATIVE = 1e-6
 """Difference, relative to the largest number, that is none: a kernel's order of additions depends on alignment."""
 
 
-def check_repetition(what: str, once: object, again: object, error: type[RaysimError], remedy: str) -> None:
-    """Raise `error` unless two calls with the same arguments have returned the same.
+def check_repetition(
+    what: str, once: object, again: object, error: type[RaysimError], remedy: str, drew: bool = False
+) -> None:
+    """Raise `error` unless two calls with the same arguments have returned the same, and drew nothing.
 
     Args:
         what: names the function, as a message begins.
         once, again: what it returned; tensors, arrays and numbers in them are compared.
         error: its class.
         remedy: the message's last sentence.
+        drew: whether the second call has moved a generator of the function's own on (`OwnGenerators`).
     """
+    if drew:
+        raise error(f"{what} draws from a generator of its own, so its results depend on the calls before. {remedy}")
     if not is_same(once, again):
         raise error(
             f"{what} returned something else when it was called again with the same arguments: it counts or changes "

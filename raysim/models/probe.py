@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from raysim.config.global_draws import ADVICE, draws
+from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition
 from raysim.config.user_call import raised
@@ -101,8 +102,9 @@ def tried(title: str, function: Callable[..., Any], *arguments: Any) -> Any:
     Raises:
         ExperimentError: as `called` raises; or the second call returned something else.
     """
-    once = called(title, function, *arguments)
-    check_repetition(title, once, called(title, function, *arguments), ExperimentError, PURE)
+    once, own = called(title, function, *arguments), OwnGenerators(function)
+    again = called(title, function, *arguments)
+    check_repetition(title, once, again, ExperimentError, PURE, own.drew())
     return once
 
 

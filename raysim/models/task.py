@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from raysim.config.global_draws import draws
+from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition
 from raysim.errors import ModelError
@@ -153,8 +154,9 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
     before = [(value._version, value.detach().clone()) for value in (outputs, targets)]
     with draws() as drew:
         losses = task.losses(outputs, targets)
-        drawn = drew()
+        drawn, own = drew(), OwnGenerators(task.losses)
         again = task.losses(outputs, targets) if own_loss and not drawn else losses
+        drew_own = own.drew()
     for name, value, (version, old) in zip(("outputs", "targets"), (outputs, targets), before, strict=True):
         if value._version != version or not torch.equal(old.nan_to_num(), value.detach().nan_to_num()):
             raise ModelError(
@@ -180,4 +182,4 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
             "loss for detach(), no_grad(), requires_grad_(False) and the like."
         )
     what, remedy = "loss(outputs, targets)", "A loss of draws is an objective=, which has at.generator."
-    check_repetition(what, losses, again, ModelError, remedy)
+    check_repetition(what, losses, again, ModelError, remedy, drew_own)

@@ -335,7 +335,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "draws by NumPy": (NumpyNoise, "drew from a global generator in evaluation"),
     "draws by Python in training": (TrainingNoise, "drew from NumPy's or Python's global generator"),
     "draws by torch in evaluation": (NoiseInEvaluation, "drew from a global generator in evaluation"),
-    "draws by itself": (OwnNoise, "other outputs or gradients for the same examples a second time"),
+    "draws by itself": (OwnNoise, "draws from a generator of its own"),
     "counts": (Counting, "other outputs or gradients for the same examples a second time"),
     "changes its weights in evaluation": (Decaying, "other outputs or gradients for the same examples a second time"),
     "holds a number that was drawn": (OwnScale, "Two modules of model= gave different outputs"),

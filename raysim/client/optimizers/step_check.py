@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from raysim.client.optimizers.optimizer import ClientOptimizer, State
+from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition
 from raysim.errors import ExperimentError
@@ -42,8 +43,9 @@ def check_step(
     """
     stack = unlike_rows(layout, params)
     alone = [_stepped(optimizer, title, row, layout, start) for row in (stack if rows else stack[:1])]
+    own = OwnGenerators(optimizer)
     again = _stepped(optimizer, title, stack[0], layout, start)
-    check_repetition(f"{title}: step", alone[0], again, ExperimentError, PURE)
+    check_repetition(f"{title}: step", alone[0], again, ExperimentError, PURE, own.drew())
     if optimizer.affine is not None:
         _check_affine(optimizer, title, stack[0], alone[0], start)
     if not rows:

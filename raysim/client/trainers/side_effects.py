@@ -65,7 +65,7 @@ def restorer_with_contents(modules: Iterable[nn.Module], apart: Iterable[Tensor]
     Functions and objects of torch are not looked into. `apart`: tensors in whose memory somebody else puts
     back the content.
     """
-    memory = _WithContents(apart)
+    memory = _Memory(contents_but_of=apart)
     for module in modules:
         memory.keep(vars(module))
         for parameter in module._parameters.values():
@@ -75,11 +75,18 @@ def restorer_with_contents(modules: Iterable[nn.Module], apart: Iterable[Tensor]
 
 
 class _Memory:
-    """Keeps what values hold."""
+    """Keeps what values hold.
 
-    def __init__(self) -> None:
+    Args:
+        contents_but_of: tensors whose content others put back. None: no content of tensors is kept, but what functions
+            and objects of torch hold is.
+    """
+
+    def __init__(self, contents_but_of: Iterable[Tensor] | None = None) -> None:
         self._undo: list[Callable[[], object]] = []
         self._kept: set[int] = set()
+        self._with_contents = contents_but_of is not None
+        self._apart = {_memory_of(tensor) for tensor in contents_but_of or ()}
 
     def put_back(self) -> None:
         for undo in self._undo:
@@ -112,15 +119,30 @@ class _Memory:
         for one in inside:
             self.keep(one)
 
+    def keep_parameter(self, parameter: nn.Parameter) -> None:
+        """Keep what is not its content."""
+        hooks = parameter._backward_hooks
+        self._undo.append(partial(_put_back_parameter, parameter, parameter.requires_grad, hooks and dict(hooks)))
+
     def _opens(self, value: Any) -> bool:
-        """Whether to look into an object."""
+        """Whether to look into an object: what torch.compile holds belongs to more than the module."""
+        if self._with_contents and type(value).__module__.partition(".")[0] in ("torch", "raysim"):
+            return False
         return isinstance(value, RECORDS) or is_dataclass(value) or _is_open(value)
 
     def _keep_content(self, value: Tensor | npt.NDArray[Any]) -> None:
-        """Keep what is in a tensor or an array."""
+        if not self._with_contents:
+            return
+        if isinstance(value, np.ndarray):
+            if value.flags.writeable and value.nbytes <= LARGEST and not value.dtype.hasobject:
+                self._undo.append(partial(np.copyto, value, value.copy()))
+        elif not isinstance(value, nn.Parameter) and _is_copied(value) and _memory_of(value) not in self._apart:
+            self._undo.append(partial(value.detach().copy_, value.detach().clone()))
 
     def _kept_of_function(self, function: FunctionType | MethodType | BuiltinFunctionType) -> list[Any]:
         """Keep what a function holds, and return what is in that."""
+        if self._with_contents:
+            return []
         if not isinstance(function, FunctionType):
             return [function.__self__]
         inside = []
@@ -129,33 +151,6 @@ class _Memory:
                 self._undo.append(partial(setattr, cell, "cell_contents", cell.cell_contents))
                 inside.append(cell.cell_contents)
         return inside
-
-
-class _WithContents(_Memory):
-    """Keeps the content of tensors and arrays too, and looks into no function."""
-
-    def __init__(self, apart: Iterable[Tensor]) -> None:
-        super().__init__()
-        self._apart = {_memory_of(tensor) for tensor in apart}
-
-    def keep_parameter(self, parameter: nn.Parameter) -> None:
-        """Keep what is not its content."""
-        hooks = parameter._backward_hooks
-        self._undo.append(partial(_put_back_parameter, parameter, parameter.requires_grad, hooks and dict(hooks)))
-
-    def _opens(self, value: Any) -> bool:
-        # What torch.compile holds, and raysim's objects, belong to more than the module.
-        return super()._opens(value) and type(value).__module__.partition(".")[0] not in ("torch", "raysim")
-
-    def _keep_content(self, value: Tensor | npt.NDArray[Any]) -> None:
-        if isinstance(value, np.ndarray):
-            if value.flags.writeable and value.nbytes <= LARGEST and not value.dtype.hasobject:
-                self._undo.append(partial(np.copyto, value, value.copy()))
-        elif not isinstance(value, nn.Parameter) and _is_copied(value) and _memory_of(value) not in self._apart:
-            self._undo.append(partial(value.detach().copy_, value.detach().clone()))
-
-    def _kept_of_function(self, function: FunctionType | MethodType | BuiltinFunctionType) -> list[Any]:
-        return []
 
 
 LARGEST = 1 << 24

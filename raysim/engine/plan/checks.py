@@ -11,6 +11,7 @@ from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.feddualavg import unmatched_patterns
 from raysim.client.work import Between
 from raysim.cohort.sampler import Participant
+from raysim.config.own_generators import OwnGenerators
 from raysim.config.own_part import OwnPart
 from raysim.config.repetition import check_repetition
 from raysim.config.user_call import watched_call
@@ -85,9 +86,11 @@ def _check_own_cohorts(plan: Plan) -> None:
     e, train, cohorts = plan.experiment, plan.dataset.train, plan.cohorts()
     if not cohorts.is_built_in:
         state = cohorts.init()
-        drawn, again = cohorts.sample(state, 0), cohorts.sample(state, 0)
+        drawn, own = cohorts.sample(state, 0), OwnGenerators(cohorts.rule)
+        again = cohorts.sample(state, 0)
         advice = "Draw by at.rng, and keep what changes in the sampler's state."
-        check_repetition(f"sampler= ({cohorts.rule.name})", drawn, again, ExperimentError, advice)
+        what = f"sampler= ({cohorts.rule.name})"
+        check_repetition(what, drawn, again, ExperimentError, advice, own.drew())
         cohort = np.unique(drawn)
         if cohorts.rule.choose is not None:
             cohort = cohorts.choose(cohort, np.zeros(len(cohort)), 0)
@@ -99,9 +102,10 @@ def _check_own_cohorts(plan: Plan) -> None:
             train.id_of(0), int(train.sizes(np.arange(1))[0]), 1.0, 1.0, 1, e.server.weighting_constants
         )
         what = "weighting=, tried before the first round,"
-        once, later = (watched_call(what, weight, weighting, facts) for _ in range(2))
+        once, own = watched_call(what, weight, weighting, facts), OwnGenerators(weighting)
+        later = watched_call(what, weight, weighting, facts)
         advice = "It must be a function of the client's facts alone."
-        check_repetition("weighting=", once, later, ExperimentError, advice)
+        check_repetition("weighting=", once, later, ExperimentError, advice, own.drew())
 
 
 def _check_equal_work(plan: Plan) -> None:

@@ -9,9 +9,16 @@ import torch
 from torch import Tensor
 
 from raysim.arrays import Float64s
+from raysim.config.global_draws import draws
+from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.evaluation.metric import Metric, Metrics, PerExample, by_segment, of_batch, value
+
+DREW = (
+    "drew from a global generator (of torch, NumPy or Python), whose draws differ from worker to worker, but it must "
+    "depend on the batch alone"
+)
 
 _CLOSE = 1e-3
 """Relative difference that rounding may make between the sums of a batch and those of its parts."""
@@ -27,10 +34,13 @@ def check(metrics: Metrics, outputs: Tensor, targets: Tensor) -> None:
     for name, metric in metrics.items():
         given = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} of {targets.dtype}"
         try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            with torch.no_grad(), draws() as drew:
                 why = _refusal(name, metric, outputs.detach(), targets)
+                drawn = drew()
         except Exception as error:
             raise ExperimentError(f"metrics: {name!r} failed on {given}: {error}") from error
+        if drawn:
+            raise ExperimentError(f"metrics: {name!r} {DREW}.")
         if why:
             raise ExperimentError(f"metrics: {name!r} {why}.")
 
@@ -43,9 +53,12 @@ def _refusal(name: str, metric: Any, outputs: Tensor, targets: Tensor) -> str | 
     for argument, before, after in zip(("outputs", "targets"), (outputs, targets), own, strict=True):
         if not torch.equal(before.nan_to_num(), after.nan_to_num()):
             return f"writes to {argument}, which it must only read"
+    generators = OwnGenerators(metric)
     again = _sums(name, metric, *own)
     if not np.array_equal(whole, again, equal_nan=True):
         return f"must depend on the batch alone, but two times came to {whole.tolist()} and {again.tolist()}"
+    if generators.drew():
+        return "draws from a generator of its own, so that it depends on the calls before"
     if not isinstance(metric, Metric):
         return None
     value(metric, whole, len(targets))

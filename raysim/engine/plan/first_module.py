@@ -23,6 +23,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from raysim.client import dropout
 from raysim.config import repetition
 from raysim.config.global_draws import draws
+from raysim.config.own_generators import OwnGenerators
 from raysim.engine.cores import on_free_cores
 from raysim.errors import ModelError
 from raysim.models.model import Model, Weights, bound, place_module
@@ -196,7 +197,9 @@ def _check_outputs(trial: _Trial) -> tuple[_Called, _Called] | None:
             if training:
                 # What it did to buffers is undone; in evaluation nobody does that.
                 trial.give(trial.one)
+            own = OwnGenerators(trial.first)
             again = trial.call(trial.first)
+            drew_own = own.drew()
             trial.give(trial.other)
             same, alike = trial.call(trial.first), trial.call(trial.second)
             trial.give(trial.one, trial.other)
@@ -212,6 +215,11 @@ def _check_outputs(trial: _Trial) -> tuple[_Called, _Called] | None:
         raise ModelError(
             f"The module's forward drew from {where}, whose draws differ from worker to worker: draw in training "
             f"only, by torch's functions, whose generator raysim starts for every client."
+        )
+    if drew_own:
+        raise ModelError(
+            "The module's forward draws from a generator of its own, so its outputs depend on the calls before: draw "
+            "by torch's global functions, in training only."
         )
     if not once.is_close(again):
         raise ModelError(

@@ -14,6 +14,7 @@ from raysim.client import dropout
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received, RoundAt
 from raysim.client.trainers.watched_objective import check_losses
 from raysim.config.global_draws import draws
+from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition
 from raysim.config.user_call import raised
@@ -105,9 +106,11 @@ def check(trial: Trial) -> None:
         raise ModelError(
             f"objective= must be a function of (module, x, y, at), but {shown(function)} is not: {within(error)}."
         ) from error
-    (losses, module), again = trial.called(), trial.called()
+    losses, module = trial.called()
+    own = OwnGenerators(function)
+    again = trial.called()
     remedy = "Draw by at.generator, and keep nothing from call to call."
-    check_repetition("objective=", losses, again.losses, ModelError, remedy)
+    check_repetition("objective=", losses, again.losses, ModelError, remedy, own.drew())
     params = [parameter for parameter in module.parameters() if parameter.requires_grad]
     gradients = torch.autograd.grad(losses.sum(), params, allow_unused=True) if losses.requires_grad else [None]
     if all(gradient is None for gradient in gradients):

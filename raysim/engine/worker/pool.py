@@ -25,6 +25,7 @@ from raysim.client.section import ClientSection, fine_tuned
 from raysim.client.trainer import LocalStart, LockstepTrainer, Trainer
 from raysim.client.trainers.construction import make
 from raysim.cohort.chunks import Chunk
+from raysim.config.own_generators import OwnGenerators
 from raysim.config.user_call import there_is, trace
 from raysim.data.on_device import Examples
 from raysim.engine.job import DOING, UNITS, Kind, Part, RunStates, Shard, UpdateQuery
@@ -89,6 +90,11 @@ class Pool:
         self._fine_tuner = self._make_fine_tuner()
         fedex = plan.experiment.fedex
         self._configurations = None if fedex is None else Configurations(plan, fedex, self._trainer_for, self._bench)
+        # What a script's parts draw from generators of their own depends on the unit then, and not on the worker.
+        self._generators_of_parts = OwnGenerators(
+            *(self._algorithm, self._trainer, self._own, self._gradients, self._metrics, self._module),
+            *(plan.minimised, plan.task.losses, plan.experiment),
+        )
         self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
             "evaluate": self._evaluate,
             "fine_tune": self._fine_tune,
@@ -117,7 +123,7 @@ class Pool:
 
         def work() -> Any:
             # Modules draw from torch's generators: these are restored, so the script's draws do not change.
-            with card.same_draws(self._device):
+            with card.same_draws(self._device), self._generators_of_parts.as_they_stood():
                 if kind == "train":
                     assert isinstance(broadcast, Broadcast)
                     if kept is not None:
@@ -151,7 +157,8 @@ class Pool:
 
         def work() -> list[local_training.Trained]:
             clients = self._algorithm.members.of(self._examples, received[0], chunk)
-            return local_training.train_each(trainer, starts, clients, self._plan.model.params)
+            with self._generators_of_parts.as_they_stood():
+                return local_training.train_each(trainer, starts, clients, self._plan.model.params)
 
         try:
             each = self._retry_without_examples(work)

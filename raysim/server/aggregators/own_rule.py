@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raysim.config.own_generators import OwnGenerators
 from raysim.config.own_part import OwnPart
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition, is_same
@@ -70,9 +71,10 @@ def check(rule: Rule, clients: int) -> None:
     argument = updates if isinstance(rule, Coordinatewise) else updates @ updates.T
     weights, where = torch.ones(clients, dtype=torch.float64), "tried before the first round"
     # Copies: a rule may write to its arguments.
-    once, again = (result_of(rule, argument.clone(), weights, where) for _ in range(2))
-    what = f"aggregator= ({rule.name})"
-    check_repetition(what, once, again, ExperimentError, "It must be a function of its arguments alone.")
+    once, own = result_of(rule, argument.clone(), weights, where), OwnGenerators(rule)
+    again = result_of(rule, argument.clone(), weights, where)
+    what, remedy = f"aggregator= ({rule.name})", "It must be a function of its arguments alone."
+    check_repetition(what, once, again, ExperimentError, remedy, own.drew())
     if isinstance(rule, Coordinatewise) and not is_same(
         once[:2], result_of(rule, argument[:, :2].clone(), weights, where)
     ):

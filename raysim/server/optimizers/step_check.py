@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raysim.config.own_generators import OwnGenerators
 from raysim.config.own_part import OwnServerOptimizer
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition
@@ -50,10 +51,12 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
             f"place to {' and '.join(written)}: torch.add(params, update) makes one, params.add_(update) writes."
         )
     check_form(stepped, params, before)
+    own = OwnGenerators(optimizer)
     again = watched_call(
         "server_optimizer=: step, tried before the first round,", optimizer.step, params, descent, before
     )
-    check_repetition("server_optimizer=: step", stepped, again, ExperimentError, "Keep what changes in its state.")
+    remedy = "Keep what changes in its state."
+    check_repetition("server_optimizer=: step", stepped, again, ExperimentError, remedy, own.drew())
     check_gaps("the server optimizer", stepped.params, layout)
 
 
