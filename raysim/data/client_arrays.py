@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from mmap import mmap
 from numbers import Real
 from typing import Any
 
@@ -121,9 +122,19 @@ def is_fixed(array: npt.NDArray[Any]) -> bool:
     >>> is_fixed(rows[1:]), is_fixed(np.zeros(3))
     (True, False)
     """
-    while True:
-        if array.flags.writeable:
+    held: object = array
+    while isinstance(held, np.ndarray):
+        if held.flags.writeable:
             return False
-        if not isinstance(array.base, np.ndarray):
+        if held.base is None:
             return True
-        array = array.base
+        held = held.base
+        # NumPy's windows (sliding_window_view, as_strided) put an object between a view and its array.
+        if not isinstance(held, np.ndarray) and isinstance(below := getattr(held, "base", None), np.ndarray):
+            held = below
+    while isinstance(held, memoryview):
+        held = held.obj
+    if isinstance(held, mmap):
+        return memoryview(held).readonly
+    # Whatever else lends its memory, such as a tensor or a bytearray, may be written to by other ways.
+    return isinstance(held, bytes)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -285,3 +286,48 @@ def test_one_hot_targets_are_said_to_be_a_regression(caplog: pytest.LogCaptureFi
 def test_other_floating_targets_are_not(y: Any, caplog: pytest.LogCaptureFixture) -> None:
     FederatedDataset.from_clients({"a": (X, y)})
     assert not caplog.records
+
+
+class Lender:
+    """Lends an array's memory by NumPy's interface, for reading."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, True)}
+
+
+VIEWS: dict[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
+    "windows one behind the other": lambda flat: np.lib.stride_tricks.as_strided(
+        flat, (8, 2), (16, 8), writeable=False
+    ),
+    "sliding windows": lambda flat: np.lib.stride_tricks.sliding_window_view(flat, 9),
+    "a sliding window of one number": lambda flat: np.lib.stride_tricks.sliding_window_view(flat, 1),
+    "memory that another object lends": lambda flat: np.asarray(Lender(flat)).reshape(8, 2),
+    "a view of a buffer": lambda flat: np.frombuffer(memoryview(flat).toreadonly()).reshape(8, 2),
+    "numbers of a tensor": lambda flat: fixed_in_place(torch.from_numpy(flat).numpy()).reshape(8, 2),
+}
+
+
+def fixed_in_place(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_windows_over_an_array_do_not_follow_it(kind: str) -> None:
+    flat = np.arange(16.0)
+    rows = VIEWS[kind](flat)
+    assert not rows.flags.writeable
+    y, half = np.arange(len(rows)) % 2, len(rows) // 2
+    data = FederatedDataset.from_clients({"a": (rows[:half], y[:half]), "b": (rows[half:], y[half:])})
+    before = [data.train.client(position)[0].copy() for position in (0, 1)]
+    flat += 1
+    for position in (0, 1):
+        np.testing.assert_array_equal(data.train.client(position)[0], before[position])
+
+
+def test_what_nobody_can_write_to_is_shared(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((8, 2)))
+    y = fixed_in_place(np.arange(8) % 2)
+    for x in (np.load(tmp_path / "x.npy", mmap_mode="r"), np.frombuffer(bytes(8 * 16)).reshape(8, 2)):
+        data = FederatedDataset.from_clients({"a": (x[:4], y[:4]), "b": (x[4:], y[4:])})
+        assert np.shares_memory(data.train.client(1)[0], x)
