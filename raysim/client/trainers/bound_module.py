@@ -84,7 +84,7 @@ class BoundModule:
         self._put_back = side_effects.restorer_with_contents(others, self.weights.vectors)
         self._was_called = False
         self._places = [
-            (table, name, tensor)
+            (table, name, tensor, tensor.data_ptr())
             for child in others
             for table in (child._parameters, child._buffers)
             for name, tensor in table.items()
@@ -111,8 +111,8 @@ class BoundModule:
 
     def check_kept(self) -> None:
         """ValueError unless the module still has its own tensors, and its frozen parameters as they were."""
-        for table, name, tensor in self._places:
-            if table.get(name) is not tensor:
+        for table, name, tensor, address in self._places:
+            if table.get(name) is not tensor or tensor.data_ptr() != address:
                 raise ValueError(
                     f"The module has another tensor in the place of {name!r}, which would be lost: write to the one "
                     f"that is there, such as module.{name}.copy_(...)."

@@ -175,6 +175,8 @@ def _altered(module: nn.Module) -> str | None:
     own = [parameter for parameter in module._parameters.values() if parameter is not None]
     if any(hooks) or any(parameter._backward_hooks for parameter in own) or "parametrizations" in module._modules:
         return "has hooks or a parametrization"
+    if any(name in vars(module) for name in (*module._parameters, *module._modules)):
+        return "has attributes in the place of its parameters or layers"
     if any(name in vars(module) for name in METHODS) or type(module).__call__ is not nn.Module.__call__:
         return "is called in a way of its own"
     if any(type(parameter) is not nn.Parameter for parameter in own):

@@ -137,7 +137,7 @@ class _Memory:
             if value.flags.writeable and value.nbytes <= LARGEST and not value.dtype.hasobject:
                 self._undo.append(partial(np.copyto, value, value.copy()))
         elif not isinstance(value, nn.Parameter) and _is_copied(value) and _memory_of(value) not in self._apart:
-            self._undo.append(partial(value.detach().copy_, value.detach().clone()))
+            self._undo.append(partial(_put_back_content, value, value.detach(), value.detach().clone()))
 
     def _kept_of_function(self, function: FunctionType | MethodType | BuiltinFunctionType) -> list[Any]:
         """Keep what a function holds, and return what is in that."""
@@ -164,6 +164,13 @@ def _is_copied(tensor: Tensor) -> bool:
 
 def _memory_of(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
+
+
+def _put_back_content(tensor: Tensor, memory: Tensor, content: Tensor) -> None:
+    if tensor.data_ptr() != memory.data_ptr():
+        # Somebody has set its `data`.
+        tensor.data = memory
+    memory.copy_(content)
 
 
 def _put_back_table(table: dict[Any, Any], kept: dict[Any, Any]) -> None:

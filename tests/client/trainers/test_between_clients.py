@@ -53,6 +53,11 @@ class Mask(Own):
         self.mask[0] = True  # type: ignore[operator]
 
 
+class OtherMask(Own):
+    def changes(self) -> None:
+        self.mask.data = torch.ones(2, dtype=torch.bool)
+
+
 class Number(Own):
     def changes(self) -> None:
         self.number += 1
@@ -150,7 +155,7 @@ def trained(experiment: Make, dataset: raysim.FederatedDataset) -> Train:
     return train
 
 
-@pytest.mark.parametrize("model", [Mask, Number, Kept, Array, Several, Attribute, Generator])
+@pytest.mark.parametrize("model", [Mask, OtherMask, Number, Kept, Array, Several, Attribute, Generator])
 def test_what_a_module_holds_is_put_back_for_each_client(model: type[Own], trained: Train) -> None:
     assert torch.equal(trained([1, 2, 9], model=model), trained([9], model=model))
     assert not torch.equal(trained([9], model=model), trained([9], model=Own))
@@ -173,7 +178,15 @@ def another_buffer(module: Any, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) ->
     return losses(module, x, y)
 
 
-@pytest.mark.parametrize(("objective", "name"), [(another_weight, "weight"), (another_buffer, "number")])
+def another_memory(module: Any, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
+    if len(x) == 4:
+        module.layer.weight.data = 2 * module.layer.weight.data
+    return losses(module, x, y)
+
+
+@pytest.mark.parametrize(
+    ("objective", "name"), [(another_weight, "weight"), (another_buffer, "number"), (another_memory, "weight")]
+)
 def test_another_tensor_in_the_place_of_the_module_s_own_is_an_error(objective: Any, name: str, trained: Train) -> None:
     with pytest.raises(ClientFailure) as failed:
         trained([9], model=Own, objective=objective)

@@ -101,6 +101,12 @@ def masked() -> nn.Module:
     return module
 
 
+def shadowed() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 2))
+    vars(module[0])["weight"] = torch.ones(2, 3)
+    return module
+
+
 def tied_to_one_that_is_not_called() -> nn.Module:
     module = TwoNames()
     module.last = nn.Linear(8, 8)
@@ -182,6 +188,7 @@ def shared() -> nn.Module:
         (replaced(), "layer '0' (Linear) is called in a way of its own"),
         (nn.Sequential(Calls(3, 2)), "layer '0' (Calls) is called in a way of its own"),
         (masked(), "layer '0' (Linear) has hooks"),
+        (shadowed(), "layer '0' (Linear) has attributes in the place of its parameters"),
         (nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), "the ParametrizedLinear has hooks"),
     ],
 )
