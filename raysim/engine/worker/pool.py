@@ -23,6 +23,7 @@ from raysim.client.personalisation import choice as personalisations
 from raysim.client.personalisation.personalisation import StepGradients
 from raysim.client.section import ClientSection, fine_tuned
 from raysim.client.trainer import LocalStart, LockstepTrainer, Trainer
+from raysim.client.trainers import side_effects
 from raysim.client.trainers.construction import make
 from raysim.cohort.chunks import Chunk
 from raysim.config.own_generators import OwnGenerators
@@ -83,6 +84,7 @@ class Pool:
             self._gradients = self._trainer_for(ClientSection(accumulate=pieces), sums_gradients=True)
         self._metrics = plan.metrics()
         self._module = bind(plan.model, self._loaded, device).eval()
+        self._put_back_module = side_effects.restorer_with_contents(self._module.modules(), self._loaded.vectors)
         self._batch_size = plan.experiment.evaluation.batch_size
         self._bench = personalised.Bench(
             self._module, self._loaded, plan.task, self._augment, self._metrics, self._batch_size
@@ -122,6 +124,8 @@ class Pool:
         """
 
         def work() -> Any:
+            # What a forward keeps in evaluation must not depend on which units came before.
+            self._put_back_module()
             # Modules draw from torch's generators: these are restored, so the script's draws do not change.
             with card.same_draws(self._device), self._generators_of_parts.as_they_stood():
                 if kind == "train":

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import raysim
+from raysim.algorithm.phase import Broadcast
 from raysim.client import local_training
 from raysim.client.local_training import ClientFailure
 from raysim.data.on_device import Examples
@@ -97,6 +98,28 @@ class Generator(Own):
 
 def losses(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return functional.cross_entropy(module(x), y, reduction="none")
+
+
+class Scored(nn.Linear):
+    """Learns in evaluation, from the sixth batch on."""
+
+    def __init__(self) -> None:
+        super().__init__(5, 3)
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += not self.training
+        return super().forward(x) * (1.0 if self.calls < 6 else -1.0)
+
+
+def test_scores_of_a_unit_do_not_depend_on_the_units_before(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    exp = experiment(model=None, engine={"workers": 0}, evaluation={"every": 1, "batch_size": 40})
+    plan = resolve(exp, dataset=dataset, model=Scored)
+    pool, weights = Pool(plan, torch.device("cpu"), "a worker", ExampleMemory(1.0)), plan.initial
+    broadcast = Broadcast(0, weights, 0.1)
+    unit = ("test", tuple((position, 0, 25) for position in range(4)))
+    first, again = (pool.run("evaluate", broadcast, 0, unit, None) for _ in range(2))
+    assert first.loss.tolist() == again.loss.tolist()
 
 
 def other_attribute(module: Any, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
