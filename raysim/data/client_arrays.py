@@ -122,7 +122,7 @@ def is_fixed(array: npt.NDArray[Any]) -> bool:
     >>> is_fixed(rows[1:]), is_fixed(np.zeros(3))
     (True, False)
     """
-    held: object = array
+    held: Any = array
     while isinstance(held, np.ndarray):
         if held.flags.writeable:
             return False
@@ -130,8 +130,8 @@ def is_fixed(array: npt.NDArray[Any]) -> bool:
             return True
         held = held.base
         # NumPy's windows (sliding_window_view, as_strided) put an object between a view and its array.
-        if not isinstance(held, np.ndarray) and isinstance(below := getattr(held, "base", None), np.ndarray):
-            held = below
+        below = getattr(held, "base", None)
+        held = below if isinstance(below, np.ndarray) and not isinstance(held, np.ndarray) else held
     while isinstance(held, memoryview):
         held = held.obj
     if isinstance(held, mmap):

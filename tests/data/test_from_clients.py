@@ -302,7 +302,7 @@ VIEWS: dict[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
     "sliding windows": lambda flat: np.lib.stride_tricks.sliding_window_view(flat, 9),
     "a sliding window of one number": lambda flat: np.lib.stride_tricks.sliding_window_view(flat, 1),
     "memory that another object lends": lambda flat: np.asarray(Lender(flat)).reshape(8, 2),
-    "a view of a buffer": lambda flat: np.frombuffer(memoryview(flat).toreadonly()).reshape(8, 2),
+    "a view of a buffer": lambda flat: np.frombuffer(memoryview(flat.data).toreadonly()).reshape(8, 2),
     "numbers of a tensor": lambda flat: fixed_in_place(torch.from_numpy(flat).numpy()).reshape(8, 2),
 }
 

@@ -83,6 +83,8 @@ class BoundModule:
         others = [child for child in self.module.modules() if not isinstance(child, AddressedDropout)]
         self._put_back = side_effects.restorer_with_contents(others, self.weights.vectors)
         self._was_called = False
+        # Operators of a recorded step may write to them.
+        self._has_masks = any(buffer.dtype == torch.bool for buffer in self.module.buffers())
         self._places = [
             (table, name, tensor, tensor.data_ptr())
             for child in others
@@ -102,7 +104,7 @@ class BoundModule:
 
     def load(self, broadcast: Weights) -> None:
         """Copy the values in, and undo what an earlier client has done to the module beside them."""
-        if self._was_called:
+        if self._was_called or self._has_masks:
             self._put_back()
             self._was_called = False
         self.weights.params.copy_(broadcast.params)
