@@ -25,8 +25,9 @@ from raysim import seeds
 from raysim.errors import ExperimentError
 from raysim.report.build import build
 from raysim.server.privacy import accountant
-from raysim.server.privacy.accountant import Accountant, Event, along
+from raysim.server.privacy.accountant import Accountant, Event, along, epsilon
 from raysim.server.privacy.discrete import discrete_gaussian, rounded
+from raysim.server.privacy.section import LEAST_MULTIPLIER
 from raysim.server.privacy.tree import nodes, squared_sensitivity
 from tests.support.interrupted import same_records
 from tests.support.small_data import make_clients
@@ -215,6 +216,14 @@ def test_a_field_that_is_too_small_is_refused(experiment: Make, dataset: raysim.
         raysim.rounds(private(experiment, discrete(noise_multiplier=1.0) | {"bits": 3}), dataset=dataset)
 
 
+def test_a_granularity_that_makes_numbers_which_are_not_exact_is_refused(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    fine = discrete(noise_multiplier=1e6, granularity=1e-12)
+    with pytest.raises(ExperimentError, match="makes numbers above"):
+        raysim.rounds(private(experiment, fine), dataset=dataset)
+
+
 def test_a_client_whose_update_is_not_finite_reports_noise(experiment: Make) -> None:
     clients = make_clients([9] * 3)
     broken = {**clients, "c1": (clients["c1"][0] * np.nan, clients["c1"][1])}
@@ -348,6 +357,31 @@ def test_epsilon_between_the_rounds_whose_losses_are_composed() -> None:
             assert between(n) == pytest.approx(its.epsilon(n), rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.parametrize("z", [LEAST_MULTIPLIER, 0.01, 0.05])
+def test_epsilon_of_little_noise_is_large_and_takes_little_memory(z: float) -> None:
+    for n in (1, 100):
+        bound, alone = epsilon("rdp", event := Event(z, probability=0.9), n, 1e-5), epsilon("pld", Event(z), n, 1e-5)
+        # Nearly all clients take part, so that sampling helps little.
+        assert 0.7 * alone < epsilon("pld", event, n, 1e-5) < min(bound * 1.001, alone * 1.01)
+        of_one = accounting._losses(event, accounting._interval(bound)) if bound <= accounting.LARGEST else None
+        assert of_one is None or of_one._pmf_remove.size < 1.5e6
+
+
+def test_epsilon_falls_as_noise_grows_for_all_mechanisms_and_accountants() -> None:
+    events: dict[str, Callable[[float], Event]] = {
+        "plain": Event,
+        "sampled": lambda z: Event(z, probability=0.01),
+        "drawn": lambda z: Event(z / 2, drawn=(1000, 10)),
+    }
+    for name, event in events.items():
+        for accountant in ("rdp", "pld") if name == "plain" else ("rdp",):
+            told = [
+                epsilon(accountant, event(z), 10, 1e-5) for z in (LEAST_MULTIPLIER, 0.01, 0.05, 0.3, 1.0, 20.0, 1e3)
+            ]
+            assert told == sorted(told, reverse=True)
+            assert told[0] > 1e5
+
+
 def test_the_least_noise_for_a_budget(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
     privacy = {"epsilon": 2.0, "delta": 1e-3, "accountant": "rdp"}
     exp = private(experiment, privacy, cohort={"sampler": HALF})
@@ -448,6 +482,10 @@ def test_what_a_tree_tells_of_a_client(groups: int) -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no clip": ({"server.clip": None}, "give server.clip"),
+    "noise whose square underflows": (
+        {"server.privacy.noise_multiplier": 1e-160},
+        "must be 0, which is no noise, or at",
+    ),
     "nothing": ({"server.privacy.noise_multiplier": None}, "noise_multiplier, epsilon or both"),
     "epsilon of 0": ({"server.privacy.epsilon": 0.0}, "server.privacy.epsilon"),
     "delta of 0": ({"server.privacy.delta": 0.0}, "server.privacy.delta"),

@@ -21,6 +21,12 @@ from raysim.server.privacy.section import AccountantName
 INTERVAL = 1e-4
 """Of the discretised privacy losses: dp-accounting's default."""
 
+SHARE = 1e-5
+"""Of Rényi's bound: up to this the interval grows, because with little noise the losses are many and far apart."""
+
+LARGEST = 1e8
+"""Above this epsilon Rényi's bound is taken: exponentials of the losses are beyond float64. Budgets are below 1e6."""
+
 POINTS, SPACING, STEEPEST = 6, 1.25, 1.5
 """Of `along`: exact values that a polynomial goes through, the ratio of their rounds, and the largest slope."""
 
@@ -121,7 +127,20 @@ def epsilon(name: AccountantName, event: Event, count: int, delta: float) -> flo
 
         # Gaussian mechanisms compose to one, whose epsilon has a closed form.
         return float(get_epsilon_gaussian(event.noise_multiplier / math.sqrt(count), delta))
-    return float(_losses(event).self_compose(count).get_epsilon_for_delta(delta))
+    bound = epsilon("rdp", event, count, delta)
+    if bound > LARGEST:
+        return bound
+    return float(_losses(event, _interval(bound)).self_compose(count).get_epsilon_for_delta(delta))
+
+
+def _interval(bound: float) -> float:
+    """Return the interval of the losses, by a bound of epsilon; one of few values, so that losses are used again.
+
+    >>> _interval(39.0), _interval(41.0), _interval(1e6)
+    (0.0001, 0.0004, 6.5536)
+    """
+    grown = bound * SHARE / INTERVAL
+    return INTERVAL if grown < 1 else INTERVAL * 4.0 ** math.floor(math.log(grown, 4))
 
 
 @lru_cache(maxsize=64)
@@ -138,12 +157,12 @@ def _renyi(event: Event) -> tuple[Any, Any]:
 
 
 @lru_cache(maxsize=8)
-def _losses(event: Event) -> Any:
-    """Return the privacy loss distribution of one event."""
+def _losses(event: Event, interval: float) -> Any:
+    """Return the privacy loss distribution of one event, at this interval."""
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
     return from_gaussian_mechanism(
-        event.noise_multiplier, value_discretization_interval=INTERVAL, sampling_prob=event.probability
+        event.noise_multiplier, value_discretization_interval=interval, sampling_prob=event.probability
     )
 
 

@@ -37,6 +37,12 @@ from raysim.server.privacy.section import PrivacySection
 from raysim.server.release import Release
 from raysim.server.sums import Sums
 
+_MOST = 2.0**52
+"""Of the numbers that a client sends: larger whole numbers are not exact in float64, and noise beyond 2^63 is none."""
+
+_DEVIATIONS = 16
+"""Of its noise, beyond which none is drawn."""
+
 
 class Distributed(PrivacySection, Section):
     """Distributed discrete Gaussian: noise of all clients together, under a secure sum."""
@@ -79,6 +85,12 @@ def make(
 
     z = section.noise_multiplier or 0.0
     unit = gamma(z)
+    sigma = z * level / (unit * math.sqrt(clients))
+    if section.granularity is not None and level / unit + _DEVIATIONS * sigma > _MOST:
+        raise ExperimentError(
+            f"server.privacy.granularity = {unit:g} makes numbers above 2^52 of updates of norm {level:g} with their "
+            f"noise: take a larger one, or leave it out."
+        )
 
     def turn(round_index: int) -> int:
         return seeds.key(seed, "privacy/rotation", round_index)
@@ -88,7 +100,7 @@ def make(
         turned = rotated(torch.cat(layout.pieces(sent.vector)), turn(sent.round)) / unit
         made = rounded(rng, turned.numpy(), rounded_norm(level / unit, length))
         if z:
-            made = made + discrete_gaussian(rng, z * level / (unit * math.sqrt(clients)), length)
+            made = made + discrete_gaussian(rng, sigma, length)
         return torch.from_numpy(made)
 
     def decode(t: int, total: Tensor) -> Tensor:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 AccountantName = Literal["pld", "rdp"]
 
-Multiplier = Annotated[float, Field(ge=0, le=1e6)]
+LEAST_MULTIPLIER = 1e-3
+"""Of noise that is there: less protects nobody, as epsilon is in the hundred thousands, and its square underflows."""
+
+
+def _none_or_enough(z: float) -> float:
+    if 0 < z < LEAST_MULTIPLIER:
+        raise ValueError(
+            f"noise_multiplier must be 0, which is no noise, or at least {LEAST_MULTIPLIER}, but got {z:g}"
+        )
+    return z
+
+
+Multiplier = Annotated[float, Field(ge=0, le=1e6), AfterValidator(_none_or_enough)]
 """z, the noise's standard deviation over the clip level."""
 
 
