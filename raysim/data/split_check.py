@@ -14,7 +14,8 @@ from raysim.data.columns import INDEX_SCHEMA, from_column, rows_schema
 from raysim.data.field import Field
 from raysim.data.manifest import Manifest, SplitFiles
 from raysim.errors import DataError
-from raysim.storage.reading import parsing, regular
+from raysim.storage import arrow_file
+from raysim.storage.reading import parsing
 
 _NUMBER = Field((), "int64")
 _CRC = Field((), "uint32")
@@ -88,9 +89,9 @@ def read_index(path: Path, files: SplitFiles) -> SplitIndex:
 
 
 def _opened(path: Path, schema: Any) -> pa.RecordBatchFileReader:
-    regular(path, DataError)
+    reader = arrow_file.opened(path, DataError, packed=False)
     with parsing(path, "an Arrow file", DataError):
-        reader, expected = pa.ipc.open_file(pa.memory_map(str(path))), schema()
+        expected = schema()
     if not reader.schema.equals(expected):
         raise DataError(
             f"{path} is damaged: expected columns {expected.to_string()}, found {reader.schema.to_string()}"

@@ -25,11 +25,10 @@ from raysim.data.populated import Populated
 from raysim.data.source import ClientRows, Population
 from raysim.data.sources.published import SourceFile
 from raysim.errors import DataError
-from raysim.storage import atomic, parquet
+from raysim.storage import arrow_file, atomic, parquet, unpacked
 from raysim.storage.cache import cache_root, hasher
 from raysim.storage.inside import inside
 from raysim.storage.nearby import nearest
-from raysim.storage.reading import regular
 from raysim.storage.remote.remote import Remote
 from raysim.storage.remote.uri import uri_of
 
@@ -251,25 +250,28 @@ def _read(path: Path) -> pa.Table:
         raise DataError(f"{path} is missing{nearest(path)}: data.train, validation and test name the tables' files")
     if path.suffix in ARRAYS:
         raise DataError(f"{path} holds arrays, but data.train, validation and test are tables: {OF_ARRAYS}")
-    return _plain(_as_written(path))
+    return _plain(path, _as_written(path))
 
 
-def _plain(table: pa.Table) -> pa.Table:
+def _plain(path: Path, table: pa.Table) -> pa.Table:
     """Return the table with values in place of codes: pandas writes categories as dictionaries."""
     for place, field in enumerate(table.schema):
+        if pa.types.is_run_end_encoded(field.type):
+            raise DataError(f"{path}, column {field.name!r}: expected a value in each row, found {field.type}")
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         kind = pa.string() if kind == pa.string_view() else kind
         if kind != field.type:
-            table = table.set_column(place, field.name, table.column(place).cast(kind))
+            column = table.column(place)
+            unpacked.check(path, sum(map(unpacked.plain_bytes, column.chunks)), DataError)
+            table = table.set_column(place, field.name, column.cast(kind))
     return table
 
 
 def _as_written(path: Path) -> pa.Table:
     if path.suffix == ".parquet":
         return parquet.read(path, DataError)
-    regular(path, DataError)
-    with SourceFile(path).reading(WHOLE), pa.memory_map(str(path)) as source:
-        found = pa.ipc.open_file(source).read_all()
+    with arrow_file.opened(path, DataError, expected=WHOLE, verdict="") as reader, SourceFile(path).reading(WHOLE):
+        found = reader.read_all()
         found.validate(full=True)
         return found
 
