@@ -19,6 +19,10 @@ import numpy as np
 from raysim import seeds
 from raysim.arrays import Int64s
 from raysim.client.section import ClientSection
+from raysim.errors import ExperimentError
+
+MOST_ORDERED = 2**26
+"""Visits whose order is drawn in one call: each takes some 64 bytes meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +122,16 @@ def draw(
     """Return the batches of clients (positions, with their n >= 1 examples).
 
     A client's batches do not depend on the other clients in the call.
+
+    Raises:
+        ExperimentError: there are more than MOST_ORDERED visits.
     """
     sizes, positions, work = np.asarray(sizes), np.asarray(clients), section.work_at(round_index)
     steps = work.steps(sizes, seed, round_index, positions)
     batch, steps_an_epoch, visits_an_epoch = work.epoch(sizes)
     # Of the last epoch, perhaps only the beginning.
     epochs = -(-steps // steps_an_epoch)
+    _check_count(np.maximum(sizes * epochs, work.examples(sizes, steps)), round_index)
     orders = _orders(section, sizes, epochs, batch, seed, round_index, positions)
     owner, step = owner_and_place(steps + 1)
     epoch, step_of_epoch = step // steps_an_epoch[owner], step % steps_an_epoch[owner]
@@ -141,6 +149,18 @@ def draw(
         starts = seeds.keys(seed, "fill", round_index, positions[filled], epoch[fills])
         order[fills] = (seeds.draws(starts, place[fills] - size) % size.astype(np.uint64)).astype(np.int64)
     return ClientBatches(order, bounds, steps)
+
+
+def _check_count(visits: Int64s, round_index: int) -> None:
+    total = int(visits.sum(dtype=np.float64))
+    if total > MOST_ORDERED:
+        whose = "a client processes" if len(visits) == 1 else f"{len(visits):,} clients of a chunk process"
+        chunk = "" if len(visits) == 1 else ", or a smaller engine.chunk_size"
+        raise ExperimentError(
+            f"client.epochs, local_steps and batch_size: {whose} {total:,} examples in round {round_index}, repeated "
+            f"ones repeatedly, and must not process more than {MOST_ORDERED:,}: take less local work and more "
+            f"rounds{chunk}."
+        )
 
 
 def _orders(

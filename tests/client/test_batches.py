@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from raysim.client import batches
 from raysim.client.batches import Batches, draw
 from raysim.client.section import ClientSection
+from raysim.errors import ExperimentError
 
 
 def slices(batches: Batches) -> list[list[int]]:
@@ -121,3 +123,31 @@ def test_what_a_client_gets_does_not_depend_on_the_others() -> None:
     for size, client, drawn_together in zip([10, 3, 25], [7, 8, 9], together, strict=True):
         (alone,) = draw(section, [size], 1, 0, [client])
         assert slices(alone) == slices(drawn_together)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "keys", "said"),
+    [
+        (
+            [60],
+            {"epochs": 10},
+            r"a client processes 600 examples in round 3, .*: take less local work and more rounds\.$",
+        ),
+        ([60], {"local_steps": 200, "batch_size": 2}, "a client processes 420 examples"),
+        ([1], {"local_steps": 2, "batch_size": 300, "fill_last_batch": True}, "a client processes 600 examples"),
+        ([60, 40], {"epochs": 3}, r"2 clients of a chunk process 300 examples .* or a smaller engine\.chunk_size\.$"),
+    ],
+)
+def test_more_examples_than_can_be_ordered_at_once_are_refused(
+    sizes: list[int], keys: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "MOST_ORDERED", 250)
+    with pytest.raises(ExperimentError, match=said):
+        draw(ClientSection(**keys), sizes, seed=1, round_index=3, clients=list(range(len(sizes))))
+
+
+def test_a_million_epochs_are_refused_before_they_are_ordered() -> None:
+    with pytest.raises(ExperimentError, match="a client processes 1,000,000,000 examples"):
+        draw(ClientSection(epochs=10**6), [1000], seed=1, round_index=0, clients=[0])
+    # A bound of the steps is one of the epochs.
+    assert len(draw(ClientSection(epochs=10**6, max_local_steps=3), [1000], 1, 0, [0]).order) == 60
