@@ -24,6 +24,9 @@ _TFF = "https://storage.googleapis.com/tff-datasets-public"
 _LEAF = "https://github.com/TalwalkarLab/leaf, data/femnist"
 _SIDE, _CLASSES = 28, 62
 
+_ROUNDING = 0.01
+"""Of a byte: files may round their numbers to six digits, but what is between two bytes is of another edition."""
+
 SQLITE = Published("emnist_all.sqlite", f"{_TFF}/emnist_all.sqlite.lzma (unpack it)")
 HDF5 = {
     False: tuple(
@@ -127,7 +130,10 @@ def _rows(
         )
     if pixels.size and not 0 <= pixels.min() <= pixels.max() <= 1:
         raise DataError(f"{where}: expected values in 0..1, found {pixels.min()} to {pixels.max()}")
-    x = np.rint(pixels.reshape(-1, 1, _SIDE, _SIDE) * 255).astype(np.uint8)
+    grey = pixels.reshape(-1, 1, _SIDE, _SIDE) * np.float64(255)
+    x = np.rint(grey).astype(np.uint8)
+    if (between := np.abs(grey - x) > _ROUNDING).any():
+        raise DataError(f"{where}: expected whole multiples of 1/255, found {grey[between][0] / 255:g}")
     if section.digits:
         x, y = x[y < 10], y[y < 10]
     return ClientRows(split, client, x, y)

@@ -31,6 +31,9 @@ _TFF = "https://storage.googleapis.com/tff-datasets-public"
 _BUNDLE = "https://storage.googleapis.com/gresearch/federated-vision-datasets/landmarks-user-160k.zip (unpack it)"
 _IMAGES = "https://github.com/cvdfoundation/google-landmark, train set"
 _ROWS_TOGETHER = 64
+_PNG, _DEPTH = b"\x89PNG\r\n\x1a\n", 24
+"""How a PNG file begins, and the place of its bits a channel."""
+
 _CLASS = re.compile(r"[0-9]{1,9}")
 
 # Mapping files, and the number of classes.
@@ -137,6 +140,10 @@ def image(path: Path, size: int) -> npt.NDArray[np.uint8]:
     with parsing(path, "a whole image in JPEG or PNG", DataError, verdict=""), warnings.catch_warnings():
         # Of an image that would take gigabytes, Pillow warns.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with path.open("rb") as file:
+            head = file.read(_DEPTH + 1)
+        if head.startswith(_PNG) and head[_DEPTH:] == b"\x10":
+            raise ValueError("it has 16 bits a channel, of which Pillow would cut some off: convert it to 8 bits")
         # By name: Pillow goes by the content, and hands PostScript to another program, which runs it.
         with Image.open(path, formats=("JPEG", "PNG")) as opened:
             square = ImageOps.fit(opened.convert("RGB"), (size, size), Image.Resampling.BILINEAR)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field as Key
 from pydantic import model_validator
@@ -24,6 +25,8 @@ from raysim.errors import DataError
 from raysim.storage.reading import checked_object, json_value, parsing
 
 MOST_LINE_BYTES = 16 << 20
+
+_KINDS: Mapping[type, str] = MappingProxyType({int: "a number", str: "a text"})
 
 
 class Instructions(Populated, Section):
@@ -104,9 +107,11 @@ def lines_by_user(section: Instructions, file: SourceFile) -> dict[str, list[Lin
     """Return the lines of each user, users in the order of their first lines; empty lines of the file are left out.
 
     Raises:
-        DataError: a line has another form; names file and line.
+        DataError: a line has another form, or a user is a number in one line and a text in another; names file and
+            line.
     """
     found: dict[str, list[Line]] = {}
+    kinds: dict[str, type] = {}
     with file.path.open("rb") as stream:
         for number in count(1):
             where = f"{file.path}, line {number}"
@@ -116,23 +121,29 @@ def lines_by_user(section: Instructions, file: SourceFile) -> dict[str, list[Lin
             if not written:
                 return found
             if written.strip():
-                user, line = _parsed(section, where, written)
+                said, line = _parsed(section, where, written)
+                user = str(said)
+                if kinds.setdefault(user, type(said)) is not type(said):
+                    raise DataError(
+                        f"{where}: the user {said!r:.60} is {_KINDS[type(said)]} here, and {_KINDS[kinds[user]]} in a "
+                        f"line before: are they one?"
+                    )
                 found.setdefault(user, []).append(line)
     raise AssertionError
 
 
-def _parsed(section: Instructions, where: str, written: bytes) -> tuple[str, Line]:
-    """Return whose a line is, and its texts."""
+def _parsed(section: Instructions, where: str, written: bytes) -> tuple[str | int, Line]:
+    """Return whose a line is, as it is written, and its texts."""
     with parsing(where, "an object of json", DataError, verdict=""):
         found = checked_object(json_value(written.decode("utf-8-sig")))
     user, prompt, answer = (found.get(key) for key in (section.user, section.prompt, section.answer))
-    if type(user) is int:
-        user = str(user)
-    for key, value in ((section.user, user), (section.prompt, prompt), (section.answer, answer)):
-        if not isinstance(value, str):
+    # Not isinstance: `true` would be a number.
+    kinds = ((section.user, user, _KINDS), (section.prompt, prompt, (str,)), (section.answer, answer, (str,)))
+    for key, value, allowed in kinds:
+        if type(value) not in allowed:
             has = f"{value!r:.60}" if key in found else f"the keys {', '.join(found)}"
             raise DataError(f"{where}: expected a text in {key!r}, found {has:.200}")
-    return str(user), Line(where, str(prompt), str(answer))
+    return cast("str | int", user), Line(where, str(prompt), str(answer))
 
 
 def users_to_test(users: Collection[str], share: float) -> list[str]:

@@ -100,7 +100,7 @@ def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
     try:
         found = np.array(rows)
         # Large whole numbers stay Python's; texts of digits would become numbers below.
-        if found.size and found.dtype.kind not in "iufO":
+        if (found.size and found.dtype.kind not in "iufO") or _has_truth_value(rows):
             raise DataError(f"{where}: expected numbers as x, found texts or truth values")
         # What is too large becomes an infinity, which is refused below.
         with np.errstate(over="ignore"):
@@ -112,6 +112,12 @@ def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
     if not np.isfinite(array).all():
         raise DataError(f"{where}: expected finite numbers as x, found null, NaN or an infinity")
     return array
+
+
+def _has_truth_value(values: list[Any]) -> bool:
+    """Whether true or false is among the numbers, which NumPy would make 1 and 0."""
+    kinds = set(map(type, values))
+    return bool in kinds or (list in kinds and any(_has_truth_value(each) for each in values if type(each) is list))
 
 
 def labels(values: list[Any], num_classes: int, where: str) -> Int64s:

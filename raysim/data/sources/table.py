@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -31,6 +32,8 @@ from raysim.storage.inside import inside
 from raysim.storage.nearby import nearest
 from raysim.storage.remote.remote import Remote
 from raysim.storage.remote.uri import uri_of
+
+log = logging.getLogger("raysim")
 
 WHOLE = f"a whole .parquet, .arrow or .feather file ({OF_CSV})"
 
@@ -148,6 +151,7 @@ class _Column:
             raise DataError(
                 f"{self.where}: expected numbers or lists of them, found {column.type}: {of_texts}"
             ) from error
+        _check_finite(self.where, numbers)
         self.rows: npt.NDArray[Any] = numbers.reshape(len(column), *width)
 
     def _check_nulls(self, column: Any) -> None:
@@ -216,6 +220,30 @@ class _ClientTable:
             yield ClientRows(split, name, x if self._shape is None else x.reshape(-1, *self._shape), self.y.rows[rows])
 
 
+def _check_finite(where: str, values: npt.NDArray[Any]) -> None:
+    if values.dtype.kind == "f" and not (finite := np.isfinite(values)).all():
+        places = np.flatnonzero(~finite)
+        raise DataError(
+            f"{where}: expected finite numbers, but {len(places)} {'is' if len(places) == 1 else 'are'} not: "
+            f"{values[places[0]]} at value {places[0]}; fill them, or leave these rows out"
+        )
+
+
+def _as_float32(column: _Column) -> npt.NDArray[np.float32]:
+    """Return a column's numbers as float32; of whole numbers that change by this, warn."""
+    with np.errstate(over="ignore"):
+        found = column.rows.astype(np.float32)
+    _check_finite(f"{column.where}, as float32", found)
+    if column.rows.dtype.kind in "iu" and (changed := int((found.astype(np.float64) != column.rows).sum())):
+        log.warning(
+            "%s: %d whole numbers are not exact as float32, which x of several columns is: ids and times of this size "
+            "lose their last digits",
+            column.where,
+            changed,
+        )
+    return found
+
+
 def _side_by_side(columns: list[_Column]) -> _Column:
     for column in columns:
         if column.field.shape:
@@ -224,7 +252,7 @@ def _side_by_side(columns: list[_Column]) -> _Column:
                 f"{column.field.values}: data.x may name one column of lists alone"
             )
     joined = columns[0]
-    joined.rows = np.stack([column.rows.astype(np.float32) for column in columns], axis=1)
+    joined.rows = np.stack([_as_float32(column) for column in columns], axis=1)
     joined.field = Field((len(columns),), "float32")
     return joined
 

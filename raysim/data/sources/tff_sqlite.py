@@ -21,6 +21,9 @@ _MAGIC, _HEADER_BYTES = b"SQLite format 3\0", 100
 
 _EXPECTED = "an SQLite file with the tables examples and client_metadata"
 
+_OF_SPLIT = "split_name = ? COLLATE BINARY ORDER BY client_id COLLATE BINARY"
+"""A table may say that other texts are equal, or in another order."""
+
 _LOGS = ("-wal", "-journal")
 
 _HIDDEN = 6
@@ -56,7 +59,7 @@ def clients(file: SourceFile, split: str) -> Iterator[ClientExamples]:
             that it has; names the client.
     """
     # The published files index (split_name, client_id), which makes this order free.
-    query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY client_id, rowid"
+    query = f"SELECT client_id, serialized_example_proto FROM examples WHERE {_OF_SPLIT}, rowid"
     current, piece = "", list[dict[str, Values]]()
     found = Counter[str]()
     with _opened(file) as database:
@@ -65,7 +68,7 @@ def clients(file: SourceFile, split: str) -> Iterator[ClientExamples]:
             if piece and (client != current or len(piece) == PIECE):
                 yield ClientExamples(current, piece)
                 piece = []
-            current = str(client)
+            current = _checked_id(file, split, client)
             found[current] += 1
             with parsing(f"{file.path}, client {current!r}", "tf.train.Example", DataError, verdict=""):
                 piece.append(tf_example.parse(message))
@@ -81,15 +84,23 @@ def clients(file: SourceFile, split: str) -> Iterator[ClientExamples]:
 
 def _sizes(file: SourceFile, database: sqlite3.Connection, split: str) -> dict[str, int]:
     """Return the number of examples of each client of a split, in order of name."""
-    query = "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? ORDER BY client_id"
+    query = f"SELECT client_id, num_examples FROM client_metadata WHERE {_OF_SPLIT}"
     found = dict[str, int]()
     for client, number in database.execute(query, (split,)):
-        if not isinstance(number, int) or found.setdefault(str(client), number) != number:
+        name = _checked_id(file, split, client)
+        if not isinstance(number, int) or found.setdefault(name, number) != number:
             raise DataError(
-                f"{file.path}, client {str(client)!r} of split {split!r}: expected a number of examples in "
-                f"client_metadata, found {number!r:.40}"
+                f"{file.path}, client {name!r} of split {split!r}: expected a number of examples in client_metadata, "
+                f"found {number!r:.40}"
             )
     return found
+
+
+def _checked_id(file: SourceFile, split: str, client: object) -> str:
+    """Return a client's id; DataError if it is no text: 1 and "1", or b"a" and "a", are clients that differ."""
+    if not isinstance(client, str):
+        raise DataError(f"{file.path}, split {split!r}: expected a text as client_id, found {client!r:.40}")
+    return client
 
 
 def _check_whole(file: SourceFile) -> None:
@@ -150,6 +161,10 @@ def _check_tables(file: SourceFile, database: sqlite3.Connection) -> None:
         found = database.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()
         if found is None or found[0] != "table" or not str(found[1]).upper().startswith("CREATE TABLE"):
             raise DataError(f"{file.path}: expected a table {name}, found {_called(found)}")
+        # In SQLite's order, texts are between numbers and blobs.
+        odd = f"SELECT split_name FROM {name} WHERE split_name < '' OR split_name >= x'' OR split_name IS NULL LIMIT 1"
+        if (other := database.execute(odd).fetchone()) is not None:
+            raise DataError(f"{file.path}: expected texts as {name}.split_name, found {other[0]!r:.40}")
         if made := [row[1] for row in database.execute(f"PRAGMA table_xinfo({name})") if row[_HIDDEN]]:
             raise DataError(
                 f"{file.path}: expected columns with values of their own, but {name}.{made[0]} is generated"

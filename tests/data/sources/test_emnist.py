@@ -104,6 +104,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "expected images of 28 x .*27 x 28",
     ),
     "range": ({"pixels": image(255)[None] * 255, "label": [0]}, r"expected values in 0\.\.1, found 255"),
+    "between bytes": ({"pixels": image(1)[None] / 2, "label": [0]}, "expected whole multiples of 1/255, found 0.0019"),
     "label": ({"pixels": image(0)[None], "label": [62]}, r"expected labels in 0\.\.61, found 62"),
     "part of a label": (
         {"pixels": image(0)[None], "label": np.array([1.5])},
@@ -134,6 +135,49 @@ def test_what_an_sqlite_file_says_of_itself_is_compared(tmp_path: Path) -> None:
         database.execute("DELETE FROM examples WHERE rowid = 1")
     with pytest.raises(DataError, match=r"of split 'train': expected \d examples, as client_metadata says, found \d"):
         emnist(tmp_path, "sqlite")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            "UPDATE client_metadata SET client_id = CAST(client_id AS BLOB)",
+            "expected a text as client_id, found b'f0000",
+        ),
+        ("UPDATE examples SET client_id = x'01' WHERE rowid = 1", r"expected a text as client_id, found b'\\x01'"),
+        (
+            "UPDATE examples SET split_name = x'01' WHERE rowid = 1",
+            r"texts as examples.split_name, found b'\\x01'",
+        ),
+        ("UPDATE client_metadata SET split_name = NULL", "expected texts as client_metadata.split_name, found None"),
+    ],
+)
+def test_other_values_than_texts_are_no_names_in_an_sqlite_file(tmp_path: Path, change: str, said: str) -> None:
+    as_sqlite(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "emnist_all.sqlite")) as database, database:
+        database.execute(change)
+    with pytest.raises(DataError, match=said):
+        emnist(tmp_path, "sqlite")
+
+
+def test_writers_whose_names_differ_in_case_are_not_one(tmp_path: Path) -> None:
+    as_sqlite(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "emnist_all.sqlite")) as database, database:
+        for name, others in (
+            ("examples", "serialized_example_proto BLOB"),
+            ("client_metadata", "num_examples INTEGER"),
+        ):
+            column = others.split()[0]
+            database.execute(f"ALTER TABLE {name} RENAME TO old")
+            text = "TEXT COLLATE NOCASE"
+            database.execute(f"CREATE TABLE {name} (split_name {text}, client_id {text}, {others})")
+            database.execute(
+                f"INSERT INTO {name} SELECT split_name, replace(client_id, 'f0001_41', 'F0000_14'), {column} FROM old"
+            )
+            database.execute("DROP TABLE old")
+    data = emnist(tmp_path, "sqlite")
+    assert [data.train.id_of(position) for position in range(2)] == ["F0000_14", "f0000_14"]
+    assert data.train.sizes().tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["examples", "client_metadata"])

@@ -27,6 +27,14 @@ def test_rows_are_in_the_order_of_the_words_and_zero_where_there_is_no_vector(tm
     np.testing.assert_array_equal(found, np.array(expected, np.float32))
 
 
+def test_of_a_word_that_is_there_twice_the_first_vector_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = glove.read(written(tmp_path, "the 1 2 3", "oil 4 5 6", "the 7 8 9"), ["the", "oil"], 3)
+    assert found[2:].tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert "has 1 words twice, the first is 'the'" in caplog.text
+
+
 def test_a_missing_file_is_named_with_its_address(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"none\.txt is missing.*nlp\.stanford\.edu/projects/glove.*glove\.6B"):
         glove.read(str(tmp_path / "none.txt"), ["oil"], 3)
@@ -42,6 +50,9 @@ def test_a_missing_file_is_named_with_its_address(tmp_path: Path) -> None:
         ([*LINES, "talks 1 2"], "", "its last line: .*found 'talks' and 2 numbers: the file is cut off"),
         (["the 1 2 3", "oil 1 2", "go 1 2 3"], "\n", "line 2: .*found 'oil' and 2 numbers"),
         (["the 1 2 3", "oil 1 x 3"], "\n", "expected a word and 3 numbers a line: could not convert"),
+        (["the 1 2 3", "oil 1 1_0 3"], "\n", "line 2: expected numbers in decimal digits"),
+        (["the 1 2 3", "oil 1 \u0661 3"], "\n", "line 2: expected numbers in decimal digits"),
+        (["the 1 2 3", "oil 1 1e99 3"], "\n", "line 2: expected finite numbers"),
         (["the 1 2 3", "oil 1 nan 3"], "\n", "line 2: expected finite numbers"),
         (["der 1 2 3"], "\n", "has none of the 2 words of the training texts"),
     ],

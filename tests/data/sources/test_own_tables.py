@@ -114,6 +114,22 @@ def test_labels_of_a_table_that_begin_at_1_are_said(tmp_path: Path, caplog: pyte
     assert not caplog.records
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_number_of_a_table_that_is_not_finite_is_named(value: float, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"column 'x': expected finite numbers, but 1 is not: .* at value 3"):
+        table(tmp_path, {**ROWS, "x": [[1.0, 2.0], [3.0, value], [5.0, 6.0]]})
+    with pytest.raises(DataError, match=r"column 'y': expected finite numbers"):
+        table(tmp_path, {**ROWS, "y": [0.5, 1.5, value]})
+
+
+def test_what_float32_cannot_hold_in_several_columns_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    columns = {"user": ["a", "a"], "a": [2**24 + 1, 2], "b": [0.5, 1.0], "y": [0, 1]}
+    table(tmp_path, columns, x=["a", "b"])
+    assert "column 'a': 1 whole numbers are not exact as float32" in caplog.text
+    with pytest.raises(DataError, match="column 'b', as float32: expected finite numbers"):
+        table(tmp_path, {**columns, "b": [1e300, 1.0]}, x=["a", "b"])
+
+
 def test_lists_beside_another_column_are_named(tmp_path: Path) -> None:
     columns = {"user": ["a", "b"], "a": [1.0, 2.0], "b": [[0.5, 1.5], [0.25, 2.5]], "y": [0, 1]}
     with pytest.raises(DataError, match=r"train\.parquet, column 'b': expected a number in each row, .* lists of 2"):
@@ -256,6 +272,8 @@ def test_leafs_numbers(tmp_path: Path) -> None:
         ([["a", 1.0]], "expected numbers as x, found texts"),
         ([["1", "2"]], "expected numbers as x, found texts"),
         ([[True, False]], "expected numbers as x, found texts or truth values"),
+        ([[1.0, 2.0], [True, 2.0]], "expected numbers as x, found texts or truth values"),
+        ([[[1.0], [False]]], "expected numbers as x, found texts or truth values"),
         ([[10**400, 1.0]], "too large"),
         ([[]], "expected at least one number in each row of x"),
         ([[None, 1.0]], "expected finite numbers as x, found null"),
@@ -397,6 +415,14 @@ def test_an_image_of_gigabytes_is_refused(tmp_path: Path) -> None:
     section = landmarks(tmp_path)
     pytest.importorskip("PIL.Image").new("1", (13_000, 13_300)).save(tmp_path / "images" / "aa.jpg", format="PNG")
     with pytest.raises(DataError, match=r"aa\.jpg: expected a whole image in JPEG or PNG: .*decompression bomb"):
+        prepare(section, seed=0)
+
+
+def test_an_image_with_more_bits_than_are_read_is_refused(tmp_path: Path) -> None:
+    section = landmarks(tmp_path)
+    deep = pytest.importorskip("PIL.Image").fromarray(np.full((20, 40), 300, np.uint16))
+    deep.save(tmp_path / "images" / "aa.jpg", format="PNG")
+    with pytest.raises(DataError, match=r"aa\.jpg: .* it has 16 bits a channel"):
         prepare(section, seed=0)
 
 
