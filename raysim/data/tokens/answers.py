@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.data.field import Field
+from raysim.data.targets import check_largest
+from raysim.data.tokens.growth import Growth, growth_of
 from raysim.errors import DataError
 from raysim.storage.reading import content, json_object, parsing
 
@@ -38,6 +40,8 @@ class Answers:
 
     Attributes:
         tokenizer: of the package tokenizers.
+        growth: of texts, by the tokeniser.
+        path: of the tokeniser, for messages.
         end: the number of the token after a prompt and after an answer; None: there is none.
         length: places of a row.
         num_classes: numbers of the vocabulary.
@@ -45,6 +49,8 @@ class Answers:
     """
 
     tokenizer: Any
+    growth: Growth
+    path: Path
     end: int | None
     length: int
     num_classes: int
@@ -81,8 +87,14 @@ class Answers:
         return x, y
 
     def _numbers(self, texts: Sequence[str]) -> list[list[int]]:
-        # Tokens that a template would put around a text are left out.
-        return [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+        """Return the tokens of each text, as far as a row can hold them."""
+        with parsing(self.path, "a tokeniser of these texts", DataError, verdict=""):
+            # Tokens that a template would put around a text are left out.
+            return [
+                encoding.ids[: self.length + 1]
+                for group in self.growth.groups(texts)
+                for encoding in self.tokenizer.encode_batch(group, add_special_tokens=False)
+            ]
 
 
 def read(folder: Path, end: str | None, length: int) -> Answers:
@@ -103,8 +115,11 @@ def read(folder: Path, end: str | None, length: int) -> Answers:
         raise DataError(f"{source} must be a token of {path}, but {end!r:.60} is none")
     digest = hashlib.blake2b(content(path, DataError), digest_size=16).hexdigest()
     # Numbers may have gaps.
-    num_classes = 1 + max(tokenizer.get_vocab().values())
-    return Answers(tokenizer, number, length, num_classes, {"tokeniser": digest, "end": number})
+    largest = max(tokenizer.get_vocab().values())
+    check_largest(largest, str(path))
+    with parsing(path, "a tokeniser whose texts do not grow without bound", DataError, verdict=""):
+        growth = growth_of(tokenizer)
+    return Answers(tokenizer, growth, path, number, length, 1 + largest, {"tokeniser": digest, "end": number})
 
 
 def tokeniser(folder: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,8 +14,9 @@ from pydantic import Field as Key
 
 from raysim.config.section import Section
 from raysim.config.values import FilePath, Width
+from raysim.data.tokens.growth import growth_of
 from raysim.errors import DataError
-from raysim.storage.reading import parsing, regular
+from raysim.storage.reading import MOST_BYTES, content, parsing, regular
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
 
@@ -32,7 +34,8 @@ class Pretrained(Section):
 def address(section: Pretrained) -> list[str]:
     """Return digests of the tokeniser's files: they determine the tokens in any folder."""
     found = [Path(section.path).expanduser() / name for name in _FILES]
-    digests = [f"{f.name} {hashlib.blake2b(f.read_bytes(), digest_size=16).hexdigest()}" for f in found if f.is_file()]
+    there = {file.name: content(file, DataError) for file in found if os.path.lexists(file)}
+    digests = [f"{name} {hashlib.blake2b(read, digest_size=16).hexdigest()}" for name, read in there.items()]
     if not digests:
         raise DataError(f"{section.path} must hold a tokeniser's files ({', '.join(_FILES)}), but has none of them")
     return digests
@@ -52,13 +55,18 @@ def encode(section: Pretrained, texts: Sequence[str]) -> npt.NDArray[np.int32]:
         ) from None
     folder = Path(section.path).expanduser()
     for name in _FILES:
-        if (folder / name).exists():
-            regular(folder / name, DataError)
+        if (folder / name).exists() and regular(folder / name, DataError).stat().st_size > MOST_BYTES:
+            raise DataError(f"{folder / name} must have at most {MOST_BYTES:,} bytes")
     # What is said of these files is not said of the texts' own: whoever reads them would blame those.
     with parsing(section.path, "a tokeniser that transformers reads", DataError, verdict=""):
         # A stranger's folder may name code of its own, for which transformers would ask at the terminal.
         tokeniser: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         if tokeniser.pad_token_id != 0:
             raise DataError(f"{section.path} must pad with token 0, but pads with {tokeniser.pad_token_id}")
-        encoded = tokeniser(list(texts), padding="max_length", truncation=True, max_length=section.length)
-        return np.asarray(encoded["input_ids"], np.int32)
+        if not tokeniser.is_fast:
+            raise ValueError(f"its {type(tokeniser).__name__} is not of the package tokenizers")
+        rows = [np.empty((0, section.length), np.int32)]
+        for group in growth_of(tokeniser.backend_tokenizer).groups(texts):
+            encoded = tokeniser(group, padding="max_length", truncation=True, max_length=section.length)
+            rows.append(np.asarray(encoded["input_ids"], np.int32))
+        return np.concatenate(rows)
