@@ -26,6 +26,9 @@ CPU_S = 60
 MEMORY_BYTES = 8 << 30
 """Address space of the process that reads, which has one client in memory."""
 
+COLUMN_BYTES = 1 << 30
+"""Of a client's column at most; EMNIST's largest have 2 MB."""
+
 _PIPE_BYTES = 1 << 20
 """Linux holds this much for an unprivileged process; other systems have a size of their own."""
 
@@ -70,7 +73,7 @@ def clients(file: SourceFile, columns: Sequence[str]) -> Generator[ClientColumns
 
 
 def _started(file: SourceFile, columns: Sequence[str]) -> subprocess.Popen[bytes]:
-    limits = (str(CPU_S), str(MEMORY_BYTES))
+    limits = (str(CPU_S), str(MEMORY_BYTES), str(COLUMN_BYTES))
     return subprocess.Popen(
         [sys.executable, "-P", hdf5_process.__file__, str(file.path), *limits, *columns],
         stdin=subprocess.DEVNULL,

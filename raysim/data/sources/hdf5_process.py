@@ -1,13 +1,15 @@
 """Reads an HDF5 file in a process of its own: on forged bytes the HDF5 library can loop without end, or crash.
 
-It is run as a script, and imports nothing of raysim, so that it starts at once: FILE CPU_S BYTES [COLUMN ...]. To its
-standard output it writes a line of JSON for each client, followed by its columns' bytes; then an empty object. A line
-of an error has the key "refused" if a client lacks a column, otherwise "expected" and "error".
+It is run as a script, and imports nothing of raysim, so that it starts at once: FILE CPU_S BYTES COLUMN_BYTES
+[COLUMN ...], of which COLUMN_BYTES is what a client's column takes at most. To its standard output it writes a line of
+JSON for each client, followed by its columns' bytes; then an empty object. A line of an error has the key "refused" if
+a client lacks a column, otherwise "expected" and "error".
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import sys
@@ -17,8 +19,11 @@ from typing import Any
 
 import numpy as np
 
+_ROWS = 1024
+"""Of texts that are read together: each row may name the same long one."""
 
-def main(path: str, cpu_s: int, memory_bytes: int, columns: list[str]) -> None:
+
+def main(path: str, cpu_s: int, memory_bytes: int, most_bytes: int, columns: list[str]) -> None:
     """Send the clients with these columns; without columns their names."""
     _limit(resource.RLIMIT_CORE, 0)
     expected = "a whole HDF5 file"
@@ -32,9 +37,9 @@ def main(path: str, cpu_s: int, memory_bytes: int, columns: list[str]) -> None:
             if "examples" not in file:
                 _send({"refused": f": expected the group 'examples', found {list(file)}"})
                 return
-            examples = _own(file, "examples")
+            examples = _own(file, "examples", h5py.Group)
             for client in examples:
-                if not _sent(examples, client, columns):
+                if not _sent(examples, client, columns, most_bytes):
                     return
                 # Each client has the same time: a file may have any number of them.
                 _limit(resource.RLIMIT_CPU, int(time.process_time()) + cpu_s)
@@ -45,39 +50,69 @@ def main(path: str, cpu_s: int, memory_bytes: int, columns: list[str]) -> None:
         _send({"expected": expected, "error": str(error) or type(error).__name__})
 
 
-def _sent(examples: Any, client: str, columns: list[str]) -> bool:
+def _sent(examples: Any, client: str, columns: list[str], most_bytes: int) -> bool:
     """Send a client; return whether it has all columns."""
+    import h5py  # optional
+
+    group = _own(examples, client, h5py.Group)
     if not columns:
         _send({"client": client})
         return True
-    group = _own(examples, client)
     if any(name not in group for name in columns):
         _send({"refused": f", client {client!r}: expected columns {columns}, found {list(group)}"})
         return False
     forms: list[dict[str, Any]] = []
     contents: list[bytes | memoryview] = []
     for name in columns:
-        values = np.asarray(_own(group, name))
-        if values.dtype == object:
-            texts = [text.encode() if isinstance(text, str) else text for text in values.ravel()]
-            if not all(isinstance(text, bytes) for text in texts):
-                raise ValueError(f"{name!r} holds neither numbers nor texts")
-            forms.append({"texts": [len(text) for text in texts], "shape": values.shape})
+        dataset = _own(group, name, h5py.Dataset)
+        _check_size(dataset, name, most_bytes)
+        if dataset.dtype == object:
+            texts = _texts(dataset, name, most_bytes)
+            forms.append({"texts": [len(text) for text in texts], "shape": dataset.shape})
             contents.append(b"".join(texts))
         else:
+            values = np.asarray(dataset)
             forms.append({"dtype": values.dtype.str, "shape": values.shape})
             contents.append(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
     _send({"client": client, "columns": forms}, contents)
     return True
 
 
-def _own(group: Any, name: str) -> Any:
+def _check_size(dataset: Any, name: str, most_bytes: int) -> None:
+    """Refuse what unpacks to more, before it is read: rows that are not stored have a value all the same."""
+    for shape in (dataset.shape, dataset.chunks):
+        size = math.prod(shape or ()) * max(1, dataset.dtype.itemsize)
+        if size > most_bytes:
+            raise ValueError(f"{name!r} unpacks to {size:,} bytes, and a client's column has at most {most_bytes:,}")
+
+
+def _texts(dataset: Any, name: str, most_bytes: int) -> list[bytes]:
+    """Return the texts of a dataset in the order of its rows."""
+    texts: list[bytes] = []
+    size = 0
+    for start in range(0, dataset.shape[0] if dataset.shape else 1, _ROWS):
+        rows = dataset[start : start + _ROWS] if dataset.shape else dataset[()]
+        found = [text.encode() if isinstance(text, str) else text for text in np.asarray(rows, object).ravel()]
+        if not all(isinstance(text, bytes) for text in found):
+            raise ValueError(f"{name!r} holds neither numbers nor texts")
+        size += sum(map(len, found))
+        if size > most_bytes:
+            raise ValueError(f"{name!r} has texts of more than {most_bytes:,} bytes")
+        texts += found
+    return texts
+
+
+def _own(group: Any, name: str, kind: type) -> Any:
     """Return a group's member; a forged file can name other files as members, and as the place of their bytes."""
     import h5py  # optional
 
-    found = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+    # To the library they are paths, whose parts may lead anywhere.
+    is_path = "/" in name or name == "."
+    found = group[name] if not is_path and isinstance(group.get(name, getlink=True), h5py.HardLink) else None
     if found is None or (isinstance(found, h5py.Dataset) and (found.external or found.is_virtual)):
         raise ValueError(f"{name!r} leads elsewhere")
+    if not isinstance(found, kind):
+        raise ValueError(f"expected {name!r} to be a {kind.__name__.lower()}, found a {type(found).__name__.lower()}")
     return found
 
 
@@ -97,4 +132,4 @@ def _limit(kind: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
+    main(sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5:])

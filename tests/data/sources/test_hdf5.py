@@ -65,6 +65,58 @@ def test_a_column_without_end_does_not_take_the_memory(tmp_path: Path, monkeypat
         read(tmp_path / "large.h5", "x")
 
 
+@pytest.mark.parametrize("chunk", [1 << 10, 1 << 20])
+def test_a_column_is_refused_by_the_size_that_it_declares(
+    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hdf5, "COLUMN_BYTES", 1 << 16)
+    with h5py.File(tmp_path / "large.h5", "w") as file:
+        rows = 10 if chunk == 1 << 20 else 1 << 20
+        file.create_dataset("examples/a/x", (rows,), "u1", chunks=(chunk,), maxshape=(None,), compression="gzip")
+    assert (tmp_path / "large.h5").stat().st_size < 1 << 14
+    with pytest.raises(DataError, match="'x' unpacks to 1,048,576 bytes, and a client's column has at most 65,536"):
+        read(tmp_path / "large.h5", "x")
+
+
+def test_texts_of_many_rows_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hdf5, "COLUMN_BYTES", 1 << 16)
+    tff_files.hdf5(tmp_path / "texts.h5", {"a": {"t": np.array([b"t" * 500] * 2000, object)}})
+    with pytest.raises(DataError, match="'t' has texts of more than 65,536 bytes"):
+        read(tmp_path / "texts.h5", "t")
+
+
+def test_a_group_is_no_column_and_a_column_no_client(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "group.h5", "w") as file:
+        file.create_dataset("examples/a/t/name", data=[1])
+    with pytest.raises(DataError, match="expected 't' to be a dataset, found a group"):
+        read(tmp_path / "group.h5", "t")
+    with h5py.File(tmp_path / "client.h5", "w") as file:
+        file.create_dataset("examples/a", data=[1])
+    with pytest.raises(DataError, match="expected 'a' to be a group, found a dataset"):
+        hdf5.ids(SourceFile(tmp_path / "client.h5"))
+
+
+def test_a_name_is_no_path(good: Path, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "path.h5", "w") as file:
+        file.create_dataset("examples/there:x/x", data=[1])
+        file["examples/there"] = h5py.ExternalLink(str(good), "examples/a")
+    content = (tmp_path / "path.h5").read_bytes()
+    # A name that the library would not write, and that it takes for a path.
+    (tmp_path / "path.h5").write_bytes(content.replace(b"there:x", b"there/x"))
+    with pytest.raises(DataError, match="leads elsewhere"):
+        hdf5.ids(SourceFile(tmp_path / "path.h5"))
+
+
+def test_texts_arrive_in_the_order_of_their_rows(tmp_path: Path) -> None:
+    texts = [str(number).encode() for number in range(2500)]
+    tff_files.hdf5(tmp_path / "texts.h5", {"a": {"t": np.array(texts, object)}})
+    with h5py.File(tmp_path / "texts.h5", "a") as file:
+        file.create_dataset("examples/b/t", (0,), dtype=h5py.string_dtype())
+        file.create_dataset("examples/c/t", (2, 1), dtype=h5py.string_dtype())[:] = [["one"], ["two"]]
+    found = read(tmp_path / "texts.h5", "t")
+    assert [each.columns["t"].tolist() for each in found] == [texts, [], [[b"one"], [b"two"]]]
+
+
 def test_a_file_names_no_other_file(good: Path, tmp_path: Path) -> None:
     """A member, or the bytes of a column, may be said to lie in any file of this machine."""
     (tmp_path / "secret").write_bytes(bytes(8))
