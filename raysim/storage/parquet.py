@@ -63,7 +63,7 @@ def _chunks(file: pq.ParquetFile, place: int) -> list[pq.ColumnChunkMetaData]:
 
 
 def _width(column: pq.ColumnSchema) -> int:
-    stored = _WIDTHS.get(column.physical_type, max(0, column.length))
+    stored = _WIDTHS.get(str(column.physical_type), max(0, int(column.length)))
     return max(stored, _DECIMAL_BYTES) if column.logical_type.type == "DECIMAL" else stored
 
 

@@ -70,9 +70,9 @@ def plain_bytes(array: pa.Array) -> int:
         return _OFFSET_BYTES * len(array) + plain_bytes(array.values)
     if pa.types.is_dictionary(kind) and _is_text(kind.value_type):
         lengths = pa.array(_text_bytes(array.dictionary)).take(array.indices)
-        return _OFFSET_BYTES * len(array) + (pc.sum(lengths).as_py() or 0)
+        return _OFFSET_BYTES * len(array) + int(pc.sum(lengths).as_py() or 0)
     if pa.types.is_dictionary(kind):
-        return len(array) * -(-array.dictionary.nbytes // max(1, len(array.dictionary)))
+        return len(array) * -int(-array.dictionary.nbytes // max(1, len(array.dictionary)))
     return _OFFSET_BYTES * len(array) + int(_text_bytes(array).sum()) if _is_text(kind) else int(array.nbytes)
 
 
@@ -86,4 +86,5 @@ def _text_bytes(texts: pa.Array) -> Int64s:
         # A view begins with its length.
         views = np.frombuffer(texts.buffers()[1] or b"", np.int32).reshape(-1, _VIEW_BYTES // 4)
         return views[texts.offset : texts.offset + len(texts), 0].astype(np.int64)
-    return pc.binary_length(texts).fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    lengths: Int64s = pc.binary_length(texts).fill_null(0).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return lengths

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from raysim.data.field import Field
 from raysim.data.targets import check_largest
-from raysim.data.tokens.growth import Growth, growth_of
+from raysim.data.tokens.growth import TextGrowth, growth_of
 from raysim.errors import DataError
 from raysim.storage.reading import content, json_object, parsing
 
@@ -49,7 +49,7 @@ class Answers:
     """
 
     tokenizer: Any
-    growth: Growth
+    growth: TextGrowth
     path: Path
     end: int | None
     length: int

@@ -55,7 +55,7 @@ _PARTS = ("normalizers", "pretokenizers", "processors")
 _WORD_MARKS = ("continuing_subword_prefix", "end_of_word_suffix")
 
 
-class Growth(NamedTuple):
+class TextGrowth(NamedTuple):
     """A text of n letters has at most (n + added) factor letters on its way to tokens."""
 
     factor: int
@@ -88,7 +88,7 @@ class Growth(NamedTuple):
             yield group
 
 
-def growth_of(tokenizer: Any) -> Growth:
+def growth_of(tokenizer: Any) -> TextGrowth:
     """Return the growth by a tokeniser of the package tokenizers.
 
     Raises:
@@ -110,7 +110,7 @@ def growth_of(tokenizer: Any) -> Growth:
             _check_template(part)
         elif part["type"] not in _AROUND:
             raise _unknown(part)
-    return Growth(factor, added)
+    return TextGrowth(factor, added)
 
 
 def _unknown(part: dict[str, Any]) -> ValueError:

@@ -141,7 +141,7 @@ GOOD = json.dumps(line("ann", "say one", "one")) + "\n"
             "".join(json.dumps(line(user, "say", "one")) + "\n" for user in (1, 2, "1")),
             r"line 3: the user '1' is a text here, and a number in a line before",
         ),
-        (json.dumps(line(1, 1, "one")), r"line 1: expected a text in 'prompt', found 1"),
+        (json.dumps({**line(1, "say", "one"), "prompt": 1}), r"line 1: expected a text in 'prompt', found 1"),
         (json.dumps(line(True, "say", "one")), r"line 1: expected a text in 'user', found True"),
         (json.dumps(line("ann", "", "one")), r"train.jsonl, line 1: the prompt has no token"),
         (GOOD + json.dumps(line("bob", "say", "  ")), r"train.jsonl, line 2: the answer has no token"),
