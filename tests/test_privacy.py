@@ -363,7 +363,7 @@ def test_epsilon_of_little_noise_is_large_and_takes_little_memory(z: float) -> N
         bound, alone = epsilon("rdp", event := Event(z, probability=0.9), n, 1e-5), epsilon("pld", Event(z), n, 1e-5)
         # Nearly all clients take part, so that sampling helps little.
         assert 0.7 * alone < epsilon("pld", event, n, 1e-5) < min(bound * 1.001, alone * 1.01)
-        of_one = accounting._losses(event, accounting._interval(bound)) if bound <= accounting.LARGEST else None
+        of_one = accountant._losses(event, accountant._interval(bound)) if bound <= accountant.LARGEST else None
         assert of_one is None or of_one._pmf_remove.size < 1.5e6
 
 
