@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import raysim
-from raysim.api import series, sweeps
+from raysim.api import series
 from raysim.errors import DiskError
-from raysim.run_folder import beginning, experiment_record, files, round_table
+from raysim.run_folder import beginning, experiment_record, files, round_table, series_record
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic, lock
 from tests.support import command
@@ -41,7 +41,7 @@ def make(maker: str, path: Path) -> None:
             RunFolder.create(path, tried, "fingerprint", overwrite=True)
     else:
         series.goes_on(path, True, False, lambda _: None)
-        series.make_folder(path, tried, False, lambda: sweeps._write(path, tried, {"rounds": [1, 2]}))
+        series.make_folder(path, tried, False, lambda: series_record.write_sweep(path, tried, {"rounds": [1, 2]}))
 
 
 def is_sound(maker: str, path: Path) -> bool:
@@ -49,7 +49,7 @@ def is_sound(maker: str, path: Path) -> bool:
     RunFolder.check_free(path, overwrite=True)
     if not beginning.is_unbegun(path):
         experiment_record.stored_experiment(path)
-        return maker == "a run" or sweeps.stored_sweep(path) is not None
+        return maker == "a run" or series_record.stored_sweep(path) is not None
     return True
 
 

@@ -16,11 +16,11 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 import raysim
-from raysim.api.sweeps import stored_sweep
 from raysim.errors import CheckpointError, DataError, RaysimError, RunFolderError
 from raysim.loggers.logger import store_id, stored_id
 from raysim.report import runs
 from raysim.run_folder import client_table, experiment_record, files, kept_checkpoints, round_table
+from raysim.run_folder.series_record import stored_sweep
 from raysim.run_folder.timeline import read as read_timeline
 from raysim.storage import lock, sealed, sealed_parquet
 from raysim.storage.reading import MOST_BYTES, MOST_DEPTH, json_object

@@ -14,11 +14,11 @@ import torch
 
 import raysim
 from raysim.api import series
-from raysim.api.sweeps import stored_sweep
 from raysim.experiment import sweep
 from raysim.experiment.pictures import ReportSection
 from raysim.report import sweep_picture
 from raysim.run_folder import cost_columns, experiment_record
+from raysim.run_folder.series_record import stored_sweep
 from raysim.run_folder.tables import with_tags
 
 Make = Callable[..., raysim.Experiment]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from torch import Tensor
 
-from raysim.api import sweeps, trials
+from raysim.api import series, sweeps, trials
 from raysim.api.run import Result
 from raysim.api.series import Member
-from raysim.api.sweeps import SweepResult, stored_sweep
+from raysim.api.sweeps import SweepResult
 from raysim.api.trials import TrialsResult
 from raysim.errors import RunFolderError
 from raysim.experiment import sweep
 from raysim.models.layout import Layout
 from raysim.run_folder import client_table, experiment_record, files, kept_checkpoints, round_table, stop_record
+from raysim.run_folder.series_record import stored_sweep
 from raysim.storage.reading import parsing
 from raysim.storage.remote.folder import read_only_copy
 
@@ -29,13 +30,14 @@ def read(path: str | Path) -> Result | TrialsResult | SweepResult:
             Trials and points that have not begun are left out.
 
     Raises:
-        RunFolderError: it is not such a folder, or a file in it is damaged.
+        RunFolderError: it is not such a folder, or a file in it is damaged, or folders were exchanged.
         CheckpointError: no checkpoint of a run can be read.
     """
     where = read_only_copy(path)
     stored = stored_sweep(where)
     if stored is not None:
-        results = {member.path: _run(member.path, of_model=False) for member in _begun(sweeps.members(*stored, where))}
+        members = sweeps.members(*stored, where)
+        results = {member.path: _run(member.path, of_model=False) for member in _begun(members, stored[1])}
         return sweeps.together(sweep.points(*stored), results, where)
     experiment = experiment_record.stored_experiment(where)
     if experiment.trials.count < 2:
@@ -46,8 +48,10 @@ def read(path: str | Path) -> Result | TrialsResult | SweepResult:
     return trials.together([_run(member.path) for member in begun], where)
 
 
-def _begun(members: Sequence[Member]) -> list[Member]:
-    return [member for member in members if (member.path / files.RECORD).exists()]
+def _begun(members: Sequence[Member], swept: Iterable[str] = ()) -> list[Member]:
+    begun = [member for member in members if (member.path / files.RECORD).exists()]
+    series.check_places(begun, swept)
+    return begun
 
 
 def _run(path: Path, of_model: bool = True) -> Result:

@@ -31,7 +31,8 @@ from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers
-from raysim.run_folder import beginning, client_table, experiment_record, round_table, stop_record
+from raysim.run_folder import beginning, client_table, experiment_record, files, round_table, stop_record
+from raysim.run_folder.series_record import SeriesPlace, check_place
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic
 from raysim.storage.inside import check_links
@@ -89,6 +90,16 @@ def goes_on(path: Path, overwrite: bool, resume: bool, check_same: Callable[[Pat
         return True
     RunFolder.check_free(path, overwrite)
     return False
+
+
+def check_places(members: Iterable[Member], swept: Iterable[str] = ()) -> None:
+    """Raise RunFolderError if a run that has begun is another one than its place in the series says.
+
+    swept: the keys in which the members of a sweep differ.
+    """
+    for path, experiment in members:
+        if (path / files.RECORD).exists():
+            check_place(path, SeriesPlace(experiment, tuple(swept)))
 
 
 def check_parts(members: Iterable[Member], first: Plan) -> None:

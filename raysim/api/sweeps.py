@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,16 +19,16 @@ from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
 from raysim.config.ipython import as_printed
 from raysim.engine.parts import Parts, takes_parts
-from raysim.errors import ExperimentError, RaysimError, RunFolderError, within
+from raysim.errors import RaysimError, RunFolderError
 from raysim.experiment import differences, sweep
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
 from raysim.experiment.sweep import ExperimentPoint, Sweep
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, check
-from raysim.run_folder import experiment_record, files, run_table, sealed_record
+from raysim.run_folder import experiment_record, run_table, series_record
+from raysim.run_folder.series_record import stored_sweep
 from raysim.run_folder.tables import with_tags
-from raysim.storage.reading import json_object, parsing
 from raysim.storage.remote.folder import local_copy
 
 
@@ -139,8 +138,10 @@ def run_sweep(
         resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
         members = {point.folder: _members(point, where) for point in points}
         first, *_ = [arguments.resolved(of_point[0]) for of_point in members.values()]
+        every = [member for of_point in members.values() for member in of_point]
         if resume:
-            series.check_parts((member for of_point in members.values() for member in of_point), first)
+            series.check_places(every, values)
+            series.check_parts(every, first)
         point_of = {member.path: point for point in points for member in members[point.folder]}
         results: dict[Path, Result] = {}
         changed: deque[ExperimentPoint] = deque()
@@ -159,11 +160,10 @@ def run_sweep(
             _put_together(together(points, results, where), experiment)
 
         with arguments.connection(experiment, at_once=False):
-            series.make_folder(where, experiment, resume, partial(_write, where, experiment, values))
+            series.make_folder(where, experiment, resume, partial(series_record.write_sweep, where, experiment, values))
             for point in points:
                 if point.experiment.trials.count > 1:
                     _make_folder_of_trials(point, where / point.folder, resume)
-            every = [member for of_point in members.values() for member in of_point]
             series.carry_out(every, first, arguments, resume, started, done, show)
         return together(points, results, where)
 
@@ -178,25 +178,6 @@ def together(points: Sequence[ExperimentPoint], results: Mapping[Path, Result], 
 def members(experiment: Experiment, values: Sweep, where: Path) -> list[Member]:
     """Return the runs of all points of a sweep, each with its folder in `where`."""
     return [member for point in sweep.points(experiment, values) for member in _members(point, where)]
-
-
-def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
-    """Read the experiment and the values of a sweep's folder; None if it holds no sweep."""
-    file = path / files.SWEEP
-    if not os.path.lexists(file):
-        return None
-    sealed_record.check_sealed(file)
-    stored = json_object(file, RunFolderError)
-    try:
-        with parsing(file, "an experiment and lists of values by key", RunFolderError):
-            values = stored["values"]
-            if not (isinstance(values, dict) and all(isinstance(each, list) for each in values.values())):
-                raise ValueError(f"its values are {values!r:.60}")
-            return Experiment.model_validate(stored["experiment"]), values
-    except ExperimentError as error:
-        raise ExperimentError(
-            f"{file} cannot be read: {within(error)}.{experiment_record.other_version(path)}"
-        ) from None
 
 
 def _members(point: ExperimentPoint, where: Path) -> list[Member]:
@@ -236,11 +217,6 @@ def _check_same(experiment: Experiment, values: Sweep, path: Path) -> None:
             f"{path} holds another sweep: {'; '.join(found)}. Give the sweep another folder (--path, path=), or start "
             f"afresh (--overwrite, overwrite=True).{experiment_record.other_version(path)}"
         )
-
-
-def _write(path: Path, experiment: Experiment, values: Sweep) -> None:
-    asked = {"experiment": experiment.said(), "values": {key: list(each) for key, each in values.items()}}
-    sealed_record.write_json(asked, path / files.SWEEP)
 
 
 def _put_together(result: SweepResult, experiment: Experiment) -> None:

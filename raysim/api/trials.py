@@ -23,7 +23,7 @@ from raysim.experiment.expand import trials_of
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, check
-from raysim.run_folder import experiment_record, run_table, tables
+from raysim.run_folder import experiment_record, run_table, series_record, tables
 from raysim.run_folder.tables import with_tags
 from raysim.storage.remote.folder import local_copy
 
@@ -126,6 +126,7 @@ def run_trials(
         members = members_of(experiment, where)
         first = arguments.resolved(members[0])
         if resume:
+            series.check_places(members)
             series.check_parts(members, first)
         found: dict[Path, Result] = {}
 
@@ -152,7 +153,9 @@ def together(results: Sequence[Result], path: Path) -> TrialsResult:
 
 def members_of(experiment: Experiment, path: Path) -> list[Member]:
     """Return the trials of an experiment, each with its folder in `path`."""
-    return [Member(path / f"trial-{number}", trial) for number, trial in enumerate(trials_of(experiment))]
+    return [
+        Member(path / series_record.trial_folder(number), trial) for number, trial in enumerate(trials_of(experiment))
+    ]
 
 
 def _summarised(results: Sequence[Result]) -> pa.Table:

@@ -131,14 +131,13 @@ def resume(
     The numbers are the same as without the stop.
     """
     from raysim.api import run as api
-    from raysim.api import sweeps as sweep_runs
     from raysim.report import closing
-    from raysim.run_folder import experiment_record
+    from raysim.run_folder import experiment_record, series_record
     from raysim.storage.remote.folder import local_copy, read_only_copy
 
     executor = executor_of(local)
     copy = read_only_copy(folder)
-    stored, values = sweep_runs.stored_sweep(copy) or (experiment_record.stored_experiment(copy), {})
+    stored, values = series_record.stored_sweep(copy) or (experiment_record.stored_experiment(copy), {})
     if values or stored.trials.count > 1:
         changes = [f"rounds={rounds}"] if rounds else []
         changes += [f"trials.count={trials}"] if trials else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from raysim.experiment.experiment import Experiment
@@ -14,6 +14,59 @@ def settings(stored: Experiment, asked: Experiment) -> list[str]:
     Rounds, placement and name may differ between a run and its continuation.
     """
     return differing(stored.determining(), asked.determining())
+
+
+def of_run(kept: Experiment, said: Experiment, swept: Iterable[str] = ()) -> list[str]:
+    """List how a run's record differs from the experiment that its place in a series or a study says.
+
+    What only the record of a run has is left out: a script's own parts, and what a plan makes of them and of a budget.
+
+    Args:
+        kept: from the run's record.
+        said: by its place.
+        swept: keys that tell the places apart; they are compared even where they determine no numbers.
+    """
+    record, before = kept.determining(), said.determining()
+    after = _with_own(before, record)
+    if after != before:
+        # An own part may be defined with other weights than the experiment's default.
+        after["server"]["weighting"] = record["server"]["weighting"]
+    privacy, kept_privacy = after["server"]["privacy"], record["server"]["privacy"]
+    if privacy is not None and kept_privacy is not None and privacy.get("noise_multiplier") is None:
+        privacy["noise_multiplier"] = kept_privacy.get("noise_multiplier")
+    lines = differing(after, record)
+    whole, its = (each.model_dump(mode="json", by_alias=True) for each in (said, kept))
+    for key in swept:
+        is_compared = _at(after, key) is not None or _at(record, key) is not None
+        if not is_compared and key.partition(".")[0] not in _NOT_OF_A_PLACE and _at(whole, key) != _at(its, key):
+            lines.append(f"{key} was {_written(_at(whole, key))}, and is {_written(_at(its, key))}")
+    return lines
+
+
+_NOT_OF_A_PLACE = ("engine", "tuning", "report")
+"""Sections that a call may change, or that a record does not have."""
+
+
+def _with_own(said: Any, record: Any) -> Any:
+    """Return what is said, with the script's own parts of the record in place of what they replace."""
+    if _is_own(record) and not _is_own(said):
+        return record
+    if isinstance(said, Mapping) and isinstance(record, Mapping):
+        return {key: _with_own(value, record.get(key)) for key, value in said.items()}
+    if isinstance(said, list) and isinstance(record, list):
+        return record if [each for each in record if not _is_own(each) or each in said] == said else said
+    return said
+
+
+def _is_own(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.get("name") == "own"
+
+
+def _at(record: Any, key: str) -> Any:
+    """Return the value of a dotted key; None if there is none."""
+    for part in key.split("."):
+        record = record.get(part) if isinstance(record, Mapping) else None
+    return record
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> list[str]:

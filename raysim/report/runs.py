@@ -18,6 +18,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
 from raysim.run_folder import client_table, experiment_record, files, not_a_run, round_table, stop_record, timeline
 from raysim.run_folder.rows import table
+from raysim.run_folder.series_record import Places
 from raysim.run_folder.timeline import Span
 from raysim.storage.remote.folder import read_only_copy
 
@@ -77,7 +78,7 @@ def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     Raises:
         RunFolderError: a folder is missing or contains no run, or no run can be read.
     """
-    runs, notes = [], []
+    runs, notes, places = [], [], Places()
     if list(folders) == sorted(folders):
         # A shell lists what a pattern matches by letters: m10 before m5.
         folders = sorted(folders, key=_natural)
@@ -85,6 +86,7 @@ def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
         shown = _short(path)
         try:
             run = read(shown)
+            places.check(path)
         except (RunFolderError, ExperimentError) as error:
             notes.append(f"{shown} is left out: {error}")
             continue

@@ -21,7 +21,6 @@ from torch import nn
 
 import raysim
 import tuning
-from raysim.api.sweeps import stored_sweep
 from raysim.data.prepare import prepare
 from raysim.data.section import Data
 from raysim.data.sources import array_pickle, glove, idx
@@ -45,6 +44,7 @@ from raysim.run_folder import (
     round_table,
 )
 from raysim.run_folder.client_states import ClientStore
+from raysim.run_folder.series_record import stored_sweep
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.run_folder.writer import RunFolder
 from raysim.server import manifest
