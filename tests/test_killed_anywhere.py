@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,9 @@ def make(maker: str, path: Path) -> None:
         with lock.locked(path):
             RunFolder.create(path, tried, "fingerprint", overwrite=True)
     else:
-        series.goes_on(path, True, False, lambda _: None)
-        series.make_folder(path, tried, False, lambda: series_record.write_sweep(path, tried, {"rounds": [1, 2]}))
+        write = partial(series_record.write_sweep, path, tried, {"rounds": [1, 2]})
+        with series.opened(path, tried, True, False, lambda _: None, write):
+            pass
 
 
 def is_sound(maker: str, path: Path) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -26,7 +26,8 @@ from raysim.report.picture_files import save
 from raysim.run_folder.files import checkpoints
 from raysim.run_folder.round_table import read_rounds
 from raysim.run_folder.tables import column
-from raysim.storage.atomic import write, write_text
+from raysim.storage.atomic import is_beside, write, write_text
+from raysim.storage.lock import FILE as LOCK
 from raysim.storage.lock import locked
 from raysim.storage.reading import json_object
 from tuning import budget, generations, protocol, study_plan
@@ -124,16 +125,15 @@ def evolve(
             runs = stack.enter_context(Runs(measured, **how, together="exact"))
         runs.check_branch(measured)
         check_links(where)
-        _claim(where, json.loads(json.dumps(identity)))
-        stack.enter_context(locked(where))
+        stack.enter_context(_opened(where, json.loads(json.dumps(identity))))
         history = _carried_out(runs, measured, tuning, section, where, show)
-    bred, scored = history.bred, history.scored
-    best = _best(tuning.objective, scored[-1])
-    table = _table(bred, scored, generations.ends(section, measured), list(space.dimensions))
-    write(where / "evolution.parquet", lambda file: pq.write_table(table, file))
-    lineage = tuple(generations.lineage(bred, best))
-    drawn = rates.figure(experiment.name, table, list(space.dimensions), tuning.objective, lineage)
-    save(drawn, where, where, experiment.report)
+        bred, scored = history.bred, history.scored
+        best = _best(tuning.objective, scored[-1])
+        table = _table(bred, scored, generations.ends(section, measured), list(space.dimensions))
+        write(where / "evolution.parquet", lambda file: pq.write_table(table, file))
+        lineage = tuple(generations.lineage(bred, best))
+        drawn = rates.figure(experiment.name, table, list(space.dimensions), tuning.objective, lineage)
+        save(drawn, where, where, experiment.report)
     value = scored[-1][best]
     assert value is not None
     return Evolution(
@@ -209,19 +209,31 @@ def lines(found: Evolution) -> list[Line]:
     ]
 
 
-def _claim(folder: Path, identity: Mapping[str, Any]) -> None:
-    """Record whose the folder is, or check that it is this one's."""
+def _check_own(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Check that the folder is of this evolution, or has nothing in it."""
     file = folder / IDENTITY
     if not file.exists():
-        if folder.exists() and any(folder.iterdir()):
+        if folder.exists() and any(each.name != LOCK and not is_beside(each) for each in folder.iterdir()):
             raise StudyError(f"{folder} holds something else: give the members another folder (--path, path=).")
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(file, json.dumps(identity, indent=2))
     elif found := differing(json_object(file, StudyError), identity):
         raise StudyError(
             f"{folder} has members with other settings: {'; '.join(found)}. Give these ones another folder (--path, "
             f"path=)."
         )
+
+
+@contextmanager
+def _opened(folder: Path, identity: Mapping[str, Any]) -> Iterator[None]:
+    """Lock the folder during the block, and record whose it is.
+
+    It is checked twice: a foreign folder gets no lock's file, and another process may have begun since.
+    """
+    _check_own(folder, identity)
+    with locked(folder):
+        _check_own(folder, identity)
+        if not (folder / IDENTITY).exists():
+            write_text(folder / IDENTITY, json.dumps(identity, indent=2))
+        yield
 
 
 def _trained(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from raysim.run_folder.files import RECORD, STUDY
-from raysim.storage import inside
+from raysim.storage import inside, lock
 from raysim.storage.atomic import write_text
 from raysim.storage.reading import json_object
 from tuning.errors import StudyError
@@ -21,8 +23,10 @@ def check(folder: Path, storage: str, name: str) -> None:
         storage, name: the study's, for people; the storage is the same from every working directory.
 
     Raises:
-        StudyError: the folder belongs to another study; names it.
+        StudyError: the folder belongs to another study, which is named, or to a run.
     """
+    if (folder / RECORD).exists():
+        raise StudyError(f"{folder} is a run's folder: give the study another one (--path, path=).")
     file = folder / STUDY
     if not os.path.lexists(file):
         return
@@ -32,6 +36,19 @@ def check(folder: Path, storage: str, name: str) -> None:
             f"{folder} is the folder of the study {kept.get('name')!r} in {kept.get('storage')}, and this is {name!r} "
             f"in {storage}: give this one another folder (--path, path=)."
         )
+
+
+@contextmanager
+def opened(folder: Path, storage: str, name: str) -> Iterator[None]:
+    """Make the folder, and check again that it belongs to no other study; others that begin there wait until the end.
+
+    Raises:
+        StudyError: as of `check`: another process has begun there meanwhile.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock.in_turn(folder):
+        check(folder, storage, name)
+        yield
 
 
 def check_links(folder: Path) -> None:

@@ -46,9 +46,9 @@ def opened(plan: StudyPlan, progress: bool | None) -> Iterator[OpenStudy]:
         if own:
             where.mkdir(parents=True, exist_ok=True)
         storage = stack.enter_context(open_storage(plan.url))
-        where.mkdir(parents=True, exist_ok=True)
-        open_study(storage, name, plan.tuning.directions, plan.identity, shown(plan.url), plan.way_out)
-        folder.claim(where, plan.portable_url, name, kept_trial.digest(plan.identity))
+        with folder.opened(where, plan.portable_url, name):
+            open_study(storage, name, plan.tuning.directions, plan.identity, shown(plan.url), plan.way_out)
+            folder.claim(where, plan.portable_url, name, kept_trial.digest(plan.identity))
         optuna.load_study(study_name=name, storage=storage).set_user_attr(UNIT, unit_of(plan.tuning))
         show = stack.enter_context(StudyProgress.where_wanted(progress, plan.tuning.objective))
         processes = stack.enter_context(Processes(storage, name))

@@ -76,8 +76,6 @@ def plan(
             f"A study's folder must be a path of this machine or of a shared disk, because several processes write to "
             f"its database, but got {where}. Put the best run elsewhere instead: raysim run best.toml --path URI"
         )
-    if (where / "experiment.json").exists():
-        raise StudyError(f"{where} is a run's folder: give the study another one (--path, path=).")
     measured = protocol.evaluated_on_validation(experiment, tuning, dataset)
     held = protocol.with_validation_clients(experiment, tuning, dataset)
     whole = dataset if dataset is not None else dataset_of(experiment)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +34,7 @@ from raysim.loggers.open import LoggerName, Loggers
 from raysim.run_folder import beginning, client_table, experiment_record, files, round_table, stop_record
 from raysim.run_folder.series_record import SeriesPlace, check_place
 from raysim.run_folder.writer import RunFolder
-from raysim.storage import atomic
+from raysim.storage import atomic, disk, lock
 from raysim.storage.inside import check_links
 from raysim.storage.remote.folder import put_meanwhile
 
@@ -107,14 +107,41 @@ def check_parts(members: Iterable[Member], first: Plan) -> None:
     check_alike(first.passed, [member.path for member in members])
 
 
-def make_folder(path: Path, experiment: Experiment, resume: bool, write: Callable[[], None] = lambda: None) -> None:
-    """Create the series' folder; an existing one is emptied unless `resume`. `write` comes before its experiment."""
-    path.mkdir(parents=True, exist_ok=True)
-    if not resume:
-        beginning.clear(path)
-    atomic.sweep(path)
-    write()
-    experiment_record.write_experiment(path, experiment, "")
+@contextmanager
+def opened(
+    path: Path,
+    experiment: Experiment,
+    overwrite: bool,
+    resume: bool,
+    check_same: Callable[[Path], None],
+    write: Callable[[], None] = lambda: None,
+) -> Iterator[None]:
+    """Make the series' folder, or go on in it, and lock it during the block; one to begin afresh in is emptied.
+
+    Since `goes_on` has looked, another process may have begun there, so the folder is looked at again under the lock.
+
+    Args:
+        path: the folder.
+        experiment: the series'.
+        overwrite: allow to replace what is there.
+        resume: what `goes_on` has returned.
+        check_same: as for `goes_on`.
+        write: called before the record of the experiment is written.
+
+    Raises:
+        RunFolderError: another process writes there, or has begun a run there.
+    """
+    with lock.locked(path):
+        if resume:
+            check_same(path)
+        else:
+            RunFolder.check_free(path, overwrite, is_locked=True)
+            with disk.writing(path):
+                beginning.clear(path)
+        atomic.sweep(path)
+        write()
+        experiment_record.write_experiment(path, experiment, "")
+        yield
 
 
 def carry_out(

@@ -135,7 +135,9 @@ def run_sweep(
     arguments = Arguments(executor, address, progress, profile, loggers, parts)
     call = "raysim.run_sweep(experiment, values"
     with local_copy(folder_of(experiment, path)) as where, noting(partial(note_of_several, where, call, parts)):
-        resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
+        is_same = partial(_check_same, experiment, values)
+        write = partial(series_record.write_sweep, where, experiment, values)
+        resume = series.goes_on(where, overwrite, resume, is_same)
         members = {point.folder: _members(point, where) for point in points}
         first, *_ = [arguments.resolved(of_point[0]) for of_point in members.values()]
         every = [member for of_point in members.values() for member in of_point]
@@ -159,8 +161,10 @@ def run_sweep(
                     trials.write_summary(point.experiment, of_point, where / point.folder)
             _put_together(together(points, results, where), experiment)
 
-        with arguments.connection(experiment, at_once=False):
-            series.make_folder(where, experiment, resume, partial(series_record.write_sweep, where, experiment, values))
+        with (
+            arguments.connection(experiment, at_once=False),
+            series.opened(where, experiment, overwrite, resume, is_same, write),
+        ):
             for point in points:
                 if point.experiment.trials.count > 1:
                     _make_folder_of_trials(point, where / point.folder, resume)
@@ -188,8 +192,11 @@ def _members(point: ExperimentPoint, where: Path) -> list[Member]:
 
 
 def _make_folder_of_trials(point: ExperimentPoint, path: Path, resume: bool) -> None:
-    resume = series.goes_on(path, False, resume, partial(trials.check_same, point.experiment))
-    series.make_folder(path, point.experiment, resume)
+    is_same = partial(trials.check_same, point.experiment)
+    resume = series.goes_on(path, False, resume, is_same)
+    with series.opened(path, point.experiment, False, resume, is_same):
+        # The sweep's lock keeps others away; each trial locks its own folder.
+        pass
 
 
 def _finished(

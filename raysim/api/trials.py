@@ -122,7 +122,8 @@ def run_trials(
     arguments = Arguments(executor, address, progress, profile, loggers, parts)
     call = "raysim.run_trials(experiment"
     with local_copy(folder_of(experiment, path)) as where, noting(partial(note_of_several, where, call, parts)):
-        resume = series.goes_on(where, overwrite, resume, partial(check_same, experiment))
+        is_same = partial(check_same, experiment)
+        resume = series.goes_on(where, overwrite, resume, is_same)
         members = members_of(experiment, where)
         first = arguments.resolved(members[0])
         if resume:
@@ -140,8 +141,10 @@ def run_trials(
             """Write the results so far, for readers who look at them during the trials."""
             write_summary(experiment, results(), where)
 
-        with arguments.connection(experiment, at_once=False):
-            series.make_folder(where, experiment, resume)
+        with (
+            arguments.connection(experiment, at_once=False),
+            series.opened(where, experiment, overwrite, resume, is_same),
+        ):
             series.carry_out(members, first, arguments, resume, started, done, show)
         return together(results(), where)
 

@@ -101,15 +101,20 @@ class RunFolder:
                 (path / name).mkdir()
 
     @staticmethod
-    def check_free(path: Path, overwrite: bool = False) -> None:
+    def check_free(path: Path, overwrite: bool = False, is_locked: bool = False) -> None:
         """Check whether a folder may be created; nothing is written.
+
+        Args:
+            path: the folder.
+            overwrite: allow to replace an existing run.
+            is_locked: the caller has locked the folder.
 
         Raises:
             RunFolderError: it holds a run already, without `overwrite`; or it is not a run's folder; or another process
                 writes to it.
         """
         if (path / files.RECORD).exists():
-            lock.check_free(path)
+            lock.check_free(path, below=is_locked)
         RunFolder._check_empty(path, overwrite)
 
     @staticmethod

@@ -43,7 +43,7 @@ def locked(folder: Path, run: str | None = None) -> Iterator[None]:
     """Lock the folder for this process during the block; create it if it is missing.
 
     Args:
-        folder: a run's.
+        folder: a run's, or that of trials or of a sweep.
         run: the name by which one can attach to the run.
 
     Raises:
@@ -84,13 +84,32 @@ def alone(file: Path) -> Iterator[None]:
         yield
 
 
-def check_free(folder: Path) -> None:
+@contextmanager
+def in_turn(folder: Path) -> Iterator[None]:
+    """Lock a folder that several processes may write to, during the block; the others wait. It must be there.
+
+    Raises:
+        RunFolderError: its lock is a link, or cannot be opened.
+    """
+    with _opened(folder / FILE) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            log.warning("%s cannot be locked (%s): nothing keeps two processes from beginning in it", folder, error)
+        yield
+
+
+def check_free(folder: Path, below: bool = False) -> None:
     """Check that no process writes to the folder, or to a run in it; change nothing.
+
+    Args:
+        folder: of a run, or of several.
+        below: look at the runs in it alone: the caller has locked the folder.
 
     Raises:
         RunFolderError: another process writes; names the process.
     """
-    for depth in range(DEPTH):
+    for depth in range(int(below), DEPTH):
         for file in sorted(folder.glob("*/" * depth + FILE)):
             with _opened(file) as opened:
                 if not _acquired(opened):

@@ -50,9 +50,7 @@ def tune_on(
     best = result.rank_trials(trials, space, tuning.objective)
     if not best:
         raise StudyError(result.no_result(trials, space))
-    where.mkdir(parents=True, exist_ok=True)
     identity = {"tuning": tuning.model_dump(mode="json"), "of": experiment.determining(), "data": table.content}
-    folder.claim(where, "a table", experiment.name, digest(identity))
     searched = result.Searched(experiment.name, tuning.objective, tuning.cost, unit_of(tuning), space)
     study = result.of_trials(searched, trials, best, where)
     whole = courses(table, tuning.objective, by_seed=False)
@@ -60,8 +58,11 @@ def tune_on(
     finished = [tuning_keys[trial.user_attrs[PLACE]] for trial in trials if trial.user_attrs["outcome"] == FINISHED]
     regret = _regret(finished, table, tuning.objective)
     study = replace(study, regret=regret, table=best_of(table, whole, tuning, chosen))
-    trials_file.write(where, trials, space, tuning.objective, digest(identity))
-    write_best(experiment, study, source)
+    # Files of two studies of one name that end at the same time would be mixed.
+    with folder.opened(where, "a table", experiment.name):
+        folder.claim(where, "a table", experiment.name, digest(identity))
+        trials_file.write(where, trials, space, tuning.objective, digest(identity))
+        write_best(experiment, study, source)
     return study
 
 
