@@ -30,6 +30,7 @@ from raysim.storage.atomic import is_beside, write, write_text
 from raysim.storage.lock import FILE as LOCK
 from raysim.storage.lock import locked
 from raysim.storage.reading import json_object
+from raysim.storage.remote.uri import check_is_path
 from tuning import budget, generations, protocol, study_plan
 from tuning.budget import written
 from tuning.errors import StudyError
@@ -113,6 +114,7 @@ def evolve(
     measured = protocol.evaluated_on_validation(experiment, tuning, dataset).changed({"checkpoint.best": None})
     held = protocol.with_validation_clients(experiment, tuning, dataset)
     where = Path(path) if path is not None else Path("runs") / f"{experiment.name}-evolution"
+    check_is_path(where, "The members' folder (--path, path=)", StudyError)
     identity = protocol.identity(measured, tuning, space, held, parts)
     identity["tuning"] = {**identity["tuning"], "sampler": None, "pruner": None, "evolution": section.model_dump()}
     with ExitStack() as stack:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import optuna
 
+from raysim.storage.remote.uri import check_is_path
 from tuning import client_scores, folder, result, space
 from tuning.budget import CLIENT_UPDATES
 from tuning.errors import StudyError
@@ -30,6 +31,7 @@ def read(path: str | Path, *, storage: str | None = None) -> Study:
         StudyError: the folder is not a study's, its trials are kept elsewhere, or no trial has finished.
         StorageError: the storage cannot be opened.
     """
+    check_is_path(path, "A study's folder", StudyError)
     where = Path(path)
     name, recorded = folder.read(where)
     # A folder from elsewhere does not choose which files or servers are opened.

@@ -21,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, Prog
 from raysim import RaysimError
 from raysim.storage.inside import inside
 from raysim.storage.reading import regular, why
+from raysim.storage.remote.uri import check_is_path
 from tuning.errors import StorageError, StudyError
 from tuning.write_ahead import is_here, put_back, write_ahead
 
@@ -166,6 +167,7 @@ def _address(url: str) -> URL:
 
 
 def _journal(path: str) -> BaseStorage:
+    check_is_path(path, "The journal's file (tuning.storage)", StorageError)
     if os.path.lexists(path):
         regular(Path(path), StorageError)
     try:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from raysim import Experiment, ExperimentError, FederatedDataset, Parts, Section, dataset_of
 from raysim.experiment.experiment import check_kind
+from raysim.storage.remote.uri import check_is_path
 from tuning import folder, protocol
 from tuning import section as sections
 from tuning.budget import CLIENT_UPDATES
@@ -71,11 +72,8 @@ def plan(
     parts, tuning = parts_and_section(experiment, space, parts_and_settings)
     dataset = parts.get("dataset")
     where = Path(path) if path is not None else default_folder(experiment)
-    if ":/" in str(where):
-        raise StudyError(
-            f"A study's folder must be a path of this machine or of a shared disk, because several processes write to "
-            f"its database, but got {where}. Put the best run elsewhere instead: raysim run best.toml --path URI"
-        )
+    # Several processes may write to its database. The best run can be put elsewhere: raysim run best.toml --path URI.
+    check_is_path(where, "A study's folder (--path, path=)", StudyError)
     measured = protocol.evaluated_on_validation(experiment, tuning, dataset)
     held = protocol.with_validation_clients(experiment, tuning, dataset)
     whole = dataset if dataset is not None else dataset_of(experiment)

@@ -23,6 +23,7 @@ from raysim.report.picture_files import save
 from raysim.run_folder import checkpoint, experiment_record, kept_checkpoints
 from raysim.server.state import ServerState
 from raysim.storage.remote.folder import read_only_copy
+from raysim.storage.remote.uri import check_is_path
 
 Place = str | Path
 """A run's folder, for its newest checkpoint, or its URI; or a checkpoint's file."""
@@ -78,6 +79,7 @@ def between_runs(
     Raises:
         RunFolderError: see `interpolate`; or the first run had other parts.
     """
+    check_is_path(out, "The folder of picture and CSV (--out, out=)")
     where = _folder(first)
     experiment = experiment_record.stored_experiment(where)
     check_one(experiment, where)
@@ -118,7 +120,10 @@ def _state(folder: Path, given: Place) -> ServerState | None:
 
 def _folder(place: Place) -> Path:
     """Return the run's folder; a checkpoint's file lies in a folder of it."""
-    return Path(place).resolve().parents[1] if _is_file(place) else read_only_copy(place)
+    if not _is_file(place):
+        return read_only_copy(place)
+    check_is_path(place, "A checkpoint, in place of a run's folder,")
+    return Path(place).resolve().parents[1]
 
 
 def _is_file(place: Place) -> bool:

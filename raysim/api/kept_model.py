@@ -36,6 +36,7 @@ from raysim.run_folder.checkpoint_check import check_fits
 from raysim.server.state import ServerState
 from raysim.storage import atomic, disk, sealed
 from raysim.storage.remote.folder import named, read_only_copy
+from raysim.storage.remote.uri import check_is_path
 
 log = logging.getLogger("raysim")
 
@@ -87,6 +88,7 @@ def export(
     """
     if adapter and merged:
         raise ExperimentError("adapter writes the adapters alone, and merged adds them to their layers: choose one.")
+    check_is_path(out, "The exported model (--out, out=)")
     files.check_is_no_record(Path(out))
     plan, state = _opened(read_only_copy(path), best, parts, "raysim.export(path, out")
     module = bind(plan.model, state.weights, torch.device("cpu"))

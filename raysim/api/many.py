@@ -43,7 +43,7 @@ from raysim.run_folder.branch import branch
 from raysim.run_folder.files import STATES
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
-from raysim.storage.remote.uri import uri_of
+from raysim.storage.remote.uri import check_is_path
 
 WRITERS = 4
 """Threads that write records: they mostly wait for the disk, which accepts several writes at a time."""
@@ -171,10 +171,7 @@ class Runs:
             RaysimError: as `raysim.run` before its first round; then none of them was added.
         """
         for _, path in runs:
-            if (uri := uri_of(path)) is not None:
-                raise RunFolderError(
-                    f"Runs that share workers are recorded on this machine, or on a disk that it mounts, but got {uri}."
-                )
+            check_is_path(path, "The folder of a run that shares workers")
         folders = [Path(path).resolve() for _, path in runs]
         if twice := [path for path, count in Counter(folders).items() if count > 1]:
             raise RunFolderError(f"Every run needs a folder of its own, but several were given {twice[0]}.")
@@ -197,6 +194,8 @@ class Runs:
             ExperimentError: clients keep states, which lie in the other one's folder.
             RunFolderError: there is a folder at `path`, or none with a checkpoint at `origin`.
         """
+        for folder in (path, origin):
+            check_is_path(folder, "The folder of a run that goes on from another, or of that one,")
         self.check_branch(experiment)
         plan = with_kept_trainer(self._plan(experiment, Path(path)), Path(origin))
         branch(Path(origin), Path(path), plan.experiment, plan.fingerprint, plan.choice.record)

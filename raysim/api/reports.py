@@ -11,6 +11,7 @@ from raysim.report import best_build, build, comparison_build
 from raysim.report.best_build import BestMethods
 from raysim.report.build import Built
 from raysim.report.comparison_build import Comparisons
+from raysim.storage.remote.uri import check_is_path
 
 if TYPE_CHECKING:
     from raysim.report.comparison import Test
@@ -45,6 +46,8 @@ def make_report(
         ExperimentError: a change does not fit.
     """
     found = _paths(folders)
+    if out:
+        check_is_path(out, "A report's folder (--out, out=)")
     return build.build(found, Path(out) if out else build.default_folder(found), targets, monotone, set, labels)
 
 
@@ -100,6 +103,7 @@ def best(
         RunFolderError: as of `make_report`; or a score is not recorded, or fewer rounds are finished.
         ExperimentError: a change does not fit.
     """
+    check_is_path(out, "The folder of pictures (--out, out=)")
     scores = (by,) if isinstance(by, str) else by
     return best_build.build(_paths(folders), scores, after or (None,), shown, Path(out), set)
 

@@ -37,7 +37,10 @@ def check(
         raise typer.BadParameter("--out writes the result of --calibrate: add --calibrate.")
     from raysim.engine.plan.resolve import resolve
     from raysim.report import preview
+    from raysim.storage.remote.uri import check_is_path
 
+    if out is not None:
+        check_is_path(out, "The file of --out")
     experiment = load(file, changes, removals)
     plan = resolve(experiment)
     if as_json:

@@ -39,8 +39,11 @@ def inspect(
     """Describe a dataset: clients, examples, sizes, labels."""
     from raysim.data.describe import describe
     from raysim.report import client_histograms, label_picture
+    from raysim.storage.remote.uri import check_is_path
 
     for option, file in (("--picture", picture), ("--histograms", histograms)):
+        if file is not None:
+            check_is_path(file, f"The picture of {option}")
         if file is not None and file.suffix != ".png":
             raise typer.BadParameter(f"{option} draws a PNG: name a file that ends in .png, not {file.name!r}.")
     dataset = dataset_at(source, changes)

@@ -126,7 +126,10 @@ def tuners(
 ) -> None:
     """Compare tuners on a table by one budget: the regret of what they would choose, and their mean ranks."""
     import tuning
+    from raysim.storage.remote.uri import check_is_path
 
+    # The studies take their time.
+    check_is_path(out, "The folder of picture and CSV (--out)")
     experiment = load(file, changes, removals)
     comparison = tuning.compare(experiment, tuning.read_table(table), tuner, studies)
     files = tuning.write_comparison(comparison, out, experiment.report)

@@ -19,6 +19,7 @@ from raysim.data.manifest import THEN, Manifest, write_manifest
 from raysim.data.split_writer import SplitWriter
 from raysim.errors import DataError
 from raysim.storage import atomic, disk
+from raysim.storage.remote.uri import check_is_path
 
 BATCH_BYTES = 64 * 2**20
 
@@ -63,6 +64,7 @@ class DatasetWriter:
             )
         if num_classes is not None and num_classes < 1:
             raise DataError(f"num_classes must be at least 1, but got {num_classes}")
+        check_is_path(path, "The folder of a dataset that is written", DataError)
         self._path = Path(path)
         if self._path.exists():
             raise DataError(f"{self._path} must not exist before a dataset is written there")

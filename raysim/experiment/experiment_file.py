@@ -17,6 +17,7 @@ from raysim.errors import ExperimentError
 from raysim.experiment.experiment import Experiment
 from raysim.storage import nearby
 from raysim.storage.reading import MOST_BYTES
+from raysim.storage.remote.uri import check_is_path
 
 log = logging.getLogger("raysim")
 
@@ -65,6 +66,7 @@ def text_of(path: str | Path) -> str:
         raise ExperimentError(
             f"path must be that of a TOML file, but got {shown(path)}: Experiment.model_validate(mapping) takes tables."
         )
+    check_is_path(path, "An experiment's file", ExperimentError)
     if str(path).endswith(TABLES):
         raise ExperimentError(f"{path} is a table of data, not an experiment: {OF_TABLES}.")
     try:

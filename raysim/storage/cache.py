@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from raysim.errors import RaysimError
+from raysim.storage.remote.uri import check_is_path
 
 
 def cache_root() -> Path:
@@ -22,10 +23,11 @@ def named_folder(variable: str) -> Path | None:
     """Return the folder that an environment variable names; None if it is empty or not set.
 
     Raises:
-        RaysimError: it begins with ~ and the name of a user whom this machine does not know.
+        RaysimError: it is a URI, or begins with ~ and the name of a user whom this machine does not know.
     """
     if not (name := os.environ.get(variable)):
         return None
+    check_is_path(name, f"The folder of the environment variable {variable}")
     try:
         return Path(name).expanduser()
     except RuntimeError:

@@ -13,6 +13,7 @@ from raysim import Experiment
 from raysim.config.counted import counted
 from raysim.config.ipython import as_printed
 from raysim.report.closing import Line
+from raysim.storage.remote.uri import check_is_path
 from tuning import trials_file
 from tuning.errors import StudyError
 from tuning.objective import Objective
@@ -81,6 +82,9 @@ def proxy(
         StudyError: the folder has fewer than two finished trials, or is of no study; or none finishes here.
         ExperimentError: the experiment does not have a key or does not take a value of the study.
     """
+    check_is_path(folder, "The study's folder", StudyError)
+    where = path or Path("runs") / f"{experiment.name}-proxy"
+    check_is_path(where, "The folder of the evaluations (--path, path=)", StudyError)
     objective, every = trials_file.read(folder)
     tried = tuple(every[:top])
     if len(tried) < 2:
@@ -89,7 +93,6 @@ def proxy(
             f"comparison needs two: take more."
         )
     asked = experiment.changed({"tuning": {**_protocol(experiment), **_search_keys(tried)}})
-    where = path or Path("runs") / f"{experiment.name}-proxy"
     found = tune(asked, path=where, **how) if table is None else tune_on(asked, table, path=where, **how)
     # Trials are in the order of their slots, which is that of the configurations.
     here = tuple(found.trials["value"].to_pylist())

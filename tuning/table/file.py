@@ -17,6 +17,7 @@ from raysim.run_folder.tables import column
 from raysim.storage import parquet
 from raysim.storage.atomic import write as write_file
 from raysim.storage.reading import checked_object, parsing, regular
+from raysim.storage.remote.uri import check_is_path
 from tuning import space as spaces
 from tuning.errors import StudyError
 from tuning.table.record import ACCURACIES, LOSSES, PublishedTable
@@ -106,6 +107,7 @@ def read(path: Path) -> PublishedTable:
     Raises:
         StudyError: the file cannot be read, or is not such a table; names it.
     """
+    check_is_path(path, "A table (--table)", StudyError)
     try:
         return _read(path)
     except ExperimentError as error:

@@ -11,6 +11,7 @@ from raysim.experiment.row import Row
 from raysim.run_folder.files import RECORD, ROUNDS
 from raysim.run_folder.run_table import read_table
 from raysim.run_folder.tables import column
+from raysim.storage.remote.uri import check_is_path
 from tuning import kept_run, protocol, search, section, study, study_plan
 from tuning.client_scores import client_rows
 from tuning.errors import StudyError
@@ -64,6 +65,7 @@ def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **se
         StudyError: the code of a configuration failed; or the table's card would replace another file.
         RaysimError: as `tune`.
     """
+    check_is_path(path, "The table (--out)", StudyError)
     card.check_free(path)
     whole = whole_grid(experiment)
     where = folder or study_plan.default_folder(whole)

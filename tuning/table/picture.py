@@ -14,7 +14,9 @@ from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.looks import nth
 from raysim.report.picture_files import DATA, save
+from raysim.storage.remote.uri import check_is_path
 from tuning.budget import written
+from tuning.errors import StudyError
 from tuning.table.compare import TunerComparison
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ def write(comparison: TunerComparison, folder: Path, report: ReportSection | Non
         folder: it is made where it is missing.
         report: the formats, size and letters of the picture.
     """
+    check_is_path(folder, "The folder of picture and CSV (--out)", StudyError)
     report = report or ReportSection()
     folder.mkdir(parents=True, exist_ok=True)
     picture = figure(comparison)

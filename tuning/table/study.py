@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from raysim import Experiment, ExperimentError, differing
+from raysim.storage.remote.uri import check_is_path
 from tuning import folder, protocol, pruners, result, section, trials_file
 from tuning.client_scores import sums
 from tuning.errors import StudyError
@@ -43,6 +44,7 @@ def tune_on(
     check(experiment, tuning, table)
     tuning_keys = told_by(table, experiment, tuning)
     where = path or Path("runs") / f"{experiment.name}-on-table"
+    check_is_path(where, "A study's folder (--path, path=)", StudyError)
     folder.check(where, "a table", experiment.name)
     with quiet_rounds():
         trials = play(table, tuning_keys, tuning, experiment.seed, experiment.name)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from raysim.errors import RemoteError
+from raysim.errors import RaysimError, RemoteError, RunFolderError
 
 _FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
 _SECRET = re.compile(r"secret|password|token|credential|account_key|access_key|signature|^sig$", re.IGNORECASE)
@@ -33,6 +33,23 @@ def uri_of(path: str | Path) -> str | None:
     uri = f"file:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
     _check_open(uri)
     return uri
+
+
+def check_is_path(given: str | Path, what: str, error: type[RaysimError] = RunFolderError) -> None:
+    """Refuse a URI where only a path of this machine will do: a folder named "s3:" would be made of it.
+
+    Args:
+        given: by the user.
+        what: it is, to begin a sentence: "A report's folder (--out, out=)".
+        error: the class of the error.
+
+    Raises:
+        RaysimError: of the class `error`.
+    """
+    uri = uri_of(given)
+    if uri is not None:
+        advice = f": write /{uri.removeprefix('file:///')}" if uri.startswith("file:///") else ""
+        raise error(f"{what} must be a path of this machine, or of a disk that it mounts, but got {uri}{advice}.")
 
 
 def _check_open(uri: str) -> None:
