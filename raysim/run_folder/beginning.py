@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from raysim.run_folder.files import RECORD, SWEEP
 from raysim.storage import atomic, lock
+from raysim.storage.remote import removed
 
 
 def is_unbegun(path: Path) -> bool:
@@ -28,9 +28,9 @@ def clear(path: Path) -> None:
     """
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name == RECORD):
         if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
+            removed.rmtree(entry)
         elif entry.name != lock.FILE:
-            entry.unlink()
+            removed.unlink(entry)
 
 
 def _comes_before(entry: Path) -> bool:

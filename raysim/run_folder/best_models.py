@@ -13,6 +13,7 @@ from raysim.experiment.row import Row
 from raysim.experiment.stop import BestMetric
 from raysim.run_folder import checkpoint, files
 from raysim.server.state import ServerState
+from raysim.storage.remote import removed
 
 
 def improvements(rows: Iterable[Mapping[str, Any]], metric: BestMetric | None) -> dict[int, float]:
@@ -101,4 +102,4 @@ class BestModels:
     def _delete(self, rounds: Iterable[int]) -> None:
         for done in list(rounds):
             self._kept.pop(done, None)
-            files.best_file(self._path, done).unlink(missing_ok=True)
+            removed.unlink(files.best_file(self._path, done))

@@ -29,6 +29,7 @@ from raysim.run_folder.checkpoint import THEN, sync_folder
 from raysim.server.manifest import StatePlace
 from raysim.storage import atomic, disk
 from raysim.storage.reading import regular
+from raysim.storage.remote import removed
 
 log = logging.getLogger("raysim")
 
@@ -146,7 +147,7 @@ class ClientStore:
             if match is None or (before is not None and int(match[1]) >= before):
                 continue
             if path.name.startswith(".") or (int(match[1]), int(match[2])) not in named:
-                path.unlink(missing_ok=True)
+                removed.unlink(path)
                 self._unsynced.discard(path)
 
 

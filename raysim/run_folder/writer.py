@@ -36,6 +36,7 @@ from raysim.server.state import ServerState
 from raysim.storage import atomic, disk, lock
 from raysim.storage.inside import inside
 from raysim.storage.reading import regular
+from raysim.storage.remote import removed
 from raysim.storage.remote.folder import named
 
 FLUSH_S = 5.0
@@ -160,17 +161,17 @@ class RunFolder:
             rows[-1:] = [
                 {name: value for name, value in row.items() if not name.startswith(EVALUATIONS)} for row in rows[-1:]
             ]
-            files.client_file(path, done - 1).unlink(missing_ok=True)
+            removed.unlink(files.client_file(path, done - 1))
         parts = files.client_files(path)
         # A table is written before its round's row, so a process that was killed between them leaves no row alone.
         client_table.warn_of_lost_clients(parts, (row["round"] for row in rows if _was_evaluated(row)), path)
         for index, part in parts.items():
             if index >= done:
-                part.unlink()
+                removed.unlink(part)
             else:
                 # They are read at the end of the run: to find damage then would be late.
                 client_table.clients_after(path, index)
-        (path / stop_record.STOPPED).unlink(missing_ok=True)
+        removed.unlink(path / stop_record.STOPPED)
         best.open(rows)
         folder._rows = Rows(rows)
         folder.flush()
@@ -210,7 +211,7 @@ class RunFolder:
             checkpoint.write(state, files.checkpoint_file(self.path, state.round), self._fingerprint)
             self.checkpointed = state.round
             for old in list(files.checkpoints(self.path).values())[: -self._keep]:
-                old.unlink()
+                removed.unlink(old)
             self.best.prune()
 
     def write_best(self, done: int, weights: Weights) -> None:

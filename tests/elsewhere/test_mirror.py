@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from raysim.errors import RemoteError
+from raysim.storage.remote import removed
 from raysim.storage.remote.mirror import Mirror
 from raysim.storage.remote.remote import Remote
 
@@ -49,7 +51,8 @@ def test_another_machine_finds_what_one_has_put(machine: Machine) -> None:
     other.pull()
     assert texts(other) == {"a": "first", "b": "same", "checkpoints/round-1": "state"}
     (one.path / "a").write_text("second")
-    (one.path / "b").unlink()
+    machine("one")
+    removed.unlink(one.path / "b")
     assert one.push() == 1
     other.pull()
     assert texts(other) == {"a": "second", "checkpoints/round-1": "state"}
@@ -62,7 +65,7 @@ def test_a_checkpoint_is_put_after_what_it_needs_and_old_ones_go_last(
     (one.path / "checkpoints").mkdir()
     (one.path / "checkpoints" / "round-1").write_text("1")
     one.push()
-    (one.path / "checkpoints" / "round-1").unlink()
+    removed.unlink(one.path / "checkpoints" / "round-1")
     (one.path / "checkpoints" / "round-2").write_text("2")
     (one.path / "rows").write_text("01")
     (one.path / "client_state").mkdir()
@@ -194,3 +197,93 @@ def test_of_two_writers_the_second_is_refused_and_what_it_wrote_is_set_aside(
     (aside,) = one.path.parent.glob("*.aside-*")
     assert (aside / "a").read_text() == "of the one"
     assert str(aside) in caplog.text
+
+
+def test_what_others_delete_here_is_not_deleted_there(machine: Machine) -> None:
+    one = started(machine("one"), a="first", b="same")
+    one.push()
+    (one.path / "b").unlink()
+    (one.path / "a").write_text("second")
+    one.push()
+    other = machine("other")
+    other.pull()
+    assert texts(other) == {"a": "second", "b": "same"}
+    one = machine("one")
+    one.pull()
+    assert texts(one) == {"a": "second", "b": "same"}
+
+
+def test_a_copy_that_was_deleted_is_fetched_again_and_deletes_nothing(machine: Machine) -> None:
+    one = started(machine("one"), a="first", b="same")
+    one.push()
+    shutil.rmtree(one.path)
+    one.push()
+    one.pull()
+    one.push()
+    assert texts(one) == {"a": "first", "b": "same"}
+    other = machine("other")
+    other.pull()
+    assert texts(other) == {"a": "first", "b": "same"}
+
+
+def test_what_raysim_deletes_stays_deleted_though_it_was_killed(machine: Machine) -> None:
+    one = started(machine("one"), a="first", b="same")
+    (one.path / "folder").mkdir()
+    (one.path / "folder" / "c").write_text("c")
+    one.push()
+    removed.unlink(one.path / "b")
+    removed.rmtree(one.path / "folder")
+    # Killed here, before it is put.
+    again = machine("one")
+    again.pull()
+    assert texts(again) == {"a": "first"}
+    again.push()
+    other = machine("other")
+    other.pull()
+    assert texts(other) == {"a": "first"}
+
+
+def test_what_was_written_again_is_not_deleted_later(machine: Machine) -> None:
+    one = started(machine("one"), a="first", b="same")
+    one.push()
+    removed.unlink(one.path / "b")
+    (one.path / "b").write_text("again")
+    one.push()
+    (one.path / "b").unlink()
+    one.push()
+    other = machine("other")
+    other.pull()
+    assert texts(other) == {"a": "first", "b": "again"}
+
+
+def test_what_was_lost_there_is_put_there_again(
+    machine: Machine, shared: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    one = started(machine("one"), a="first", b="same")
+    one.push()
+    (tmp_path / "longer").write_text("longer than it was")
+    Remote(shared).delete("b")
+    Remote(shared).put(tmp_path / "longer", "a")
+    one = machine("one")
+    one.pull()
+    assert "shared/b was lost or replaced there" in caplog.text
+    assert one.push() == 2
+    other = machine("other")
+    other.pull()
+    assert texts(other) == {"a": "first", "b": "same"}
+
+
+def test_what_is_lost_here_and_there_is_an_error(machine: Machine, shared: str) -> None:
+    one = started(machine("one"), a="first", b="same")
+    one.push()
+    Remote(shared).delete("b")
+    (one.path / "b").unlink()
+    with pytest.raises(RemoteError, match=r"reading b in .*shared failed"):
+        machine("one").pull()
+
+
+def test_a_run_without_an_index_is_not_taken_for_an_empty_folder(machine: Machine, shared: str, tmp_path: Path) -> None:
+    (tmp_path / "record").write_text("{}")
+    Remote(shared).put(tmp_path / "record", "experiment.json")
+    with pytest.raises(RemoteError, match=r"has a run's folder without its mirror\.json"):
+        machine("one").pull()

@@ -14,8 +14,9 @@ import raysim
 from raysim.cli import app
 from raysim.run_folder.cost_columns import tells_cost
 from raysim.storage.remote import folder
-from raysim.storage.remote.mirror import MIRRORS, Mirror
+from raysim.storage.remote.mirror import Mirror
 from raysim.storage.remote.remote import Remote
+from raysim.storage.remote.removed import MIRRORS
 
 Make = Callable[..., raysim.Experiment]
 
@@ -113,3 +114,22 @@ def test_a_run_goes_on_where_nothing_answers_any_more_and_says_what_is_where(
     assert put.rounds.num_rows == 4
     assert Remote(shared).find("rounds.parquet") is not None
     assert folder.put_rest(Mirror.of(shared).path) is None
+
+
+def test_a_cleaned_cache_costs_no_rows(
+    experiment: Make, dataset: raysim.FederatedDataset, shared: str, tmp_path: Path
+) -> None:
+    kept = {"every": 1, "keep": 2}
+    raysim.run(experiment(checkpoint=kept), dataset=dataset, path=shared)
+    copy = Mirror.of(shared).path
+    (copy / "rounds.parquet").unlink()
+    shutil.rmtree(copy / "clients")
+    whole = raysim.run(experiment(rounds=6, checkpoint=kept), dataset=dataset, path=tmp_path / "here")
+    assert equal(raysim.resume(shared, dataset=dataset, rounds=6), whole)
+    shutil.rmtree(copy)
+    read = raysim.read(shared)
+    assert isinstance(read, raysim.Result)
+    assert equal(read, whole)
+    assert read.clients.equals(whole.clients)
+    names = {name for name in Remote(shared).sizes() if name.startswith("checkpoints/")}
+    assert names == {"checkpoints/round-000005.safetensors", "checkpoints/round-000006.safetensors"}

@@ -16,7 +16,7 @@ from raysim.run_folder.checkpoint_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
 from raysim.storage import lock
-from raysim.storage.remote import mirror
+from raysim.storage.remote import removed
 from raysim.storage.remote.folder import named
 
 
@@ -42,7 +42,7 @@ class Opening(NamedTuple):
 
     def absolute(self) -> Opening:
         """Return the same with an absolute path, for a process with another working directory."""
-        return self._replace(path=self.path.absolute(), copies=mirror.copies())
+        return self._replace(path=self.path.absolute(), copies=removed.copies())
 
 
 @contextmanager

@@ -20,36 +20,23 @@ from pathlib import Path, PurePosixPath
 
 from raysim.errors import RemoteError, within
 from raysim.storage import atomic, lock, sealed
-from raysim.storage.cache import cache_root, hasher
+from raysim.storage.cache import hasher
 from raysim.storage.inside import inside
 from raysim.storage.reading import content, parsing
-from raysim.storage.remote import local_copy
+from raysim.storage.remote import local_copy, removed
 from raysim.storage.remote.index import INDEX, Content, Index, Known, Record, flaw
 from raysim.storage.remote.remote import Remote
 
 log = logging.getLogger("raysim")
 
-MIRRORS = "mirrors"
-"""The folder of all copies in the cache."""
-
 FETCH_ATTEMPTS = 3
+
+RECORD = "experiment.json"
+"""What every run's folder has."""
 
 
 class OvertakenError(RemoteError):
     """Another machine has written after this one: trying again does not help."""
-
-
-_copies_of_scripts: set[Path] = set()
-
-
-def copies() -> Path:
-    """Return the folder of this process's copies."""
-    return cache_root().absolute() / MIRRORS
-
-
-def know(of_script: Path) -> None:
-    """Take this folder's copies for copies, too: a driver's cache may lie elsewhere than its script's."""
-    _copies_of_scripts.add(of_script)
 
 
 class Mirror:
@@ -77,36 +64,32 @@ class Mirror:
         remote = Remote(uri)
         digest = hasher()
         digest.update(remote.uri.encode())
-        return cls(copies() / digest.hexdigest()[:16], remote)
+        return cls(removed.copies() / digest.hexdigest()[:16], remote)
 
     @classmethod
     def around(cls, path: Path) -> Mirror | None:
         """Return the mirror whose copy is or contains `path`; None if there is none."""
-        known = {copies(), *_copies_of_scripts}
-        for folder in (path, *path.parents):
-            file = folder.parent / INDEX
-            # A folder from elsewhere may look like a copy, with an address to which a run would be uploaded.
-            if folder.parent.parent in known and file.is_file():
-                return cls(folder.parent, Remote(_stored_record(file).uri))
-        return None
+        copy = removed.copy_around(path)
+        return None if copy is None else cls(copy.parent, Remote(_stored_record(copy.parent / INDEX).uri))
 
     def pull(self) -> None:
         """Update the copy from the URI: fetch and check missing and changed files.
 
-        If no other machine wrote there after this one, the copy does not change: it may be ahead. Else a copy that is
-        ahead is set aside, with a warning.
+        If no other machine wrote there after this one, the copy may be ahead: files that were lost in it are fetched,
+        and those that were lost at the URI are put there again by the next `push`. Else a copy that is ahead is set
+        aside, with a warning.
 
         Raises:
-            RemoteError: nothing answers, or a file there differs from the index.
+            RemoteError: nothing answers, a file there differs from the index, or a run there has lost its index.
         """
         with self._alone():
             for attempt in range(1, FETCH_ATTEMPTS + 1):
                 record, index = self._record(), self._index()
-                if index is None or index.version in record.versions:
-                    self._keep(record if index is not None else Record(uri=self.uri))
-                    return
                 try:
-                    self._take(index)
+                    if index is None or index.version in record.versions:
+                        self._complete(record, index)
+                    else:
+                        self._take(index)
                     return
                 except OSError as error:
                     raise RemoteError(f"{self.uri} could not be copied to {self.path}: {within(error)}.") from error
@@ -148,6 +131,30 @@ class Mirror:
         known = self._record().files
         return [name for name, file in local_copy.files(self.path) if local_copy.is_changed(known.get(name), file)]
 
+    def _complete(self, record: Record, index: Index | None) -> None:
+        """Fetch what this machine's copy has lost, and forget what the URI has lost, so that it is put there again."""
+        there = self._remote.sizes()
+        if index is None and not record.versions and RECORD in there:
+            raise RemoteError(
+                f"{self.uri} has a run's folder without its {INDEX}, which says what belongs to it. Resume on the "
+                f"machine that wrote there, which has a whole copy; or copy the folder to this machine."
+            )
+        gone = set(removed.noted(self._home))
+        files = dict(record.files)
+        for name, known in record.files.items():
+            target = inside(self.path, name, f"{self._home / INDEX}", RemoteError)
+            contents = [known.content] if index is None else [each for each in index.files.get(name, ()) if each]
+            if target.exists():
+                if contents and there.get(name) not in [each.num_bytes for each in contents]:
+                    log.warning("%s/%s was lost or replaced there: what goes on here puts it again", self.uri, name)
+                    del files[name]
+            elif name not in gone and contents and (index is not None or name in there):
+                log.warning("%s was lost on this machine, and is fetched from %s", target, self.uri)
+                content = _fetch_file(self._remote, name, target, contents)
+                files[name] = Known(content, target.stat().st_mtime_ns)
+        # Without an index all files are put there again.
+        self._keep(record.model_copy(update={"files": files}) if index is not None else Record(uri=self.uri))
+
     def _take(self, index: Index) -> None:
         if self.path.exists() and self.behind():
             aside = self._home / f"{self.path.name}.aside-{uuid.uuid4().hex[:8]}"
@@ -168,16 +175,20 @@ class Mirror:
             if name not in files:
                 file.unlink()
         self.path.mkdir(parents=True, exist_ok=True)
+        removed.forget(self._home, len(removed.noted(self._home)))
         self._keep(Record(uri=self.uri, versions=(index.version,), files=files))
 
     def _put(self, record: Record, pinned: dict[str, tuple[Path, Known]]) -> int:
-        names = {name for name, _ in local_copy.files(self.path)}
-        gone = [name for name in record.files if name not in names]
+        noted = removed.noted(self._home)
+        # What others deleted in the copy stays at the URI. What is noted, and is there, was written again.
+        lacking = record.files.keys() - {name for name, _ in local_copy.files(self.path)}
+        gone = [name for name in record.files if name in lacking.intersection(noted)]
         known_as = {name: known.content for name, known in record.files.items()}
         new = [name for name, (_, known) in pinned.items() if known_as.get(name) != known.content]
         files = {**record.files, **{name: known for name, (_, known) in pinned.items()}}
         if not new and not gone:
             self._keep(record.model_copy(update={"files": files}))
+            removed.forget(self._home, len(noted))
             return 0
         either = {name: tuple({known_as.get(name): 0, known.content: 0}) for name, known in files.items()}
         record = self._write_index(record, either)
@@ -188,6 +199,7 @@ class Mirror:
         for name in gone:
             self._remote.delete(name)
         self._keep(Record(uri=self.uri, versions=record.versions[-1:], files=left))
+        removed.forget(self._home, len(noted))
         return len(new)
 
     def _write_index(self, record: Record, files: Mapping[str, tuple[Content | None, ...]]) -> Record:

@@ -86,6 +86,19 @@ class Remote:
             found = self._files.get_file_info(self._at(name))
         return f"{found.size} {found.mtime_ns}" if found.type == fs.FileType.File else None
 
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of all files in the folder, by name."""
+        if self._files.type_name == "local":
+            # Which follows no links: they may lead round in circles.
+            return _sizes_here(Path(self._root))
+        with self._reaching("listing", "the files"):
+            found = self._files.get_file_info(fs.FileSelector(str(self._root), allow_not_found=True, recursive=True))
+        return {
+            PurePosixPath(each.path).relative_to(self._root).as_posix(): each.size
+            for each in found
+            if each.type == fs.FileType.File
+        }
+
     def find(self, name: str) -> bytes | None:
         """Return a small file's content; None if it is missing.
 
@@ -157,6 +170,15 @@ class Remote:
             yield
         except (OSError, pa.ArrowException) as error:
             raise RemoteError(f"{doing} {name} in {self.uri} failed: {_message(error)}") from error
+
+
+def _sizes_here(root: Path) -> dict[str, int]:
+    found = {}
+    for place, _, names in os.walk(root):
+        for path in (Path(place, name) for name in names):
+            with suppress(OSError):
+                found[path.relative_to(root).as_posix()] = path.stat().st_size
+    return found
 
 
 def _opened(uri: str) -> tuple[fs.FileSystem, str]:

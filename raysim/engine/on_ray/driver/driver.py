@@ -21,7 +21,7 @@ from raysim.experiment.stopping import Seen, StopReason
 from raysim.models.model import Weights
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
-from raysim.storage.remote import mirror
+from raysim.storage.remote import removed
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -95,7 +95,7 @@ class Driver:
             name,
         )
         if opening is not None and opening.copies is not None:
-            mirror.know(opening.copies)
+            removed.know(opening.copies)
         self._open = ExitStack()
         self._rounds: Generator[Finished, None, ServerState] | None = None
         self._dashboard = Dashboard(plan.experiment.name)

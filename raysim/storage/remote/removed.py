@@ -1,0 +1,85 @@
+"""Deletes files of this machine's copies, and notes them beside the copy: only these are deleted at its URI too.
+
+A copy lies in the cache, which users and machines clean. What is missing there, and not noted, is fetched again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from raysim.storage.cache import cache_root
+from raysim.storage.remote.index import INDEX
+
+MIRRORS = "mirrors"
+"""The folder of all copies in the cache."""
+
+NOTES = ".removed"
+"""The file beside a copy with the names of the files that raysim has deleted there, a line each."""
+
+_copies_of_scripts: set[Path] = set()
+
+
+def copies() -> Path:
+    """Return the folder of this process's copies."""
+    return cache_root().absolute() / MIRRORS
+
+
+def know(of_script: Path) -> None:
+    """Take this folder's copies for copies, too: a driver's cache may lie elsewhere than its script's."""
+    _copies_of_scripts.add(of_script)
+
+
+def copy_around(path: Path) -> Path | None:
+    """Return the copy that is or contains `path`; None if there is none."""
+    known = {copies(), *_copies_of_scripts}
+    for folder in (path, *path.parents):
+        # A folder from elsewhere may look like a copy, with an address to which a run would be uploaded.
+        if folder.parent.parent in known and (folder.parent / INDEX).is_file():
+            return folder
+    return None
+
+
+def unlink(file: Path) -> None:
+    """Delete a file of a run's folder, which may be missing, and note it if the folder is a copy."""
+    file.unlink(missing_ok=True)
+    _note(file, [file])
+
+
+def rmtree(folder: Path) -> None:
+    """Delete a folder of a run's folder with all that is in it, and note its files if the folder is a copy."""
+    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
+    shutil.rmtree(folder)
+    _note(folder, files)
+
+
+def noted(home: Path) -> Sequence[str]:
+    """Return the names of the files that were deleted in the copy that lies in `home`, in order."""
+    try:
+        return (home / NOTES).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()
+
+
+def forget(home: Path, count: int) -> None:
+    """Remove the first `count` notes: the files are deleted at the URI too, or were written again."""
+    if count:
+        with (home / NOTES).open("r+", encoding="utf-8", errors="replace") as notes:
+            fcntl.flock(notes, fcntl.LOCK_EX)
+            left = notes.readlines()[count:]
+            notes.seek(0)
+            notes.truncate()
+            notes.writelines(left)
+
+
+def _note(place: Path, files: Sequence[Path]) -> None:
+    copy = copy_around(place.absolute())
+    if copy is None or not files:
+        return
+    lines = "".join(f"{file.absolute().relative_to(copy).as_posix()}\n" for file in files)
+    with (copy.parent / NOTES).open("a", encoding="utf-8", errors="replace") as notes:
+        fcntl.flock(notes, fcntl.LOCK_EX)
+        notes.write(lines)
