@@ -23,7 +23,8 @@ METRIC = "eval/test/accuracy"
 
 
 def stopping_by(section: dict[str, Any] | None) -> raysim.Experiment:
-    return raysim.Experiment.model_validate({"cohort": {"size": 1}, "rounds": 1_000, "stop": section})
+    keys = {"cohort": {"size": 1}, "rounds": 1_000, "evaluation": {"every": 1}, "stop": section}
+    return raysim.Experiment.model_validate(keys)
 
 
 def decided(section: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[str, int] | None:
@@ -271,6 +272,51 @@ def test_an_evaluation_that_only_the_end_asked_for_does_not_outlive_it(tmp_path:
     assert list(files.best_models(tmp_path)) == [4]
     assert not kept.add({"round": 5, METRIC: 0.6})
     assert kept.add({"round": 7, METRIC: 0.61})
+
+
+LENGTHENED = {
+    "patience": {"patience": {"metric": METRIC, "evaluations": 2, "min_change": 1.0}},
+    "target": {"target": {"metric": METRIC, "value": 0.01, "last": 3}},
+    "divergence": {"divergence": {"metric": "eval/test/loss", "above": 1e-9}},
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("stop", LENGTHENED.values(), ids=LENGTHENED)
+def test_a_lengthened_run_is_the_run_that_was_as_long_from_the_beginning(
+    stop: dict[str, Any] | None, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """The evaluations after rounds 7 and 8 are due only because the run ended there."""
+
+    def of(rounds: int) -> raysim.Experiment:
+        return experiment(rounds=rounds, evaluation={"every": 3}, stop=stop, checkpoint={"best": METRIC})
+
+    whole = raysim.run(of(10), dataset=dataset, path=tmp_path / "whole")
+    path = tmp_path / "run"
+    for rounds in (7, 8, 10):
+        lengthened = raysim.run(of(rounds), dataset=dataset, path=path, resume=True)
+    assert lengthened.stopped == whole.stopped
+    assert figures(path) == figures(tmp_path / "whole")
+    # Kept checkpoints of the former ends have best models of their own.
+    assert max(best(path).items()) == max(best(tmp_path / "whole").items())
+    assert model(path) == model(tmp_path / "whole")
+
+
+def test_a_lengthened_run_has_no_distance_to_the_optimum_of_its_former_end(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {
+        "data": {"name": "quadratic", "clients": 5, "dimension": 4},
+        "model": {"name": "linear", "bias": False},
+        "cohort": {"size": 2},
+        "engine": {"workers": 0},
+        "evaluation": {"every": 2},
+    }
+    for rounds in (3, 5):
+        raysim.run(raysim.Experiment.model_validate({**keys, "rounds": rounds}), path=tmp_path / "run", resume=True)
+    raysim.run(raysim.Experiment.model_validate({**keys, "rounds": 5}), path=tmp_path / "whole")
+    for name in ("distance_to_optimum", "excess_loss"):
+        values = [round_table.read_rounds(tmp_path / each)[name].to_pylist() for each in ("run", "whole")]
+        assert values[0] == values[1]
+        assert values[0][2] is None
 
 
 def best(path: Path) -> dict[int, list[float]]:

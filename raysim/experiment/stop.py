@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
@@ -18,6 +19,19 @@ EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/", "eval_personal/")
 """Prefixes of columns that only evaluated rounds have."""
 
 _MAXIMISE = "Whether the metric is to be large. Absent: by its name, which tells it of accuracies and losses."
+
+
+OF_OPTIMUM = ("distance_to_optimum", "excess_loss")
+"""Columns that only evaluated rounds have, too, where the data know the best model."""
+
+
+def without_evaluation(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row without what an evaluation has found.
+
+    >>> without_evaluation({"round": 3, "loss": 0.5, "eval/test/loss": 0.6, "excess_loss": 0.1})
+    {'round': 3, 'loss': 0.5}
+    """
+    return {name: value for name, value in row.items() if not name.startswith((*EVALUATIONS, *OF_OPTIMUM))}
 
 
 class WatchedMetric(BaseModel):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.row import Row
-from raysim.experiment.stop import Divergence, Patience, StopBudget, StopSection, StopTarget
+from raysim.experiment.stop import Divergence, Patience, StopBudget, StopSection, StopTarget, without_evaluation
 
 _COSTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -95,9 +95,22 @@ def after_all(experiment: Experiment, rows: Iterable[Row], seen: Seen = NOTHING)
 
 
 def after(experiment: Experiment, seen: Seen, row: Row) -> Seen:
-    """Return what was seen after one more row; once a condition holds, nothing changes."""
+    """Return what was seen after one more row; once a condition holds, nothing changes.
+
+    An evaluation that was due only because the run ended there does not count for one that goes on: a run that was
+    lengthened stops where one stops that was as long from the beginning.
+    """
     if not may_stop(experiment) or seen.stopped is not None:
         return seen
+    rounds = seen.rounds + 1
+    if rounds % experiment.evaluation.every and rounds != experiment.rounds:
+        trained = _seen(experiment, seen, without_evaluation(row))
+        if trained.stopped is None:
+            return trained
+    return _seen(experiment, seen, row)
+
+
+def _seen(experiment: Experiment, seen: Seen, row: Row) -> Seen:
     seen, held = replace(seen, rounds=seen.rounds + 1), dict[str, str | None]()
     if (section := experiment.stop) is not None:
         seen, held = _of_section(section, seen, row)

@@ -14,7 +14,7 @@ from raysim.errors import CheckpointError, DiskError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.row import Row
-from raysim.experiment.stop import EVALUATIONS
+from raysim.experiment.stop import EVALUATIONS, without_evaluation
 from raysim.experiment.stopping import StopReason
 from raysim.models.model import Weights
 from raysim.run_folder import (
@@ -158,9 +158,7 @@ class RunFolder:
         stopped = stopping.after_all(experiment, rows).stopped
         if done % every and not stopping.is_over(experiment, done, stopped):
             # The round was evaluated only because it was the last, which it no longer is.
-            rows[-1:] = [
-                {name: value for name, value in row.items() if not name.startswith(EVALUATIONS)} for row in rows[-1:]
-            ]
+            rows[-1:] = [without_evaluation(row) for row in rows[-1:]]
             removed.unlink(files.client_file(path, done - 1))
         parts = files.client_files(path)
         # A table is written before its round's row, so a process that was killed between them leaves no row alone.
