@@ -119,7 +119,7 @@ def test_a_page(
         first = min((tmp_path / "page" / build.PICTURES).glob("*.png"))
         first.unlink()
         first.symlink_to("/dev/full")
-        monkeypatch.setattr(build, "_clear", lambda out: None)
+        monkeypatch.setattr(build, "_former_pictures", lambda out: [])
         monkeypatch.setattr(picture_files, "inside", lambda folder, name, *others: folder / name)
         name = first.name
     fill(lambda path: path.name == name)

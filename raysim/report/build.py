@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Sequence
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +17,13 @@ from raysim.report.page import GENERATOR, Picture, page
 from raysim.report.picture_files import DATA, save
 from raysim.report.runs import read_all
 from raysim.storage import atomic, disk
-from raysim.storage.inside import inside
+from raysim.storage.inside import flaw, inside
 from raysim.storage.remote.uri import uri_of
 
 PAGE, PICTURES = "index.html", "figures"
+
+_LINK = re.compile(rf'href="{PICTURES}/([^"/]+\.(?:{"|".join((*EVERY_FORMAT, DATA))}))"')
+"""A picture's file in a page."""
 
 
 class Built(NamedTuple):
@@ -52,7 +57,8 @@ def build(
         names: see `with_labels`.
 
     Raises:
-        RunFolderError: a folder is missing, or contains no readable run; or a name is of no method.
+        RunFolderError: a folder is missing, or contains no readable run; or a name is of no method; or `out` has a page
+            that is none of a report.
         ExperimentError: a change does not fit.
     """
     runs, unread = read_all(folders)
@@ -60,10 +66,12 @@ def build(
     groups, careful = group_runs(runs)
     groups = with_labels(groups, names)
     by_kind = [(kind, list(kind.make(groups))) for kind in kinds(targets, monotone)]
-    pictures = inside(out, PICTURES, out, RunFolderError)
+    former, pictures = _former_pictures(out), inside(out, PICTURES, out, RunFolderError)
     with disk.writing(pictures):
         pictures.mkdir(parents=True, exist_ok=True)
-    _clear(out)
+    for file in former:
+        # The new report may lack some of them. Other files there are not the report's.
+        file.unlink()
     atomic.sweep(out)
     sections: dict[str, list[Picture]] = {}
     for kind, figures in by_kind:
@@ -95,13 +103,22 @@ def default_folder(folders: Sequence[Path]) -> Path:
     return Path("report")
 
 
-def _clear(out: Path) -> None:
-    """Remove the pictures of an older report: the new report may lack some of them."""
+def _former_pictures(out: Path) -> list[Path]:
+    """Return the files of pictures that an older report there has: those that its page links.
+
+    Raises:
+        RunFolderError: the page is none of a report.
+    """
     older = out / PAGE
-    if older.is_file() and GENERATOR in older.read_text(encoding="utf-8", errors="replace"):
-        for kind in (*EVERY_FORMAT, DATA):
-            for file in (out / PICTURES).glob(f"*.{kind}"):
-                file.unlink()
+    if not os.path.lexists(older):
+        return []
+    text = older.read_text(encoding="utf-8", errors="replace") if older.is_file() else ""
+    if GENERATOR not in text:
+        raise RunFolderError(
+            f"{older} is no page of `raysim report`, so it is not replaced: choose another folder (--out, out=)."
+        )
+    named = (unescape(name) for name in _LINK.findall(text))
+    return [out / PICTURES / name for name in named if flaw(name) is None and (out / PICTURES / name).is_file()]
 
 
 def _title(groups: Sequence[Group]) -> str:

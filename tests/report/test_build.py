@@ -12,6 +12,7 @@ import pyarrow.csv as csv
 import pytest
 from matplotlib import pyplot
 
+from raysim.errors import RunFolderError
 from raysim.experiment.pictures import ReportSection
 from raysim.report.build import Built, build, default_folder
 from raysim.report.gallery import axes as ticks
@@ -106,6 +107,8 @@ def test_a_report_replaces_the_one_before_and_nothing_else(tmp_path: Path) -> No
     build([tmp_path / "run"], out)
     assert foreign.read_bytes() == b"mine", "a folder that is not a report is not cleared"
     (out / "figures" / "old.csv").write_text("old")
+    page = out / "index.html"
+    page.write_text(page.read_text() + '<a href="figures/old.csv">')
     build([tmp_path / "run"], out)
     assert not (out / "figures" / "old.csv").exists()
 
@@ -166,3 +169,27 @@ def test_pictures_have_letters_and_colours_that_a_page_can_change(sweep: Path) -
     themed_svg = themed(drawn.svg)
     assert not [colour for colour in DARK if re.search(rf"{colour}\b", themed_svg, re.IGNORECASE)]
     assert dict(pyplot.rcParams) == settings
+
+
+def test_an_older_report_goes_and_files_of_others_stay(tmp_path: Path) -> None:
+    write(tmp_path / "run", accuracies(0.5, 0.6))
+    out = tmp_path / "out"
+    page = build([tmp_path / "run"], out).page
+    (out / "figures" / "mine.png").write_bytes(b"mine")
+    (out / "figures" / "former.csv").write_bytes(b"of the former report")
+    (tmp_path / "outside.csv").write_bytes(b"mine")
+    links = "".join(f'<a href="figures/{name}">' for name in ("former.csv", "../../outside.csv", "%2e%2e/x.png"))
+    page.write_text(page.read_text() + links)
+    build([tmp_path / "run"], out)
+    assert (out / "figures" / "mine.png").read_bytes() == b"mine"
+    assert not (out / "figures" / "former.csv").exists()
+    assert (tmp_path / "outside.csv").read_bytes() == b"mine"
+
+
+def test_a_page_of_others_is_not_replaced(tmp_path: Path) -> None:
+    write(tmp_path / "run", accuracies(0.5, 0.6))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "index.html").write_text("mine")
+    with pytest.raises(RunFolderError, match=r"index\.html is no page of `raysim report`, so it is not replaced"):
+        build([tmp_path / "run"], tmp_path / "out")
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["index.html"]
