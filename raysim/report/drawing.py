@@ -48,6 +48,8 @@ _BASE: Mapping[Any, Any] = MappingProxyType(
 _ALWAYS: Mapping[Any, Any] = MappingProxyType(
     {
         "axes.titlesize": "medium",
+        # A "$" in the name of a run, a client or a method is a letter, and begins no formula.
+        "text.parse_math": False,
         # Letters stay letters: smaller, searchable, and in the reader's font.
         "svg.fonttype": "none",
         # Publishers refuse the outlines that matplotlib writes otherwise, Type 3.
@@ -112,6 +114,7 @@ def lay_out(canvas: Canvas) -> None:
     engine = canvas.get_layout_engine()
     if engine is None:
         return
+    _with_powers(canvas)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "constrained_layout not applied")
@@ -122,7 +125,21 @@ def lay_out(canvas: Canvas) -> None:
             "--label.",
             canvas.get_label(),
         )
+    # Axes of another size may have more ticks.
+    _with_powers(canvas)
     canvas.set_layout_engine("none")
+
+
+def _with_powers(canvas: Canvas) -> None:
+    """Let the ticks of logarithmic axes be formulas where matplotlib writes them as powers."""
+    from matplotlib.ticker import LogFormatterMathtext
+
+    for axes in canvas.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            for which in ("major", "minor"):
+                if isinstance(getattr(axis, f"get_{which}_formatter")(), LogFormatterMathtext):
+                    for label in axis.get_ticklabels(which=which):
+                        label.set_parse_math(True)
 
 
 def _settings(report: ReportSection) -> dict[Any, Any]:
