@@ -374,9 +374,10 @@ def test_epsilon_falls_as_noise_grows_for_all_mechanisms_and_accountants() -> No
         "drawn": lambda z: Event(z / 2, drawn=(1000, 10)),
     }
     for name, event in events.items():
-        for accountant in ("rdp", "pld") if name == "plain" else ("rdp",):
+        for name_of_accountant in ("rdp", "pld") if name == "plain" else ("rdp",):
             told = [
-                epsilon(accountant, event(z), 10, 1e-5) for z in (LEAST_MULTIPLIER, 0.01, 0.05, 0.3, 1.0, 20.0, 1e3)
+                epsilon(name_of_accountant, event(z), 10, 1e-5)
+                for z in (LEAST_MULTIPLIER, 0.01, 0.05, 0.3, 1.0, 20.0, 1e3)
             ]
             assert told == sorted(told, reverse=True)
             assert told[0] > 1e5

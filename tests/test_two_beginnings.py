@@ -54,7 +54,7 @@ def test_what_another_one_began_meanwhile_stays(
     between(monkeypatch, lambda: first.append(begin(tmp_path / "all", 0.1)))
     with pytest.raises(RunFolderError, match="exists already"):
         begin(tmp_path / "all", 0.2, resume=resume)
-    assert raysim.read(tmp_path / "all").rounds == first[0].rounds  # type: ignore[union-attr]
+    assert raysim.read(tmp_path / "all").rounds == first[0].rounds
 
 
 @each
@@ -80,4 +80,4 @@ def test_none_begins_while_another_one_is_under_way(
 
     done = begin(tmp_path / "all", 0.1, started=started)
     assert refused
-    assert raysim.read(tmp_path / "all").rounds == done.rounds  # type: ignore[union-attr]
+    assert raysim.read(tmp_path / "all").rounds == done.rounds

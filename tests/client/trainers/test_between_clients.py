@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import raysim
-from raysim.algorithm.phase import Broadcast
+from raysim.algorithm.broadcast import Broadcast
 from raysim.client import local_training
 from raysim.client.local_training import ClientFailure
 from raysim.data.on_device import Examples
