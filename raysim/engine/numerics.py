@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -70,19 +71,66 @@ def fix(threads: int, device: torch.device, precision: Precision) -> None:
 
 
 @contextmanager
+def as_on_workers() -> Iterator[None]:
+    """Leave out, inside the block, what a script has set in its process alone, and a new process does not have.
+
+    That is torch.autocast, and products of float32 in a shorter precision.
+    """
+    with (
+        _whole_products(),
+        torch.autocast("cpu", enabled=False),
+        torch.autocast("cuda", enabled=False),
+    ):
+        yield
+
+
+@contextmanager
+def _whole_products() -> Iterator[None]:
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # Each kind of product has a setting of its own.
+        before = "highest"
+    short = [each for each in _products_on_cpus() if each.fp32_precision not in ("none", "ieee")]
+    settings = [each.fp32_precision for each in short]
+    if before == "highest":
+        for each in short:
+            each.fp32_precision = "ieee"
+    else:
+        torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        if before == "highest":
+            for each, setting in zip(short, settings, strict=True):
+                each.fp32_precision = setting
+        else:
+            torch.set_float32_matmul_precision(before)
+
+
+def _products_on_cpus() -> list[Any]:
+    """torch's settings of products on a CPU, by kind; older versions have none."""
+    kinds = (getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv", "rnn"))
+    return [each for each in kinds if hasattr(each, "fp32_precision")]
+
+
+@contextmanager
 def fixed(threads: int, device: torch.device, precision: Precision) -> Iterator[None]:
     """Apply `fix` inside the block, and restore the process's settings after it."""
     before = torch.get_num_threads()
     deterministic = torch.are_deterministic_algorithms_enabled()
     fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     matmul_tf32, cudnn_tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    fix(threads, device, precision)
     try:
-        yield
+        with as_on_workers():
+            fix(threads, device, precision)
+            yield
     finally:
         torch.set_num_threads(before)
         if torch.are_deterministic_algorithms_enabled() != deterministic:
             # Only if necessary: the call imports torch's compiler, which takes seconds.
             torch.use_deterministic_algorithms(deterministic)
         torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul_tf32, cudnn_tf32
+        # Only if necessary: they are parts of torch.set_float32_matmul_precision, which knows more values.
+        if (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) != (matmul_tf32, cudnn_tf32):
+            torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul_tf32, cudnn_tf32

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from raysim.client.trainers.trainer_choice import Precision
 from raysim.engine import numerics
 from raysim.engine.plan.resolve import resolve
 from raysim.report import preview
+from tests.support.executors import bits
 
 Make = Callable[..., raysim.Experiment]
 
@@ -107,3 +110,41 @@ def test_on_a_card_products_are_tf32_where_it_is_asked_for(
         assert torch.are_deterministic_algorithms_enabled()
     assert switches() == [before] * 2
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+AROUND: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "short products": lambda: short_products(),
+}
+
+
+@contextmanager
+def short_products() -> Iterator[None]:
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "fused", "stacked"])
+def test_what_a_script_has_set_in_its_process_is_left_out(
+    around: str, trainer: str, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    """Workers have none of it."""
+    model = {"name": "mlp", "hidden": [64, 64]}
+    exp = experiment(model=model, engine={"workers": 0, "trainer": trainer}, rounds=1)
+    usual = [bits(each) for each in raysim.rounds(exp, dataset=dataset)]
+    with AROUND[around]():
+        assert [bits(each) for each in raysim.rounds(exp, dataset=dataset)] == usual
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_products_are_whole_inside_a_block(around: str) -> None:
+    """On processors that have shorter ones."""
+    a = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    usual = a @ a
+    with AROUND[around](), numerics.as_on_workers():
+        assert torch.equal(a @ a, usual)

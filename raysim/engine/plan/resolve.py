@@ -18,7 +18,7 @@ from raysim.config.global_draws import draws
 from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pool_clients
 from raysim.engine.cores import on_free_cores
-from raysim.engine.numerics import choose_device, has_bf16
+from raysim.engine.numerics import as_on_workers, choose_device, has_bf16
 from raysim.engine.parts import Parts
 from raysim.engine.plan import (
     amounts,
@@ -44,6 +44,7 @@ from raysim.run_folder.passed_parts import Passed
 log = logging.getLogger("raysim")
 
 
+@as_on_workers()
 def resolve(experiment: Experiment, shared: FederatedDataset | None = None, /, **parts: Unpack[Parts]) -> Plan:
     """Prepare the data, create the model, and check that everything fits.
 
