@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 import traceback
 from collections.abc import Iterator
@@ -116,16 +117,50 @@ def answering(url: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if (damage := _damage(error, url)) is not None:
+            raise StorageError(damage) from error
         if not isinstance(error, StorageInternalError | SQLAlchemyError) and not _is_of_lost(error, url):
             if _is_of_content(error):
-                raise StorageError(
-                    f"The storage {shown(url)} is damaged: {why(error)}. Restore it, or give the study another one."
-                ) from error
+                raise StorageError(_damaged(shown(url), why(error))) from error
             raise
         raise StorageError(
             f"The storage {shown(url)} no longer answers: {first_line(error.__cause__ or error)}. Finished rounds are "
             f"kept: once it is there, the same command goes on."
         ) from error
+
+
+def _damaged(what: str, reason: str) -> str:
+    return (
+        f"The storage {what} is damaged: {reason}. Put back a copy of it. Without one, give the study another folder "
+        f"(--path, path=), where it begins afresh; what was trained stays in this one."
+    )
+
+
+_PASSING = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_CONSTRAINT,
+    }
+)
+"""SQLite's errors that do not come of the file's content."""
+
+
+def _damage(error: BaseException | None, url: str) -> str | None:
+    """Return what to say if SQLite could not read the content of its file; None: something else is wrong."""
+    while error is not None and not isinstance(error, sqlite3.DatabaseError):
+        error = getattr(error, "orig", None) or error.__cause__
+    # The first byte of a code is its kind; a text that is no UTF-8 has no code.
+    if error is None or getattr(error, "sqlite_errorcode", -1) & 0xFF in _PASSING:
+        return None
+    return _damaged(shown(url), first_line(error))
 
 
 _OF_DATABASES = ("sqlalchemy", "psycopg", "optuna.storages")
@@ -202,6 +237,8 @@ def _database(url: str) -> RDBStorage:
             f"The storage {shown(url)} needs a driver that is not installed ({error.__cause__ or error}){install}."
         ) from None
     except (SQLAlchemyError, OSError, RuntimeError) as error:
+        if (damage := _damage(error, url)) is not None:
+            raise StorageError(damage) from None
         raise StorageError(f"The storage {shown(url)} cannot be opened: {first_line(error)}") from None
 
 

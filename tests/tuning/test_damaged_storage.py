@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import SQLAlchemyError
 
 import tuning
 from tuning import trials_file
+from tuning.storage import answering
 
 Study = Callable[..., tuning.Study]
 
@@ -66,6 +68,40 @@ def test_a_damaged_row_is_an_error(statement: str, why: str, study: Study, tmp_p
     edited(tmp_path / "study", statement)
     with pytest.raises(tuning.StudyError, match=why):
         study(final=0)
+
+
+@pytest.mark.parametrize(
+    ("start", "content"),
+    [
+        (0, b"no database"),
+        (16, b"\xff" * 84),
+        (4096, bytes(40_000)),
+    ],
+)
+def test_a_damaged_file_is_named_with_the_way_on(start: int, content: bytes, study: Study, tmp_path: Path) -> None:
+    study(final=0)
+    file = tmp_path / "study" / "study.db"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:start] + content + whole[start + len(content) :])
+    for call in (lambda: study(final=0), lambda: tuning.read(tmp_path / "study")):
+        with pytest.raises(tuning.StorageError, match=r"study\.db is damaged: .*Put back a copy of it.*another folder"):
+            call()
+
+
+def test_a_lost_table_is_damage(study: Study, tmp_path: Path) -> None:
+    study(final=0)
+    connection = sqlite3.connect(tmp_path / "study" / "study.db")
+    connection.execute("alter table trials drop column state")
+    connection.close()
+    with pytest.raises(tuning.StorageError, match=r"study\.db is damaged: .*state"):
+        study(final=0)
+
+
+def test_a_busy_file_is_not_damaged() -> None:
+    busy = sqlite3.OperationalError("database is locked")
+    busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    with pytest.raises(tuning.StorageError, match="no longer answers"), answering("sqlite:///x.db"):
+        raise SQLAlchemyError("wrapped") from busy
 
 
 def test_a_step_of_a_trial_that_is_not_at_its_end_is_compared(study: Study, tmp_path: Path) -> None:
