@@ -13,6 +13,8 @@ import numpy.typing as npt
 from raysim.data.field import DTYPES, OF_TEXTS, OF_TEXTS_IN_X
 from raysim.errors import DataError
 
+_LARGEST, _WIDEST = np.iinfo(np.int64).max, 8
+
 
 def clients_of(split: str, clients: object) -> Mapping[Any, Any]:
     """Return the clients of a split, once it is clear that they have ids.
@@ -84,7 +86,7 @@ def rows_of(where: str, column: str, values: Any) -> npt.NDArray[Any]:
         values: anything `np.asarray` takes, without masked values.
 
     Raises:
-        DataError: numpy does not take it, values are masked, or it does not hold numbers.
+        DataError: numpy does not take it, values are masked, or it does not hold numbers that models can be given.
     """
     parts = values if isinstance(values, tuple | list) else (values,)
     if masked := sum(_masked(part) for part in parts if isinstance(part, np.ma.MaskedArray)):
@@ -106,6 +108,11 @@ def rows_of(where: str, column: str, values: Any) -> npt.NDArray[Any]:
         hint = f": {OF_TEXTS if column == 'y' else OF_TEXTS_IN_X}" * (column == "y" or array.dtype.kind in "US")
         raise DataError(
             f"{where}: {column} must hold numbers ({', '.join(sorted(DTYPES))}), but it is {array.dtype}{hint}"
+        )
+    if array.dtype.kind == "u" and array.dtype.itemsize == _WIDEST and array.size and array.max() > _LARGEST:
+        raise DataError(
+            f"{where}: {column} has whole numbers up to {array.max()}, and models are given them as int64, up to "
+            f"{_LARGEST}: make them smaller, or floating-point numbers"
         )
     return array
 

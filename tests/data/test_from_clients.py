@@ -220,6 +220,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"train": {"a": (X, Y)}, "test": {"t": (X, Y), "u": (X, Y - 1)}},
         "client 'u' of split 'test': an integer label must be at least 0, but one is -1",
     ),
+    "numbers above int64": (
+        {"train": {"a": (np.full((5, 2), 2**63, np.uint64), Y[:5])}},
+        "client 'a' .* x has whole numbers up to 9223372036854775808, and models are given them as int64",
+    ),
     "same id twice": ({"train": {1: (X, Y), "1": (X, Y)}}, "split 'train' has '1' twice"),
     "id of another type": ({"train": {1.5: (X, Y)}}, "must be a str or an int, but split 'train' has 1.5"),
 }

@@ -6,6 +6,7 @@ import csv
 import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -109,11 +110,14 @@ def mapping(file: SourceFile, columns: tuple[str | None, str, str], num_classes:
     """Yield (user, image, class) of every row; the user is "" if there is no such column.
 
     Raises:
-        DataError: a column is missing, or a row has no valid class; names the row.
+        DataError: a column is missing or there twice, or a row has no user, no valid class, or more fields than there
+            are columns; names the row.
     """
     user, image_id, label = columns
     with file.reading("a table in csv and UTF-8"), file.path.open(encoding="utf-8", newline="") as stream:
         reader = csv.DictReader(stream)
+        if twice := [name for name, times in Counter(reader.fieldnames or ()).items() if times > 1]:
+            raise DataError(f"{file.path}: expected columns that differ, found {twice[0]!r:.40} twice")
         missing = [name for name in columns if name is not None and name not in (reader.fieldnames or ())]
         if missing:
             raise DataError(f"{file.path}: expected the columns {', '.join(missing)}, found {reader.fieldnames}")
@@ -124,7 +128,11 @@ def mapping(file: SourceFile, columns: tuple[str | None, str, str], num_classes:
                     f"{file.path}, row {number}: expected an image and a class in 0..{num_classes - 1}, "
                     f"found {row[image_id]!r} and {number_text!r}"
                 )
-            yield (row[user] or "" if user else ""), row[image_id], int(number_text)
+            if None in row:
+                raise DataError(f"{file.path}, row {number}: expected {len(row) - 1} fields, found more")
+            if user and not row[user]:
+                raise DataError(f"{file.path}, row {number}: expected whose the image is in {user!r}, found nothing")
+            yield (row[user] if user else ""), row[image_id], int(number_text)
 
 
 def image(path: Path, size: int) -> npt.NDArray[np.uint8]:

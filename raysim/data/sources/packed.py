@@ -115,14 +115,18 @@ def members(path: Path, is_member: Callable[[str], bool]) -> Iterator[tuple[str,
     The archive is read to its end, because gzip's checksum stands there.
 
     Raises:
-        DataError: the archive is truncated or damaged; it may come after the last member.
+        DataError: the archive is truncated or damaged, which may come after the last member; or it has a member twice.
     """
     regular(path, DataError)
+    seen = set[str]()
     try:
         with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isfile() and is_member(member.name) else None
                 if content is not None:
+                    if member.name in seen:
+                        raise DataError(f"{path}: {member.name} is in it twice")
+                    seen.add(member.name)
                     if member.size > _MOST_BYTES:
                         raise DataError(
                             f"{path}: {member.name} has {member.size} bytes, expected at most {_MOST_BYTES}"

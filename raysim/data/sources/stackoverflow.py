@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Literal
 
 from pydantic import Field as Key
@@ -18,6 +19,8 @@ from raysim.data.sources.root import locate
 from raysim.data.sources.sentences import FIRST, Sentences
 from raysim.errors import DataError
 from raysim.storage.reading import json_value
+
+log = logging.getLogger("raysim")
 
 _TFF = "https://storage.googleapis.com/tff-datasets-public"
 _FILE_SPLITS = {"train": "train", "validation": "heldout", "test": "test"}
@@ -75,7 +78,7 @@ def vocabulary(file: SourceFile, size: int) -> dict[str, int]:
     """Return the numbers of the most frequent words, from a json object of counts in falling order.
 
     Raises:
-        DataError: the file holds no such object, or fewer than `size` words.
+        DataError: the file holds no such object, another value than a count, or fewer than `size` words.
     """
     with file.reading("a json object of words and counts"):
         counts = json_value(file.path.read_text(encoding="utf-8"))
@@ -84,7 +87,14 @@ def vocabulary(file: SourceFile, size: int) -> dict[str, int]:
         raise DataError(
             f"{file.path}: expected at least data.vocabulary = {size} words with their counts, found {found}"
         )
-    return {word: number for number, word in enumerate(islice(counts, size), start=FIRST)}
+    taken = dict(islice(counts.items(), size))
+    if odd := [word for word, count in taken.items() if type(count) is not int]:
+        raise DataError(
+            f"{file.path}: expected a whole number as the count of {odd[0]!r:.40}, found {counts[odd[0]]!r:.40}"
+        )
+    if any(before < after for before, after in pairwise(taken.values())):
+        log.warning("%s is not in falling order of counts: its first %d words are the vocabulary", file.path, size)
+    return {word: number for number, word in enumerate(taken, start=FIRST)}
 
 
 def _from_hdf5(files: dict[str, SourceFile], sentences: Sentences) -> Iterator[ClientRows]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -187,7 +188,7 @@ class _ClientTable:
         self.x = xs[0] if len(xs) == 1 else _side_by_side(xs)
         self.y = _Column(path, table, section.y, OF_TEXTS)
         self._shape = section.shape
-        if section.shape is not None and int(np.prod(section.shape)) != self.x.field.values:
+        if section.shape is not None and math.prod(section.shape) != self.x.field.values:
             raise DataError(
                 f"{path}: data.shape = {section.shape} must have as many values as x, {self.x.field.values}"
             )

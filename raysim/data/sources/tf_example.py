@@ -31,7 +31,9 @@ def parse(message: bytes) -> dict[str, Values]:
                 name, feature = pair.get(1), pair.get(2, b"")
                 if not isinstance(name, bytes) or not isinstance(feature, bytes):
                     raise ValueError("a feature must have a name and a value")
-                features[name.decode()] = _values(feature)
+                if (text := name.decode()) in features:
+                    raise ValueError(f"it has the feature {text!r:.40} twice")
+                features[text] = _values(feature)
     return features
 
 

@@ -374,12 +374,21 @@ def test_photographers_are_clients(tmp_path: Path) -> None:
     [
         ("u,203,aa\n", r"row 2: expected an image and a class in 0\.\.202, found 'aa' and '203'"),
         ("u,0,aa\nu,x\n", r"row 3: expected an image and a class"),
+        ("u,0,aa\n,0,bb\n", r"row 3: expected whose the image is in 'user_id', found nothing"),
+        ("u,0,aa,bb\n", r"row 2: expected 3 fields, found more"),
         ("u,0,zz\n", r"zz\.jpg is missing; the images are published at"),
     ],
 )
 def test_a_broken_mapping_is_named(tmp_path: Path, train: str, problem: str) -> None:
     with pytest.raises(DataError, match=problem):
         prepare(landmarks(tmp_path, train), seed=0)
+
+
+def test_a_column_of_a_mapping_that_is_there_twice_is_named(tmp_path: Path) -> None:
+    section = landmarks(tmp_path)
+    (tmp_path / "mini_gld_train_split.csv").write_text("user_id,class,image_id,class\nu,0,aa,1\n")
+    with pytest.raises(DataError, match="expected columns that differ, found 'class' twice"):
+        prepare(section, seed=0)
 
 
 def test_postscript_in_place_of_an_image_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

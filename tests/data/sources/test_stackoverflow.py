@@ -105,6 +105,17 @@ def test_the_vocabulary_is_the_beginning_of_the_counts(tmp_path: Path) -> None:
         stackoverflow(tmp_path)
 
 
+def test_counts_are_numbers_and_said_not_to_fall(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    as_sqlite(tmp_path)
+    counts = tmp_path / "stackoverflow.word_count"
+    counts.write_text('{"the": 9, "a": "7", "of": 1}')
+    with pytest.raises(DataError, match=r"expected a whole number as the count of 'a', found '7'"):
+        stackoverflow(tmp_path, vocabulary=3)
+    counts.write_text('{"the": 1, "a": 7, "of": 1}')
+    stackoverflow(tmp_path, vocabulary=3)
+    assert "is not in falling order of counts" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("example", "problem"),
     [
@@ -128,6 +139,11 @@ def test_an_example_without_text_is_named(tmp_path: Path, example: dict[str, Any
 def test_messages_are_read_as_they_were_written(text: bytes, floats: list[float], integers: list[int]) -> None:
     written = message({"tokens": text, "pixels": floats, "label": integers})
     assert tf_example.parse(written) == {"tokens": [text], "pixels": floats, "label": integers}
+
+
+def test_a_feature_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="it has the feature 'tokens' twice"):
+        tf_example.parse(message({"tokens": b"a"}) + message({"tokens": b"b"}))
 
 
 def test_half_a_message_is_refused() -> None:

@@ -136,6 +136,17 @@ def test_a_group_that_is_not_there_or_half_an_archive(tmp_path: Path) -> None:
         newsgroups.read(SourceFile(file))
 
 
+def test_a_message_that_is_in_the_archive_twice_is_named(tmp_path: Path) -> None:
+    path = archive(tmp_path / "news", {"train": GROUPS, "test": GROUPS})
+    content = gzip.decompress(path.read_bytes())
+    with tarfile.open(fileobj=io.BytesIO(content)) as whole:
+        first = next(member for member in whole if member.isfile())
+        block = content[first.offset : first.offset_data + 512]
+    path.write_bytes(gzip.compress(block + content))
+    with pytest.raises(DataError, match="is in it twice"):
+        newsgroups.read(SourceFile(path))
+
+
 def test_the_published_messages(public: Public) -> None:
     texts = newsgroups.read(SourceFile(public("20news-bydate") / "20news-bydate.tar.gz"))
     assert (len(texts.train), len(texts.test)) == (11_314, 7_532)
