@@ -24,8 +24,8 @@ _TFF = "https://storage.googleapis.com/tff-datasets-public"
 _LEAF = "https://github.com/TalwalkarLab/leaf, data/femnist"
 _SIDE, _CLASSES = 28, 62
 
-_ROUNDING = 0.01
-"""Of a byte: files may round their numbers to six digits, but what is between two bytes is of another edition."""
+_ROUNDING = 0.13
+"""Of a byte: files may round their numbers to three digits, but what is between two bytes is of another edition."""
 
 SQLITE = Published("emnist_all.sqlite", f"{_TFF}/emnist_all.sqlite.lzma (unpack it)")
 HDF5 = {
