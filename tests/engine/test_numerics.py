@@ -112,12 +112,6 @@ def test_on_a_card_products_are_tf32_where_it_is_asked_for(
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-AROUND: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-    "short products": lambda: short_products(),
-}
-
-
 @contextmanager
 def short_products() -> Iterator[None]:
     torch.set_float32_matmul_precision("medium")
@@ -126,6 +120,12 @@ def short_products() -> Iterator[None]:
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+AROUND: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "short products": short_products,
+}
 
 
 @pytest.mark.parametrize("around", AROUND)

@@ -4,7 +4,7 @@ The forward is called once with a `TracedBatch` in the place of a batch. It note
 nothing of its values: what it cannot answer without them it refuses. Modules that it calls note themselves there, and
 so do the few functions that stand for a layer (relu, tanh, max_pool2d, flatten and its spellings with view and
 reshape). Everything else ends the attempt: a branch on the batch, a sum of two ways, any other call of torch's, without
-gradient or in another precision too, a draw, a change of what the module holds (`held.py`).
+gradient or in another precision too, a draw, a change of what the module holds (`side_effects.py`).
 
 What cannot be seen is a forward that depends on a global of its file, and changes it.
 

@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, vmap
 
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.trainer import Client, Updates
+from raysim.client.trainers import side_effects
 from raysim.client.trainers.local_steps import LocalSteps, StepRule
 from raysim.client.trainers.reduced_precision import products_in
 from raysim.client.trainers.scores import Scores
@@ -39,6 +40,7 @@ class Vmap:
         self._device = like.params.device
         own = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
         self._module = bind(model, own, like.params.device).train()
+        self._put_back = side_effects.restorer_with_contents(self._module.modules(), own.vectors)
         self._model = model
         self._task = task
         self._rule = rule
@@ -60,6 +62,7 @@ class Vmap:
     def _train_all(
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None
     ) -> Updates:
+        self._put_back()
         num, dtype, clients = len(clients), broadcast.params.dtype, ChunkClients.of(clients)
         together = lay_together(clients, (dtype, self._precision or dtype))
         params = broadcast.params.expand(num, -1).clone()

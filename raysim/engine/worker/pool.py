@@ -84,7 +84,7 @@ class Pool:
             self._gradients = self._trainer_for(ClientSection(accumulate=pieces), sums_gradients=True)
         self._metrics = plan.metrics()
         self._module = bind(plan.model, self._loaded, device).eval()
-        self._put_back_module = side_effects.restorer_with_contents(self._module.modules(), self._loaded.vectors)
+        self._put_back = side_effects.restorer_with_contents(self._module.modules(), self._loaded.vectors)
         self._batch_size = plan.experiment.evaluation.batch_size
         self._bench = personalised.Bench(
             self._module, self._loaded, plan.task, self._augment, self._metrics, self._batch_size
@@ -125,7 +125,7 @@ class Pool:
 
         def work() -> Any:
             # What a forward keeps in evaluation must not depend on which units came before.
-            self._put_back_module()
+            self._put_back()
             # Modules draw from torch's generators: these are restored, so the script's draws do not change.
             with card.same_draws(self._device), self._generators_of_parts.as_they_stood():
                 if kind == "train":

@@ -135,6 +135,26 @@ def test_scores_of_a_unit_do_not_depend_on_the_units_before(experiment: Make, da
     assert first.loss.tolist() == again.loss.tolist()
 
 
+class Counting(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(5, 3)
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x) * (1.0 if self.calls < 12 else 2.0)
+
+
+def test_updates_of_a_chunk_with_a_client_axis_do_not_depend_on_the_chunks_before(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    exp = experiment(model=None, engine={"workers": 0, "trainer": "vmap"})
+    plan = resolve(exp, dataset=dataset, model=Counting)
+    pool, broadcast = Pool(plan, torch.device("cpu"), "a worker", ExampleMemory(1.0)), Broadcast(0, plan.initial, 0.1)
+    first, *_, last = (pool.run("train", broadcast, 0, (7, 8, 9), None) for _ in range(3))
+    assert torch.equal(first.delta, last.delta)
+
+
 def other_attribute(module: Any, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
     seen = getattr(module, "seen", 0)
     module.seen = seen + (len(x) == 4)
