@@ -93,6 +93,14 @@ class Section(BaseModel):
             raise ExperimentError(messages.message(error, cls, at)) from None
 
 
+def has_other(section: Section, *keys: str) -> bool:
+    """Whether one of these keys has another value than its default.
+
+    Records hold all keys, so a key without effect is known by its value, and not by being there.
+    """
+    return any(getattr(section, key) != type(section).model_fields[key].get_default() for key in keys)
+
+
 def with_default_name(choice: type[Section]) -> BeforeValidator:
     """Use this choice for keys without a `name`: `optimizer.lr=0.5` alone changes the default optimizer."""
 

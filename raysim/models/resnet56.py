@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
-from raysim.config.section import Section
+from raysim.config.section import Section, has_other
 from raysim.config.values import Width
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
@@ -61,7 +61,7 @@ def make(section: Resnet56, x_shape: tuple[int, ...], outputs: int) -> nn.Module
         raise ModelError(f"resnet56 takes images (channels, height, width), but x has shape {x_shape}.")
     if section.norm == "group" and 16 % section.groups:
         raise ModelError(f"model.groups must divide 16, the channels of the first stage, but is {section.groups}.")
-    if section.norm == "batch" and "groups" in section.model_fields_set:
+    if section.norm == "batch" and has_other(section, "groups"):
         raise ModelError("model.groups belongs to model.norm = 'group', but norm is 'batch': remove groups.")
     layers: list[nn.Module] = [
         nn.Conv2d(x_shape[0], 16, 3, padding=1, bias=False),

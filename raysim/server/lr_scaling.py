@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from raysim.config.section import Section
+from raysim.config.section import Section, has_other
 from raysim.config.values import Positive, Whole
 
 
@@ -38,6 +38,11 @@ class LrScaling(Section):
             raise ValueError(
                 f"reference, the cohort size that lr was found at, must be given with rule 'sqrt' or 'linear' and "
                 f"only there, but got rule = {self.rule!r} and reference = {self.reference}"
+            )
+        if not self.warmup and has_other(self, "start"):
+            raise ValueError(
+                f"from = {self.start!r} says where a warm-up begins, and there is none: set warmup to its rounds, or "
+                f"leave from out"
             )
         return self
 

@@ -131,7 +131,7 @@ def test_the_seed_and_every_setting_show_in_the_fingerprint() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"iid": True, "alpha": 1.0}, "alpha and beta have no part"),
+        ({"iid": True, "alpha": 0.5}, "alpha and beta have no part"),
         ({"sizes": 20, "max_examples": 10}, "leave it out where sizes is a number"),
         ({"sizes": 1}, "greater than or equal to 2"),
         ({"partition": {"name": "iid"}}, "partition"),

@@ -16,10 +16,10 @@ Source: Fallah et al. (2020) and Wang et al. (2021), equation 23; docs/algorithm
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from raysim.client.personalisation.personalisation import (
@@ -29,7 +29,7 @@ from raysim.client.personalisation.personalisation import (
     StepAt,
     StepGradients,
 )
-from raysim.config.section import Section
+from raysim.config.section import Section, has_other
 from raysim.config.values import Factor, Positive
 from raysim.models.layout import Layout
 
@@ -46,6 +46,15 @@ class Maml(PersonalSection, Section):
         "exact", description='Product with the Hessian: "exact", of a central "difference", or "none" (first order).'
     )
     delta: Positive = Field(1e-3, description="Length of the difference, in lengths of the vector.")
+
+    @model_validator(mode="after")
+    def _delta_of_a_difference(self) -> Self:
+        if self.hessian != "difference" and has_other(self, "delta"):
+            raise ValueError(
+                f"delta is the length of a difference, and hessian = {self.hessian!r} takes none: set hessian = "
+                f"'difference', or leave delta out"
+            )
+        return self
 
     @property
     def keeps(self) -> bool:

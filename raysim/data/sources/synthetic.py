@@ -11,7 +11,7 @@ from pydantic import Field as Key
 from pydantic import model_validator
 
 from raysim.arrays import Int64s, UInt64s
-from raysim.config.section import Section
+from raysim.config.section import Section, has_other
 from raysim.config.values import Factor, Seed
 from raysim.data.field import Field
 from raysim.data.holdout import ClientsShare, ExamplesShare, check_holdout, num_held_out
@@ -65,10 +65,9 @@ class Synthetic(Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_holdout(self.clients, self.holdout, self.holdout_examples)
-        keys = self.model_fields_set
-        if self.iid and keys & {"alpha", "beta"}:
+        if self.iid and has_other(self, "alpha", "beta"):
             raise ValueError("alpha and beta have no part in iid = true: leave them out")
-        if self.sizes != "lognormal" and "max_examples" in keys:
+        if self.sizes != "lognormal" and has_other(self, "max_examples"):
             raise ValueError("max_examples caps lognormal sizes: leave it out where sizes is a number")
         return self
 
