@@ -45,10 +45,10 @@ def test_points_of_a_sweep(change: Change, values: dict[str, list[Any]], tmp_pat
     made = raysim.run_sweep(experiment(engine={"workers": 0}), values, path=tmp_path / "all", progress=False)
     assert len(raysim.read(tmp_path / "all").points) == 2  # type: ignore[union-attr]
     change(*(point.path for point in made.points))
-    calls: tuple[Callable[[], object], ...] = (
+    calls: list[Callable[[], object]] = [
         lambda: raysim.read(tmp_path / "all"),
         lambda: raysim.run_sweep(experiment(engine={"workers": 0}), values, path=tmp_path / "all", resume=True),
-    )
+    ]
     for call in calls:
         with pytest.raises(
             RunFolderError, match=r"holds another run than .* has as .*Folders were exchanged"

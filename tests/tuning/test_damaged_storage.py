@@ -83,7 +83,8 @@ def test_a_damaged_file_is_named_with_the_way_on(start: int, content: bytes, stu
     file = tmp_path / "study" / "study.db"
     whole = file.read_bytes()
     file.write_bytes(whole[:start] + content + whole[start + len(content) :])
-    for call in (lambda: study(final=0), lambda: tuning.read(tmp_path / "study")):
+    calls: list[Callable[[], object]] = [lambda: study(final=0), lambda: tuning.read(tmp_path / "study")]
+    for call in calls:
         with pytest.raises(tuning.StorageError, match=r"study\.db is damaged: .*Put back a copy of it.*another folder"):
             call()
 
