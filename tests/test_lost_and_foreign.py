@@ -72,6 +72,23 @@ def test_lost_rows_are_not_resumed_without(run: Path, kept: list[int], said: str
     assert {file: file.read_bytes() for file in before} == before, "nothing was written"
 
 
+def test_a_run_that_has_lost_its_checkpoints_says_that_it_begins_again(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = round_table.read_rounds(run)["loss"]
+    shutil.rmtree(run / "checkpoints")
+    assert resumed(run).rounds["loss"].slice(0, ROUNDS).to_pylist() == before.to_pylist()
+    assert f"has the rows of {ROUNDS} rounds, and no checkpoint to go on from: its run begins again" in caplog.text
+
+
+def test_the_last_damaged_checkpoint_promises_none_before_it(run: Path) -> None:
+    for file in files.checkpoints(run).values():
+        file.write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match=r"can be read, the oldest because .*: put back a copy") as refused:
+        resumed(run)
+    assert "goes on from" not in str(refused.value)
+
+
 def test_a_lost_file_of_rows_is_lost_rows(run: Path) -> None:
     (run / "rounds.parquet").unlink()
     with pytest.raises(RunFolderError, match="has rows of 0 rounds"):

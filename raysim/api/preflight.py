@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raysim import card
+from raysim.config.counted import counted
 from raysim.engine.parts import Parts
 from raysim.engine.plan.first_answers import DROPOUT, answers
 from raysim.engine.plan.plan import Plan
@@ -62,6 +63,12 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
     rows = round_table.rows_before(path, done)
     if state is None:
         experiment_record.check_start(path, plan.passed)
+        if num_rows := round_table.read_rounds(path).num_rows:
+            log.warning(
+                "%s has the rows of %s, and no checkpoint to go on from: its run begins again, with the same numbers",
+                path,
+                counted(num_rows, "round"),
+            )
     else:
         check_fits(state, plan.begins, path)
         if plan.passed.has_params and not plan.passed.begins_as(experiment_record.stored_passed(path) or plan.passed):

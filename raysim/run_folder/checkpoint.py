@@ -27,6 +27,9 @@ class DamagedError(CheckpointError):
 
 FORMAT = "4"
 
+ADVICE = "raysim goes on from the checkpoint before it, if there is one."
+"""What a message about a damaged checkpoint ends with."""
+
 THEN = "Earlier checkpoints are untouched: make room, then resume."
 """How to go on where records cannot be written."""
 
@@ -110,7 +113,7 @@ def read_part(path: Path, part: str) -> dict[str, torch.Tensor]:
 
 
 def _check_sealed(path: Path) -> None:
-    sealed.check(path, DamagedError, "raysim goes on from the checkpoint before it, if there is one.")
+    sealed.check(path, DamagedError, ADVICE)
 
 
 def sync_folder(folder: Path) -> None:

@@ -27,7 +27,8 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
             return checkpoint.read(file, fingerprint, done)
         except checkpoint.DamagedError as error:
             log.warning("%s", error)
-            why = within(error)
+            # There is none before it.
+            why = within(error).removesuffix(within(checkpoint.ADVICE)).rstrip(". ")
         except CheckpointError as error:
             raise CheckpointError(f"{error}{other_version(path)}") from None
     if checkpoint_files:

@@ -6,6 +6,7 @@ A copy lies in the cache, which users and machines clean. What is missing there,
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from raysim.storage.cache import cache_root
 from raysim.storage.remote.index import INDEX
+
+log = logging.getLogger("raysim")
 
 MIRRORS = "mirrors"
 """The folder of all copies in the cache."""
@@ -80,6 +83,10 @@ def _note(place: Path, files: Sequence[Path]) -> None:
     if copy is None or not files:
         return
     lines = "".join(f"{file.absolute().relative_to(copy).as_posix()}\n" for file in files)
-    with (copy.parent / NOTES).open("a", encoding="utf-8", errors="replace") as notes:
-        fcntl.flock(notes, fcntl.LOCK_EX)
-        notes.write(lines)
+    try:
+        with (copy.parent / NOTES).open("a", encoding="utf-8", errors="replace") as notes:
+            fcntl.flock(notes, fcntl.LOCK_EX)
+            notes.write(lines)
+    except OSError as error:
+        # The files stay at the URI, where no reader needs them.
+        log.debug("what was deleted in %s is not noted: %s", copy, error)
