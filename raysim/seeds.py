@@ -182,7 +182,7 @@ def sample(start: int, population: int, size: int) -> Int64s:
     moved: dict[int, int] = {}
     chosen = np.empty(size, dtype=np.int64)
     for place, draw in enumerate(stream(start, size).tolist()):
-        # The high word of a 64 x 64 bit product: uniform on range(population - place), but for a bias of
+        # The high word of a 64 x 64 bit product: uniform on range(population - place), except for a bias of
         # population / 2**64.
         other = place + (draw * (population - place) >> 64)
         chosen[place] = moved.get(other, other)

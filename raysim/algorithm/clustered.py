@@ -75,7 +75,7 @@ class _Clusters:
 
     def init(self, weights: Weights, sampler: State) -> ServerState:
         """Return the first state, of the models that lie one behind the other."""
-        each = [self.base.init(its, sampler) for its in self.models(weights)]
+        each = [self.base.init(one, sampler) for one in self.models(weights)]
         return self._together(each[0], each)
 
     def models(self, weights: Weights) -> list[Weights]:
@@ -95,7 +95,7 @@ class _Clusters:
         """Return what those clients receive for whom model j is the best."""
         broadcast = self.training.broadcast(self._of(state, j), repeats, positions, ())
         chosen = assign(positions, sums[: self.count])
-        elsewhere = frozenset(position for position, its in chosen.items() if its != j)
+        elsewhere = frozenset(position for position, model in chosen.items() if model != j)
         rejected: frozenset[int] = frozenset()
         if j == self.count - 1:
             # The last phase names all clients that left the round.
@@ -116,21 +116,21 @@ class _Clusters:
             cohort = replace(cohort, clients=0)
         shared, metrics = self.base.step(self._of(state, 0), (*sums[: len(sums) - len(trained)], cohort), None)
         steps = [
-            self.base.step(self._of(state, j), (its,), None) if its.clients and its.weight else (self._of(state, j), {})
-            for j, its in enumerate(trained)
+            self.base.step(self._of(state, j), (own,), None) if own.clients and own.weight else (self._of(state, j), {})
+            for j, own in enumerate(trained)
         ]
         after = self._together(shared, [stepped for stepped, _ in steps])
         if WRAPPED in metrics:
-            # Each model has a sum of its own; nobody takes the sum of all.
+            # Each model has a sum of its own; the sum of all is not used.
             metrics[WRAPPED] = sum(figures.get(WRAPPED) or 0 for _, figures in steps)
         if cohort.clients:
             metrics["params_norm"] = math.sqrt(squared_norm(after.weights.params))
-        return after, metrics | {f"cluster/{j}/clients": its.clients for j, its in enumerate(trained)}
+        return after, metrics | {f"cluster/{j}/clients": own.clients for j, own in enumerate(trained)}
 
     def to_evaluate(self, state: ServerState, positions: Sequence[int]) -> Broadcast:
         """Return what evaluated clients receive: all models."""
         first, *others = self.models(state.weights)
-        beside = {str(j): its.params for j, its in enumerate(others, start=1)}
+        beside = {str(j): own.params for j, own in enumerate(others, start=1)}
         return Broadcast(state.round - 1, first, lr=0.0, beside=beside)
 
     def model_of(self, context: LocalContext, examples: Examples, broadcast: Broadcast, position: int) -> Tensor:
@@ -144,8 +144,8 @@ class _Clusters:
         return replace(state, weights=self.models(state.weights)[j], optimizer=_under(f"{j}/", state.optimizer))
 
     def _together(self, state: ServerState, each: Sequence[ServerState]) -> ServerState:
-        optimizer = {f"{j}/{name}": value for j, its in enumerate(each) for name, value in its.optimizer.items()}
-        return replace(state, weights=join([its.weights for its in each]), optimizer=optimizer)
+        optimizer = {f"{j}/{name}": value for j, one in enumerate(each) for name, value in one.optimizer.items()}
+        return replace(state, weights=join([one.weights for one in each]), optimizer=optimizer)
 
 
 def best(losses: Sequence[float]) -> int:
@@ -159,8 +159,8 @@ def best(losses: Sequence[float]) -> int:
 
 def assign(positions: Sequence[int], losses: Sequence[Sums]) -> dict[int, int]:
     """Return the model of each client, from the sums of every model's losses; none of clients without a finite loss."""
-    losses_by_model = [{fact.position: fact.loss for fact in its.facts} for its in losses]
-    rows = {position: [its.get(position, math.inf) for its in losses_by_model] for position in positions}
+    losses_by_model = [{fact.position: fact.loss for fact in own.facts} for own in losses]
+    rows = {position: [own.get(position, math.inf) for own in losses_by_model] for position in positions}
     return {position: best(row) for position, row in rows.items() if min(row) < math.inf}
 
 

@@ -130,10 +130,10 @@ def with_compressed_broadcast(
     compression, of_change = compressors.over(section, sent_groups), section.of == "change"
 
     def of(vector: Tensor, round_index: int) -> Tensor:
-        made = compression.apply(vector, seeds.key(seed, "compression/server", round_index), torch.empty_like(vector))
-        for into, piece in zip(unsent.pieces(made), unsent.pieces(vector), strict=True):
+        sent = compression.apply(vector, seeds.key(seed, "compression/server", round_index), torch.empty_like(vector))
+        for into, piece in zip(unsent.pieces(sent), unsent.pieces(vector), strict=True):
             into.copy_(piece)
-        return made
+        return sent
 
     def vector(state: ServerState) -> Tensor:
         return state.received[XHAT] if of_change else of(base.received(state), state.round)

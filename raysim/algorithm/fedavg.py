@@ -109,8 +109,10 @@ def make_uploads(outgoing: Outgoing) -> Outgoing:
 def make_contributions(outgoing: Outgoing) -> Outgoing:
     """Stage: make contributions of uploads; one whose update is not finite is not included."""
     assert outgoing.uploads is not None
-    made = outgoing.training.contributions(outgoing.uploads, outgoing.broadcast, outgoing.padding, outgoing.id_of)
-    return outgoing._replace(contributions=made)
+    contributions = outgoing.training.contributions(
+        outgoing.uploads, outgoing.broadcast, outgoing.padding, outgoing.id_of
+    )
+    return outgoing._replace(contributions=contributions)
 
 
 def add_updates(sums: Accumulator, outgoing: Outgoing) -> None:
@@ -118,8 +120,8 @@ def add_updates(sums: Accumulator, outgoing: Outgoing) -> None:
     contributions, sent = outgoing.contributions, outgoing.sent
     assert contributions is not None
     sums.reject(sent.clients.positions[~contributions.included].tolist())
-    made, squares, divided = sent.updates, sent.squared_norms, outgoing.training.divide(sent)
-    sums.include(contributions, made.delta, squares, made.buffers, made.counters, divided, outgoing.compressed)
+    updates, squares, divided = sent.updates, sent.squared_norms, outgoing.training.divide(sent)
+    sums.include(contributions, updates.delta, squares, updates.buffers, updates.counters, divided, outgoing.compressed)
 
 
 def record_facts(sums: Accumulator, outgoing: Outgoing) -> None:

@@ -50,6 +50,6 @@ def own_error(context: LocalContext, broadcast: Broadcast, trained: Trained, row
     """Return the error of one of the clients' trained models; None if it is not asked for, or has no examples."""
     if context.own_error is None or broadcast.measures:
         return None
-    made, x = trained.updates, broadcast.weights.params
-    weights = Weights(x + made.delta[row], made.buffers[row], made.counters[row])
+    updates, x = trained.updates, broadcast.weights.params
+    weights = Weights(x + updates.delta[row], updates.buffers[row], updates.counters[row])
     return context.own_error(weights, int(trained.clients.positions[row]))

@@ -56,7 +56,7 @@ class OperatorCount(NamedTuple):
 
     def plus(self, other: OperatorCount) -> OperatorCount:
         """Return both together."""
-        return OperatorCount(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return OperatorCount(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     @property
     def written(self) -> str:
@@ -142,8 +142,8 @@ def operations(
     step = OperatorCount(gradients=1 + half.anchored, sums=int(half.anchored))
     begins = ClientStart(down, kept, own, layout, like)
     if half.offset is not None:
-        made = _counted(half.offset, begins)
-        step = step.plus(made).plus(OperatorCount(sums=1))
+        counted = _counted(half.offset, begins)
+        step = step.plus(counted).plus(OperatorCount(sums=1))
     if half.pull:
         # y - x, times mu, added to the gradient.
         step = step.plus(OperatorCount(sums=2, products=1))

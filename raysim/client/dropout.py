@@ -44,7 +44,7 @@ class Masks:
 
     @property
     def scratch(self) -> Tensor:
-        """What the draws are computed in: nobody else reads it."""
+        """What the draws are computed in: no other code reads it."""
         return self._draws
 
     def draw(self, keys: Tensor, count: int) -> Tensor:

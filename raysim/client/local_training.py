@@ -103,11 +103,11 @@ def load_clients(examples: Examples, positions: Int64s, like: Tensor) -> tuple[I
 
 def _augmented(clients: ChunkClients, how: Augmentation, seed: int, round_index: int) -> ChunkClients:
     visits = clients.visits()[0].split_with_sizes(clients.batches.visits.tolist())
-    made = [
+    augmented = [
         augment.visits(how, own, seed, round_index, position)
         for own, position in zip(visits, clients.positions.tolist(), strict=True)
     ]
-    return replace(clients, x=augment.for_evaluation(how, clients.x), augmented=torch.cat(made))
+    return replace(clients, x=augment.for_evaluation(how, clients.x), augmented=torch.cat(augmented))
 
 
 def with_windows(
@@ -209,16 +209,16 @@ def _squared_norms(piece: Tensor) -> Tensor:
     return torch.tensor([squared_norm(row) for row in piece], dtype=torch.float64)
 
 
-def _part(made: Updates, rows: slice) -> Updates:
+def _part(updates: Updates, rows: slice) -> Updates:
     return Updates(
-        made.delta[rows],
-        made.buffers[rows],
-        made.counters[rows],
-        made.loss[rows],
-        made.correct[rows],
-        made.seen[rows],
-        None if made.gradients is None else made.gradients[rows],
-        None if made.squared_norms is None else made.squared_norms[rows],
+        updates.delta[rows],
+        updates.buffers[rows],
+        updates.counters[rows],
+        updates.loss[rows],
+        updates.correct[rows],
+        updates.seen[rows],
+        None if updates.gradients is None else updates.gradients[rows],
+        None if updates.squared_norms is None else updates.squared_norms[rows],
     )
 
 

@@ -211,7 +211,7 @@ class ClientSection(Section):
 
     @property
     def is_plain_sgd(self) -> bool:
-        """Whether, but for a correction, a local step is y <- y - lr * gradient, with nothing done to it in between."""
+        """Whether, without a correction, a local step is y <- y - lr * gradient, with nothing done to it in between."""
         optimizer = self.optimizer
         plain = isinstance(optimizer, ClientSgd) and optimizer.momentum == 0 and optimizer.weight_decay == 0
         return plain and self.max_grad_norm is None

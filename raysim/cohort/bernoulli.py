@@ -1,7 +1,7 @@
 """Bernoulli sampling: every client takes part independently with the same probability, so cohorts vary in size.
 
 Cost is that of the cohort, not of the population: the gaps between participants are geometric, and drawn directly. A
-cohort may be empty: that round leaves the model as it is, but for the noise of privacy.
+cohort may be empty: that round leaves the model as it is, except for the noise of privacy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def make(section: Bernoulli) -> Sampler:
         if section.probability == 1:
             return np.arange(population, dtype=np.int64)
         expected = population * section.probability
-        # Enough gaps to pass the end but for odds below 1e-30; were they not, the stream only goes on further.
+        # Enough gaps to pass the end except for odds below 1e-30; were they not, the stream only goes on further.
         length = int(expected + 12 * math.sqrt(expected) + 64)
         key = seeds.key(at.seed, "cohort", at.round)
         while True:

@@ -123,12 +123,12 @@ def level(cohort: Positions, costs: Positions, num_chunks: int) -> tuple[Chunk, 
         return ()
     room = math.ceil(len(cohort) / num_chunks)
     chunks: list[list[int]] = [[] for _ in range(min(num_chunks, len(cohort)))]
-    made = [0] * len(chunks)
+    totals = [0] * len(chunks)
     cheapest = [(0, index) for index in range(len(chunks))]
     for place in np.argsort(-costs, kind="stable").tolist():
         cost, index = heapq.heappop(cheapest)
         chunks[index].append(int(cohort[place]))
-        made[index] = cost + int(costs[place])
+        totals[index] = cost + int(costs[place])
         if len(chunks[index]) < room:
-            heapq.heappush(cheapest, (made[index], index))
-    return tuple(deal([tuple(chunk) for chunk in chunks], made))
+            heapq.heappush(cheapest, (totals[index], index))
+    return tuple(deal([tuple(chunk) for chunk in chunks], totals))

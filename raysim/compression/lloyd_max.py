@@ -36,7 +36,7 @@ def centroids(bits: int) -> Tensor:
         levels = levels - step
         if abs(step).max() < 1e-9:
             break
-    # The distribution is symmetric, and so are they but for rounding.
+    # The distribution is symmetric, and so are they except for rounding.
     return torch.from_numpy((levels - levels[::-1]) / 2)
 
 

@@ -125,7 +125,7 @@ def _refusals(given: Any, at: str) -> Iterator[str]:
 
 
 def _refusal(given: Any) -> str | None:
-    """Return what a value must be, but is not; None if it is plain, but for what is in it."""
+    """Return what a value must be, but is not; None if it is plain, except for what is in it."""
     if given is None or isinstance(given, bool | BaseModel | np.bool_):
         return None
     if isinstance(given, float | np.floating):

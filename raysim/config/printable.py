@@ -6,7 +6,7 @@ import logging
 
 
 def printable(text: str) -> str:
-    r"""Return a text whose control characters, but for ends of lines and tabs, are written as Python writes them.
+    r"""Return a text whose control characters, except for ends of lines and tabs, are written as Python writes them.
 
     >>> printable("red: \x1b[31m\nnext")
     'red: \\x1b[31m\nnext'

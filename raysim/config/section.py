@@ -20,7 +20,7 @@ _SCALARS = ("int", "float", "bool", "str")
 
 
 def _make_strict(schema: Any) -> None:
-    """Mark the scalars within a schema as strict, but for keys of tables: a file has these as texts."""
+    """Mark the scalars within a schema as strict, except for keys of tables: a file has these as texts."""
     if isinstance(schema, dict):
         if schema.get("type") in _SCALARS:
             schema["strict"] = True

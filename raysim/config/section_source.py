@@ -128,8 +128,8 @@ def of_word(word: str, description: str) -> str:
     'A weight: the same for all.'
     """
     about, *clauses = description.rstrip(".").split("; ")
-    said = [clause.partition(": ")[2] for clause in clauses if clause.startswith(f'"{word}": ')]
-    return f"{about}: {said[0]}." if said else description
+    texts = [clause.partition(": ")[2] for clause in clauses if clause.startswith(f'"{word}": ')]
+    return f"{about}: {texts[0]}." if texts else description
 
 
 def _description(value: ast.expr | None) -> str:

@@ -40,7 +40,7 @@ def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
 
 
 def trace(error: BaseException) -> str:
-    """Return an error's traceback from the first line outside raysim on: of raysim's own calls nobody need know."""
+    """Return an error's traceback from the first line outside raysim on: raysim's own calls explain nothing."""
     steps = error.__traceback__
     while steps is not None and Path(steps.tb_frame.f_code.co_filename).is_relative_to(OWN_CODE):
         steps = steps.tb_next

@@ -63,7 +63,7 @@ def fix(threads: int, device: torch.device, precision: Precision) -> None:
         # If a user's module needs a kernel without a deterministic version, torch warns instead of failing.
         torch.use_deterministic_algorithms(True, warn_only=True)
         # torch would also write to all memory that an operator is about to write to: 400 kernels in a local step of a
-        # ResNet, a quarter of its time. Who reads what nobody wrote has other bits on a CPU, too.
+        # ResNet, a quarter of its time. What reads memory that was not written has other bits on a CPU, too.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         # Clients' weights are parts of one vector, in another order than cuDNN's. torch advises a call that moves them.
         warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk", UserWarning)

@@ -122,13 +122,13 @@ def _changed(client: ClientSection, change: Mapping[str, Any], where: str) -> Cl
     )
 
 
-def _bound(key: str, made: Any, before: Any, where: str) -> Any:
+def _bound(key: str, part: Any, before: Any, where: str) -> Any:
     """Return a value with what the script passed for the one that it replaces."""
-    if not isinstance(made, OwnPart):
-        return made
+    if not isinstance(part, OwnPart):
+        return part
     if not isinstance(before, OwnPart):
         raise ExperimentError(
             f"{where}: a part that a script passes is that of [client]: with {key}.name = 'own' here, "
             f"client.{key}.name must be 'own', too."
         )
-    return made.bound(before.passed) if before.is_bound else made
+    return part.bound(before.passed) if before.is_bound else part

@@ -90,7 +90,7 @@ class Frozen(Mapping[str, Tensor]):
 
 def _received(block: npt.NDArray[np.uint8], places: tuple[_Place, ...]) -> Frozen:
     with warnings.catch_warnings():
-        # What processes share is read-only, which torch's tensors cannot be; nobody writes to these.
+        # What processes share is read-only, which torch's tensors cannot be; no code writes to these.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         mapped = torch.from_numpy(block)
     return Frozen(mapped if mapped.data_ptr() % ALIGNMENT == 0 else mapped.clone(), places)

@@ -54,7 +54,7 @@ class Adapter(NamedTuple):
 
 @dataclass(frozen=True)
 class WithLora:
-    """A factory of modules with adapters; all other parameters are frozen, but for those that are trained whole."""
+    """A factory of modules with adapters; all other parameters are frozen, except for those that are trained whole."""
 
     factory: Callable[[], nn.Module]
     section: Lora

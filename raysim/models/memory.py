@@ -1,4 +1,4 @@
-"""Keeps large blocks of the host's memory for the next vector of the same size, and gives back what nobody needs.
+"""Keeps large blocks of the host's memory for the next vector of the same size, and gives back what is not needed.
 
 The C library gives a block of more than 32 MB back to the kernel when it is freed, and the kernel clears the memory of
 every new one; a virtual machine may also have to find memory for it first. On such a machine a vector of 11 million

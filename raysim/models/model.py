@@ -90,9 +90,9 @@ class Model:
                 differs.
         """
         module = _new_module(self.factory, self.seed, " every time, but it returned {} later")
-        made = _parts(module)
-        if made != self.parts:
-            pairs = zip_longest(self.parts, made, fillvalue="nothing")
+        parts = _parts(module)
+        if parts != self.parts:
+            pairs = zip_longest(self.parts, parts, fillvalue="nothing")
             first, other = next(pair for pair in pairs if pair[0] != pair[1])
             raise ModelError(
                 f"model= must return the same kind of module every time, but the first has {first} where a later one "

@@ -23,7 +23,7 @@ Test = Literal["t", "wilcoxon"]
 """Student's t, which assumes normal differences; or Wilcoxon's signed ranks, which does not."""
 
 FEW_PAIRS = 6
-"""With fewer pairs Wilcoxon's p cannot fall below 0.05, and nobody can check whether differences are normal."""
+"""With fewer pairs Wilcoxon's p cannot fall below 0.05, and it cannot be checked whether differences are normal."""
 
 
 class Difference(NamedTuple):

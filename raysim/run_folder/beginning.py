@@ -23,7 +23,7 @@ def is_unbegun(path: Path) -> bool:
 def clear(path: Path) -> None:
     """Delete the content of a run's folder; `RunFolder.check_free` has checked that it is one.
 
-    The lock stays, which other processes may have open. The record goes last: without it, nobody could tell whose the
+    The lock stays, which other processes may have open. The record goes last: without it, it would be unknown whose the
     rest is.
     """
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name == RECORD):

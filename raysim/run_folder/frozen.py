@@ -37,7 +37,7 @@ def write(path: Path, constants: Mapping[str, Tensor]) -> None:
             aside.touch()
             usual = aside.stat().st_mode
             save_file(dict(constants), aside, {"checksum": sealed.BLANK})
-            # It lets nobody but the owner read.
+            # Only the owner may read it.
             aside.chmod(usual)
             sealed.seal(aside)
 

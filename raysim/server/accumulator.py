@@ -165,7 +165,7 @@ class Sizes:
 class Accumulator:
     """Adds up the clients of a chunk, in order, on the device where they were trained.
 
-    Sums are of float64, but for those of unit updates and of changes, which are of `dtype`, the model's.
+    Sums are of float64, except for those of unit updates and of changes, which are of `dtype`, the model's.
     """
 
     def __init__(self, sizes: Sizes, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
@@ -334,5 +334,5 @@ class Accumulator:
 
 
 def empty(sizes: Sizes) -> Sums:
-    """The sums of nobody."""
+    """The sums of no clients."""
     return Accumulator(sizes, torch.device("cpu")).total()

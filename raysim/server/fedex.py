@@ -69,7 +69,7 @@ def draw_configs(state: Tensors, seed: int, round_index: int, positions: Sequenc
     """
     theta = state[LOG_THETA].exp().numpy()
     keys = seeds.keys(seed, "fedex", round_index, np.asarray(positions, dtype=np.int64))
-    # The shares add up to 1 but for rounding.
+    # The shares add up to 1 except for rounding.
     last = np.flatnonzero(theta)[-1]
     places: Int64s = np.minimum(np.searchsorted(theta.cumsum(), seeds.uniforms(keys), side="right"), last)
     return places
@@ -91,7 +91,7 @@ def step(state: Tensors, round_index: int, scored: Tensor) -> tuple[Tensors, dic
     weights, errors = (scored / total).unbind(1)
     metrics |= {f"fedex/weight/{j}": weight for j, weight in enumerate(weights.tolist())}
     metrics |= {f"fedex/error/{j}": error if math.isfinite(error) else None for j, error in enumerate(errors.tolist())}
-    # Where nobody drew a configuration, its theta may be 0.
+    # Where no client drew a configuration, its theta may be 0.
     gradient = torch.where(weights > 0, (errors - baseline * weights) / theta, 0.0)
     moved = log_theta - math.sqrt(2 * math.log(len(theta)) / (round_index + 1)) * gradient
     if not moved.isfinite().any():

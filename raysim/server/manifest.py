@@ -33,7 +33,7 @@ def empty() -> Tensors:
 def with_round(
     manifest: Tensors, round_index: int, chunks: Sequence[Sequence[int]], left_out: Iterable[int]
 ) -> Tensors:
-    """The manifest with a round in it: row j of chunk c is its j-th client's, but for the clients left out."""
+    """The manifest with a round in it: row j of chunk c is its j-th client's, except for the clients left out."""
     without = set(left_out)
     entries = [
         (position, round_index, number, row)

@@ -21,7 +21,7 @@ class Release(NamedTuple):
 
 
 class Releasing(NamedTuple):
-    """release: from the round, its clip level and its sums. always: whether a round with nobody has a step."""
+    """release: from the round, its clip level and its sums. always: whether a round without clients has a step."""
 
     release: Callable[[int, float, Sums], Release]
     always: bool = False

@@ -51,9 +51,9 @@ def encoding(section: SecureSum, layout: Layout) -> Encoding:
     )
 
 
-def released(section: SecureSum, its: Encoding, t: int, sums: Sums) -> Release:
+def released(section: SecureSum, encoding: Encoding, t: int, sums: Sums) -> Release:
     """Return what the server learns of a round's sums."""
     if not len(sums.encoded):
         return Release(sums, None, {WRAPPED: 0})
     figures = {WRAPPED: wrapped(sums.encoded, section.bits)}
-    return Release(replace(sums, delta=its.decode(t, sums.encoded)), None, figures)
+    return Release(replace(sums, delta=encoding.decode(t, sums.encoded)), None, figures)

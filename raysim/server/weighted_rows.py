@@ -1,7 +1,7 @@
 """Adds up weighted rows: total + sum_i c_i row_i, number by number in the order of the rows.
 
 On a CPU with a C compiler it is one pass over rows and sum (weighted_rows.c), elsewhere one for each row: the bits are
-the same, but for a single row, which is added in one rounding. On a card it is one product.
+the same, except for a single row, which is added in one rounding. On a card it is one product.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class _Value(NamedTuple):
 
     @property
     def is_same(self) -> bool:
-        """Whether nobody has written to it."""
+        """Whether it was not written to."""
         if isinstance(self.now, Tensor):
             return torch.equal(self.now.nan_to_num(), self.copy.nan_to_num())
         return np.array_equal(self.now, self.copy)

@@ -73,7 +73,7 @@ def said(one: Record, other: Record) -> str:
 
 
 def tables(one: pa.Table, other: pa.Table) -> str | None:
-    """The first difference of two tables, but for columns of time and placement; of values before that of columns."""
+    """The first difference of two tables, without columns of time and placement; of values before that of columns."""
     names, others = ([name for name in each.column_names if not is_placement(name)] for each in (one, other))
     if len(one) != len(other):
         return f"{len(one)} rows, and {len(other)}"

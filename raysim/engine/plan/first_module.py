@@ -169,12 +169,12 @@ def _check_new(first: nn.Module, lay: Sequence[_Lay], second: nn.Module) -> None
             )
 
 
-def _check_values(model: Model, made: Weights, module: nn.Module, with_params: bool) -> None:
+def _check_values(model: Model, weights: Weights, module: nn.Module, with_params: bool) -> None:
     """Raise ModelError if a module has other values than the first one."""
-    first: dict[str, Tensor] = {**model.buffers.views(made.buffers), **model.counters.views(made.counters)}
+    first: dict[str, Tensor] = {**model.buffers.views(weights.buffers), **model.counters.views(weights.counters)}
     first |= model.constants
     if with_params:
-        first |= model.params.views(made.params)
+        first |= model.params.views(weights.params)
     for name, tensor in _tensors(module):
         if name in first and not _is_same(first[name], tensor.detach().to(first[name])):
             raise ModelError(
@@ -195,7 +195,7 @@ def _check_outputs(trial: _Trial) -> tuple[_Called, _Called] | None:
             once = trial.call(trial.first)
             _check_kept(trial)
             if training:
-                # What it did to buffers is undone; in evaluation nobody does that.
+                # What it did to buffers is undone; in evaluation that is not done.
                 trial.give(trial.one)
             own = OwnGenerators(trial.first)
             again = trial.call(trial.first)
@@ -266,7 +266,7 @@ def _foreign_leaves(module: nn.Module, outputs: Tensor) -> list[Tensor]:
 
 
 def _check_made_anew(module: nn.Module, leaves: Sequence[Tensor], again: object) -> None:
-    """Raise ModelError if one of the tensors is there in another forward pass: it is kept, and nobody trains it.
+    """Raise ModelError if one of the tensors is there in another forward pass: it is kept, and not trained.
 
     Forward may make such tensors itself, such as its input where it takes gradients of it.
 
@@ -280,7 +280,7 @@ def _check_made_anew(module: nn.Module, leaves: Sequence[Tensor], again: object)
         if id(leaf) in there:
             raise ModelError(
                 f"The module's forward computes with a tensor of shape {tuple(leaf.shape)} that wants a gradient and "
-                "is none of its parameters, so that nobody would train it. Register it in __init__, as self.w = "
+                "is none of its parameters, so that it would not be trained. Register it in __init__, as self.w = "
                 "torch.nn.Parameter(...), or layers of a list by torch.nn.ModuleList; or hold it still by detach()."
             )
 

@@ -127,7 +127,7 @@ def _checked(file: Path, found: Mapping[str, Tensor], model: Model, has_adapters
         and _are_whole_layers(missing, found)
         and all(names[n] in model.params.names for n in missing)
     ):
-        # A new head on a trained backbone. A frozen tensor or a buffer that is drawn would be nobody's wish.
+        # A new head on a trained backbone. A frozen tensor or a buffer that is drawn would be a mistake.
         log.warning("model.init: %s lacks %s, which keep their drawn values", file, _listed(missing, verb=False))
     elif missing or extra:
         complaints = [f"{_listed(each)} {what}" for each, what in ((missing, "missing"), (extra, "unknown")) if each]

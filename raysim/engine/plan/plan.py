@@ -124,12 +124,12 @@ class Plan:
         """The model as the layout of the state's weights."""
         if self.clusters is None:
             return self.model
-        made, count = self.model, self.clusters.count
+        model, count = self.model, self.clusters.count
         return replace(
-            made,
-            params=made.params.copies(count),
-            buffers=made.buffers.copies(count),
-            counters=made.counters.copies(count),
+            model,
+            params=model.params.copies(count),
+            buffers=model.buffers.copies(count),
+            counters=model.counters.copies(count),
         )
 
     @property
@@ -208,13 +208,13 @@ class Plan:
         sections, drawn = self.configurations or (e.client,), np.zeros_like(sizes)
         if self.configurations:
             drawn = fedex.draw_configs(theta or fedex.init(len(sections)), e.seed, round_index, clients)
-        made = CohortWork(*(np.zeros_like(sizes) for _ in CohortWork._fields))
+        total = CohortWork(*(np.zeros_like(sizes) for _ in CohortWork._fields))
         for j, section in enumerate(sections):
             own, work = drawn == j, section.work_at(round_index)
-            made.steps[own] = steps = work.steps(sizes[own], e.seed, round_index, clients[own])
-            made.visits[own] = steps * np.minimum(sizes[own], work.epoch(sizes[own])[0])
-            made.examples[own] = work.examples(sizes[own], steps)
-        return made
+            total.steps[own] = steps = work.steps(sizes[own], e.seed, round_index, clients[own])
+            total.visits[own] = steps * np.minimum(sizes[own], work.epoch(sizes[own])[0])
+            total.examples[own] = work.examples(sizes[own], steps)
+        return total
 
     def chunks(
         self, cohort: Int64s, round_index: int, theta: Tensors | None = None

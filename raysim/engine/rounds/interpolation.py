@@ -25,7 +25,7 @@ THETAS: tuple[float, ...] = tuple((np.linspace(-0.2, 1.2, 50).round(12) + 0.0).t
 def between(w: Weights, other: Weights, theta: float) -> Weights:
     """Return theta w + (1 - theta) w'."""
     params, buffers = (
-        theta * own + (1 - theta) * its for own, its in ((w.params, other.params), (w.buffers, other.buffers))
+        theta * own + (1 - theta) * others for own, others in ((w.params, other.params), (w.buffers, other.buffers))
     )
     return Weights(params, buffers, w.counters)
 

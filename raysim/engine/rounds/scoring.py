@@ -185,7 +185,7 @@ def _own_rows(
     positions = [train.position_of(client) for client in clients]
     columns: dict[str, Any] = {
         "split": [f"{which.rows}/{name}"] * len(clients),
-        **{f"{which.other}{figure}": made for figure, made in _figures(own, second, clients, index).items()},
+        **{f"{which.other}{figure}": values for figure, values in _figures(own, second, clients, index).items()},
         "training_examples": train.sizes(np.array(positions)),
         "label_similarity": [plan.label_similarity.of(position) for position in positions],
         # Where nothing is kept, the models do not say who took part.

@@ -70,7 +70,7 @@ class Pool:
         self._worker = worker
         self._algorithm = plan.algorithm()
         self._augment = partial(augment.for_evaluation, plan.experiment.client.augment)
-        # Without their folder nobody trains: a recorded model is scored.
+        # Without their folder no client trains: a recorded model is scored.
         self._store = plan.client_store() if self._algorithm.state_vectors and plan.states is not None else None
         self._loaded = _to(plan.initial, device, copy=True)
         self._last_received: tuple[Broadcast | None, Broadcast | None] = (None, None)
@@ -209,17 +209,17 @@ class Pool:
         several: StepGradients | None = None,
         sums_inverses: bool = False,
     ) -> Trainer:
-        plan, made = self._plan, self._plan.minimised
+        plan, minimised = self._plan, self._plan.minimised
         return make(
             plan.choice,
             plan.model,
             self._loaded,
-            made.task,
+            minimised.task,
             section,
             plan.experiment.engine.precision,
             sums_gradients=sums_gradients,
             cuda_graphs=plan.experiment.engine.cuda_graphs is not False,
-            objective=made.objective,
+            objective=minimised.objective,
             sums_inverses=sums_inverses,
             held=held,
             several=several,

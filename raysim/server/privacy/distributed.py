@@ -98,10 +98,10 @@ def make(
     def encode(sent: SentUpdate) -> Tensor:
         rng = seeds.generator(seeds.key(seed, "privacy/discrete", sent.round, sent.position))
         turned = rotated(torch.cat(layout.pieces(sent.vector)), turn(sent.round)) / unit
-        made = rounded(rng, turned.numpy(), rounded_norm(level / unit, length))
+        integers = rounded(rng, turned.numpy(), rounded_norm(level / unit, length))
         if z:
-            made = made + discrete_gaussian(rng, sigma, length)
-        return torch.from_numpy(made)
+            integers = integers + discrete_gaussian(rng, sigma, length)
+        return torch.from_numpy(integers)
 
     def decode(t: int, total: Tensor) -> Tensor:
         flat = rotated_back(centred(total, section.bits) * unit, turn(t), total.new_empty(numbers))
@@ -119,9 +119,9 @@ def make(
         return Release(replace(sums, delta=decode(t, sums.encoded), weight=clients, normaliser=clients), None, figures)
 
     def events(z: float, rounds: int) -> Told:
-        its = gamma(z)
-        s = its * rounded_norm(level / its, length) / (z * level)
-        tau = divergence_of_sum(z * level / (its * math.sqrt(clients)), int(clients))
+        step = gamma(z)
+        s = step * rounded_norm(level / step, length) / (z * level)
+        tau = divergence_of_sum(z * level / (step * math.sqrt(clients)), int(clients))
         first = Event(zcdp=(s**2 / 2, tau * length))
         return (first, rounds), (Event(zcdp=((s + math.sqrt(length) * tau) ** 2 / 2, 0.0)), rounds)
 

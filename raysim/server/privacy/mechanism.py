@@ -39,8 +39,8 @@ class Mechanism(NamedTuple):
 
     release: from the round, its clip level and its sums. events: from z to what n rounds tell.
     neighbours: the data that are compared. released: what is private. renyi_only: why, if no distribution of privacy
-    losses is known for the events. encoding: what clients send, if not their updates. always: whether a round with
-    nobody has a step.
+    losses is known for the events. encoding: what clients send, if not their updates. always: whether a round
+    without clients has a step.
     """
 
     release: Callable[[int, float, Sums], Release]

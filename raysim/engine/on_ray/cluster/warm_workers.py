@@ -153,7 +153,7 @@ def serve(path: str) -> None:
     import select
 
     listening = socket.socket(socket.AF_UNIX)
-    # Bound under another name first: nobody can connect before it listens.
+    # Bound under another name first: no process can connect before it listens.
     listening.bind(f"{path}.new")
     listening.listen(64)
     os.rename(f"{path}.new", path)
