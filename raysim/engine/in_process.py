@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -20,7 +20,8 @@ from raysim.engine.numerics import choose_device
 from raysim.engine.outlook import Outlook
 from raysim.engine.plan.plan import Plan
 from raysim.engine.worker.example_memory import ExampleMemory
-from raysim.engine.worker.pool import Pool, cut_into_shards
+from raysim.engine.worker.pool import Pool
+from raysim.engine.worker.shard_work import cut_into_shards
 from raysim.run_folder.timeline import Span
 
 log = logging.getLogger("raysim")
@@ -71,7 +72,7 @@ def run_job(job: Job, pool: Pool, worker: str, outlook: Outlook | None = None) -
     retries = 0
     up_to = list(itertools.accumulate(job.costs)) if outlook and job.kind == "train" else [0.0] * len(rows)
 
-    def results() -> Iterator[Any]:
+    def results() -> Iterator[object]:
         nonlocal retries
         for index, unit in enumerate(job.units):
             start_s = time.time()

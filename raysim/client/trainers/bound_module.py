@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +26,20 @@ Curved = Callable[[Tensor], Tensor]
 """The product of a Hessian with a vector (P,)."""
 
 
+class StepRecording(NamedTuple):
+    """What is recorded of local steps.
+
+    lengths: of batches whose steps are recorded; the others' are by autograd. recorder: makes what plays recorded steps
+    as CUDA graphs; None: their operators are called.
+    """
+
+    lengths: Collection[int] = ()
+    recorder: Callable[[], Recorder] | None = None
+
+
+BY_AUTOGRAD = StepRecording()
+
+
 class BoundModule:
     """Makes the gradient of a batch's mean loss, or the local step where that is plain SGD.
 
@@ -35,8 +50,7 @@ class BoundModule:
         precision: dtype of products, by torch.autocast where it is not that of `like`.
         plain: whether what is made is added to the weights, times alpha; otherwise it is written into `gradient`.
         objective: stands in for the task's losses.
-        recorded_lengths: lengths of batches whose steps are recorded; the others' are by autograd.
-        recorder: what plays recorded steps as CUDA graphs; None: their operators are called.
+        recording: of steps.
         pieces: in which a batch is computed.
     """
 
@@ -49,8 +63,7 @@ class BoundModule:
         *,
         plain: bool,
         objective: LocalObjective | None = None,
-        recorded_lengths: Collection[int] = (),
-        recorder: Recorder | None = None,
+        recording: StepRecording = BY_AUTOGRAD,
         pieces: int = 1,
     ) -> None:
         self._pieces = pieces
@@ -72,14 +85,14 @@ class BoundModule:
         self._parameters = [named[name] for name in trained]
         self._written = list(model.params.views(self.gradient).values())
         self._values = list(trained.values())
-        self._recorded_lengths = recorded_lengths
+        self._recorded_lengths = recording.lengths
         self._recordings: dict[int, Replay | None] = {}
         """By the number of a batch's examples; None: it cannot be recorded."""
         self._loss_gradient = loss_gradient.for_task(task)
         self._graphs = None
-        if recorder is not None:
+        if recording.recorder is not None and recording.lengths:
             # A graph is recorded from a step that was recorded before.
-            self._graphs = Recordings(lambda: self._step_as_pass, self._weighted().state, recorder)
+            self._graphs = Recordings(lambda: self._step_as_pass, self._weighted().state, recording.recorder())
         others = [child for child in self.module.modules() if not isinstance(child, AddressedDropout)]
         self._put_back = side_effects.restorer_with_contents(others, self.weights.vectors)
         self._was_called = False

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,9 +18,9 @@ from raysim.client.optimizers import choice as optimizers
 from raysim.client.personalisation.personalisation import StepGradients
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Trainer
-from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.bound_module import BoundModule, StepRecording
 from raysim.client.trainers.compiled import Compiled, CompiledNetwork
-from raysim.client.trainers.cuda_graphs import CardRecorder
+from raysim.client.trainers.cuda_graphs import CardRecorder, Recorder
 from raysim.client.trainers.fused import Fused, LayersByHand
 from raysim.client.trainers.kernel.dense import Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel
@@ -41,6 +42,26 @@ LARGEST_PULL = 0.5
 """lr pull up to which the shortcut of plain SGD is taken: it divides by 1 - lr pull."""
 
 
+class Further(NamedTuple):
+    """What is asked of a trainer beyond the clients' section.
+
+    sums_gradients: the raw gradients' means, even where the section's correction does not ask for them. sums_inverses:
+    the sums of 1 over what the client's optimizer divides by. cuda_graphs: graphs of local steps on a card. objective:
+    stands in for the task's losses where the trainer has a module. held: names of groups that do not move. several: the
+    gradients of a local step that takes several.
+    """
+
+    sums_gradients: bool = False
+    sums_inverses: bool = False
+    cuda_graphs: bool = False
+    objective: LocalObjective | None = None
+    held: Collection[str] = ()
+    several: StepGradients | None = None
+
+
+ONLY_THE_SECTION = Further()
+
+
 def make(
     choice: TrainerChoice,
     model: Model,
@@ -48,53 +69,51 @@ def make(
     task: Task,
     section: ClientSection,
     precision: Precision,
-    *,
-    sums_gradients: bool = False,
-    cuda_graphs: bool = False,
-    objective: LocalObjective | None = None,
-    sums_inverses: bool = False,
-    held: Collection[str] = (),
-    several: StepGradients | None = None,
+    further: Further = ONLY_THE_SECTION,
 ) -> Trainer:
     """Make it once per worker; its buffers have the lengths, dtype and device of `like`.
-
-    `sums_gradients` asks for the raw gradients' means even where the section's correction does not; `cuda_graphs` for
-    graphs of local steps on a card. `objective` stands in for the task's losses where the trainer has a module.
-    `sums_inverses` asks for the sums of 1 over what the client's optimizer divides by.
-    `held`: names of groups that do not move. `several`: the gradients of a local step that takes several.
 
     Raises:
         ExperimentError: this process has replaced other functions of torch than the one that chose the trainer.
         ResourceError: this machine lacks what the trainer needs.
     """
     changed_torch.check_same(choice.changed, changed_torch.changes(tuple(KINDS)))
-    makes_step = choice.trainer != "vmap" and several is None
+    several = further.several
     rule = rule_for(
-        section, sums_gradients=sums_gradients, product_makes_step=makes_step, layout=model.params, held=held
+        section,
+        sums_gradients=further.sums_gradients,
+        product_makes_step=choice.trainer != "vmap" and several is None,
+        layout=model.params,
+        held=further.held,
     )
-    rule = replace(rule, sums_inverses=sums_inverses)
+    rule = replace(rule, sums_inverses=further.sums_inverses)
     products = _products(precision, like)
-    recorder = partial(CardRecorder, like.params.device) if cuda_graphs and like.params.is_cuda else None
+    recorder = partial(CardRecorder, like.params.device) if further.cuda_graphs and like.params.is_cuda else None
     if choice.trainer in ("one_by_one", "recorded"):
-        lengths = _recorded_lengths(choice, section)
+        lengths, objective = _recorded_lengths(choice, section), further.objective
         if several is not None:
+            by_operators = StepRecording(lengths)
             return SeveralPoints(
-                model, like, task, rule, products, step=several, objective=objective, recorded_lengths=lengths
+                model, like, task, rule, products, step=several, objective=objective, recording=by_operators
             )
-        return OneByOne(
-            model,
-            like,
-            task,
-            rule,
-            products,
-            objective=objective,
-            recorded_lengths=lengths,
-            recorder=recorder,
-            pieces=section.accumulate,
-        )
+        recording, pieces = StepRecording(lengths, recorder), section.accumulate
+        return OneByOne(model, like, task, rule, products, objective=objective, recording=recording, pieces=pieces)
     assert several is None, choice.trainer
     if choice.trainer == "vmap":
         return Vmap(model, like, task, rule, products)
+    return _by_hand(choice, model, like, task, rule, products, recorder)
+
+
+def _by_hand(
+    choice: TrainerChoice,
+    model: Model,
+    like: Weights,
+    task: Task,
+    rule: StepRule,
+    products: torch.dtype,
+    recorder: Callable[[], Recorder] | None,
+) -> Trainer:
+    """A trainer on layers whose gradients are written by hand."""
     layers = recognise(model.module())
     assert isinstance(layers, Recognised), layers
     if choice.trainer == "fused":

@@ -25,7 +25,7 @@ from raysim.client.trainers.layers.conv2d import channels_last
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.layers.layer import every
 from raysim.client.trainers.layers.parameter import Parameter
-from raysim.client.trainers.local_steps import LocalSteps, StepRule
+from raysim.client.trainers.local_steps import LocalSteps, StepRule, StepVectors
 from raysim.client.trainers.recognise import Recognised
 from raysim.client.trainers.scores import Scores
 from raysim.models.model import Model, Weights
@@ -103,9 +103,7 @@ class Fused:
         scores = Scores(self._task, y)
         steps = LocalSteps(
             self._rule,
-            own.params,
-            own.gradient,
-            None if anchor is None else anchor.gradient,
+            StepVectors(own.params, own.gradient, None if anchor is None else anchor.gradient),
             broadcast.params,
             [client.batches.num_steps],
             LocalInputs.of([client]),

@@ -109,14 +109,24 @@ class LinearSteps(NamedTuple):
         return cls(-rate / keep, keep, constant)
 
 
+class StepVectors(NamedTuple):
+    """Where a trainer and its local steps exchange vectors, (P,) or (K, P).
+
+    params: y, equal to x; written to. gradient: where the trainer puts the loss gradient; the same tensor as `params`
+    where the rule is plain. anchor_gradient: where it puts that at x, where the rule is anchored.
+    """
+
+    params: Tensor
+    gradient: Tensor
+    anchor_gradient: Tensor | None = None
+
+
 class LocalSteps:
     """One round of local training of a client (P,), or of a stack (K, P) whose first rows are still at work.
 
     Args:
         rule: see there.
-        params: y, equal to x; written to.
-        gradient: where the trainer puts the loss gradient; the same tensor as `params` where the rule is plain.
-        anchor_gradient: where it puts that at x, where the rule is anchored.
+        vectors: of the trainer.
         x: (P,), the broadcast; or (K, P), where the rows of a stack start from different ones.
         taus: local steps of the clients in the order of the rows; one for (P,).
         inputs: what they are given.
@@ -127,16 +137,15 @@ class LocalSteps:
     def __init__(
         self,
         rule: StepRule,
-        params: Tensor,
-        gradient: Tensor,
-        anchor_gradient: Tensor | None,
+        vectors: StepVectors,
         x: Tensor,
         taus: Sequence[int] | Int64s,
         inputs: LocalInputs,
         lr: Rate,
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
-        self._rule, self._params, self._gradient, self._anchor = rule, params, gradient, anchor_gradient
+        params = vectors.params
+        self._rule, self._params, self._gradient, self._anchor = rule, *vectors
         self._x, self._received, self._taus = x, inputs.received, taus
         if inputs.begins:
             params.copy_(torch.stack(inputs.begins) if params.dim() > 1 else inputs.begins[0])
@@ -176,7 +185,10 @@ class LocalSteps:
 
     def step(self, active: int | None = None) -> None:
         """Finish a local step, of the first so many rows of a stack."""
-        self._move(active)
+        if self._rule.plain:
+            self._move_linearly(active)
+        else:
+            self._move(active)
         if self._averages is not None:
             self._averages.add(active)
 
@@ -193,41 +205,26 @@ class LocalSteps:
         """The means of y over each client's windows, (l, P) each, where asked for."""
         return None if self._averages is None else self._averages.means
 
-    def _move(self, active: int | None) -> None:
-        params, constant, keep, lr = self._params, self._constant, self._keep, self._lr
-        if active is not None:
-            params = params[:active]
-            constant = constant[:active] if constant is not None and constant.dim() > 1 else constant
-            keep, lr = (rate[:active] if isinstance(rate, Tensor) else rate for rate in (keep, lr))
-        if self._rule.plain:
-            if constant is None:
-                return
-            if isinstance(keep, Tensor):
-                torch.addcmul(constant, params, keep, out=params)
-            else:
-                torch.add(constant, params, alpha=keep, out=params)
+    def _move_linearly(self, active: int | None) -> None:
+        """Do what a plain rule does beside the gradient, which the trainer has added."""
+        params, constant, keep = _rows(self._params, active), self._constant_of(active), self._keep
+        if constant is None:
             return
-        gradient, total, anchor, state = self._gradient, self._sum, self._anchor, self._state
-        if active is not None:
-            gradient, state = gradient[:active], {name: value[:active] for name, value in state.items()}
-            total = None if total is None else total[:active]
-            anchor = None if anchor is None else anchor[:active]
-        if total is not None:
-            total.add_(gradient)
-        if anchor is not None:
-            gradient.sub_(anchor)
-        if constant is not None:
-            gradient.add_(constant)
-        if self._rule.pull:
-            gradient.add_(params, alpha=self._rule.pull)
-        if self._rule.bend is not None:
-            gradient.copy_(self._rule.bend(gradient, params, self._x, self._received))
-        held = self._rule.held
-        if held is not None:
-            for piece in held.pieces(gradient):
-                piece.zero_()
-        shape_gradient(gradient, params, self._rule.max_grad_norm, self._rule.decay)
-        iterate = self._iterate if active is None else self._iterate[:active]
+        if isinstance(keep, Tensor):
+            torch.addcmul(constant, params, _rows(keep, active), out=params)
+        else:
+            torch.add(constant, params, alpha=keep, out=params)
+
+    def _constant_of(self, active: int | None) -> Tensor | None:
+        constant = self._constant
+        return constant if constant is None or constant.dim() == 1 else _rows(constant, active)
+
+    def _move(self, active: int | None) -> None:
+        """Do the rule's step on the gradient that the trainer has put down."""
+        params, iterate, gradient = (_rows(each, active) for each in (self._params, self._iterate, self._gradient))
+        state = {name: _rows(value, active) for name, value in self._state.items()}
+        lr = _rows(self._lr, active) if isinstance(self._lr, Tensor) else self._lr
+        self._change(gradient, params, active)
         self._rule.optimizer.step(iterate, gradient, state, lr)
         if self._rule.point is not None:
             self._taken += 1
@@ -236,12 +233,33 @@ class LocalSteps:
             divisor = self._rule.optimizer.divisor
             assert divisor is not None
             assert isinstance(lr, float)
-            self._inverses[: len(params) if active is not None else None].addcdiv_(self._one, divisor(state))
-        if held is not None:
-            # Weight decay moved them, or an optimizer's own.
-            x = self._x if self._x.dim() == 1 else self._x[: len(params)]
-            for piece, first in zip(held.pieces(params), held.pieces(x), strict=True):
-                piece.copy_(first)
+            _rows(self._inverses, active).addcdiv_(self._one, divisor(state))
+        if self._rule.held is not None:
+            self._put_back(self._rule.held, params)
+
+    def _change(self, gradient: Tensor, params: Tensor, active: int | None) -> None:
+        """Write over the loss gradient what the optimizer takes."""
+        rule, constant = self._rule, self._constant_of(active)
+        if self._sum is not None:
+            _rows(self._sum, active).add_(gradient)
+        if self._anchor is not None:
+            gradient.sub_(_rows(self._anchor, active))
+        if constant is not None:
+            gradient.add_(constant)
+        if rule.pull:
+            gradient.add_(params, alpha=rule.pull)
+        if rule.bend is not None:
+            gradient.copy_(rule.bend(gradient, params, self._x, self._received))
+        if rule.held is not None:
+            for piece in rule.held.pieces(gradient):
+                piece.zero_()
+        shape_gradient(gradient, params, rule.max_grad_norm, rule.decay)
+
+    def _put_back(self, held: Layout, params: Tensor) -> None:
+        """Undo what weight decay, or an optimizer's own, did to groups that do not move."""
+        x = self._x if self._x.dim() == 1 else self._x[: len(params)]
+        for piece, first in zip(held.pieces(params), held.pieces(x), strict=True):
+            piece.copy_(first)
 
     def inverses(self) -> Tensor | None:
         """The sums of 1 / the optimizer's divisors over each client's steps, where asked for: a row per client."""
@@ -253,6 +271,11 @@ class LocalSteps:
             return None
         taus = torch.as_tensor(self._taus, dtype=self._sum.dtype, device=self._sum.device)
         return self._sum.view(len(taus), -1).div_(taus.unsqueeze(1))
+
+
+def _rows(matrix: Tensor, active: int | None) -> Tensor:
+    """The first so many rows; None: all."""
+    return matrix if active is None else matrix[:active]
 
 
 def _like(rate: Rate, params: Tensor) -> Rate:

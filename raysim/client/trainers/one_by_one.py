@@ -7,8 +7,6 @@ operators are called again without autograd, and products make plain SGD's step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-
 import numpy as np
 import torch
 
@@ -16,10 +14,9 @@ from raysim import card
 from raysim.client.chunk_clients import LocalInputs
 from raysim.client.objective import LocalObjective, Received
 from raysim.client.trainer import Updates
-from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.bound_module import BY_AUTOGRAD, BoundModule, StepRecording
 from raysim.client.trainers.client_by_client import ClientByClient, LocalTraining
-from raysim.client.trainers.cuda_graphs import Recorder
-from raysim.client.trainers.local_steps import LocalSteps, StepRule
+from raysim.client.trainers.local_steps import LocalSteps, StepRule, StepVectors
 from raysim.client.trainers.scores import Scores
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
@@ -35,8 +32,7 @@ class OneByOne(ClientByClient):
         rule: what is done to a gradient, and the optimizer.
         precision: dtype of products, by torch.autocast where it is not that of `like`.
         objective: stands in for the task's losses.
-        recorded_lengths: lengths of batches whose local steps are recorded; the others' are by autograd.
-        recorder: makes what plays recorded steps as CUDA graphs; None: their operators are called.
+        recording: of local steps.
         pieces: in which a batch is computed; where there are several, the rule is not plain.
     """
 
@@ -49,8 +45,7 @@ class OneByOne(ClientByClient):
         precision: torch.dtype,
         *,
         objective: LocalObjective | None = None,
-        recorded_lengths: Collection[int] = (),
-        recorder: Callable[[], Recorder] | None = None,
+        recording: StepRecording = BY_AUTOGRAD,
         pieces: int = 1,
     ) -> None:
         self._task = task
@@ -64,8 +59,7 @@ class OneByOne(ClientByClient):
                 precision,
                 plain=plain,
                 objective=objective,
-                recorded_lengths=recorded_lengths,
-                recorder=recorder() if recorder is not None and recorded_lengths else None,
+                recording=recording,
                 pieces=pieces,
             )
 
@@ -81,9 +75,7 @@ class OneByOne(ClientByClient):
         anchored = None if anchor is None else anchor.gradient
         steps = LocalSteps(
             self._rule,
-            weights.params,
-            own.gradient,
-            anchored,
+            StepVectors(weights.params, own.gradient, anchored),
             broadcast.params,
             [client.batches.num_steps],
             LocalInputs.of([client]),

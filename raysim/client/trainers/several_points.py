@@ -7,7 +7,6 @@ optimizer takes them as a stack.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,9 +18,9 @@ from raysim.client.chunk_clients import LocalInputs
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
 from raysim.client.trainer import Updates
-from raysim.client.trainers.bound_module import BoundModule, Curved
+from raysim.client.trainers.bound_module import BY_AUTOGRAD, BoundModule, Curved, StepRecording
 from raysim.client.trainers.client_by_client import ClientByClient, LocalTraining
-from raysim.client.trainers.local_steps import LocalSteps, StepRule
+from raysim.client.trainers.local_steps import LocalSteps, StepRule, StepVectors
 from raysim.client.trainers.scores import Scores
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
@@ -31,7 +30,7 @@ class SeveralPoints(ClientByClient):
     """Trainer over two modules: one at y, whose outputs are scored and whose buffers count, one for all other points.
 
     Args:
-        model, like, task, precision, objective, recorded_lengths: see `OneByOne`.
+        model, like, task, precision, objective, recording: see `OneByOne`.
         rule: what is done to each row's gradient, and the optimizer; not plain.
         step: the gradients of a local step.
     """
@@ -46,7 +45,7 @@ class SeveralPoints(ClientByClient):
         *,
         step: StepGradients,
         objective: LocalObjective | None = None,
-        recorded_lengths: Collection[int] = (),
+        recording: StepRecording = BY_AUTOGRAD,
     ) -> None:
         assert not rule.plain
         self._task, self._rule, self._step = task, rule, step
@@ -58,7 +57,7 @@ class SeveralPoints(ClientByClient):
                 precision,
                 plain=False,
                 objective=objective,
-                recorded_lengths=() if step.curved else recorded_lengths,
+                recording=BY_AUTOGRAD if step.curved else recording,
             )
             for _ in range(2)
         )
@@ -71,7 +70,8 @@ class SeveralPoints(ClientByClient):
         gradients = torch.zeros_like(rows)
         scores = Scores(self._task, given.targets)
         taus, inputs = [client.batches.num_steps], LocalInputs.of([client])
-        steps = LocalSteps(self._rule, rows, gradients, None, rows.clone(), taus, inputs, given.lr, given.start)
+        vectors = StepVectors(rows, gradients)
+        steps = LocalSteps(self._rule, vectors, rows.clone(), taus, inputs, given.lr, given.start)
         received = Received(self._model, given.broadcast)
         for number, (batch, targets, keys) in enumerate(zip(given.x, given.y, at_y.keys_of(client), strict=True)):
             at_y.weights.params.copy_(rows[0])

@@ -30,7 +30,7 @@ from raysim.client.trainers.layers.build import for_stack, turned
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.layers.layer import Layer, every
 from raysim.client.trainers.layers.parameter import Parameter
-from raysim.client.trainers.local_steps import Bend, LocalSteps, Point, StepRule
+from raysim.client.trainers.local_steps import Bend, LocalSteps, Point, StepRule, StepVectors
 from raysim.client.trainers.recognise import Recognised
 from raysim.client.trainers.scores import Scores
 from raysim.client.trainers.together import lay_together
@@ -109,7 +109,8 @@ class Stacked:
         scores = Scores(self._task, y, together.owners, num, together.real)
         anchor_gradient = anchors[0].gradient[:num] if anchors else None
         taus = clients.batches.steps[members]
-        steps = LocalSteps(self._rule, params, own.gradient[:num], anchor_gradient, broadcast, taus, inputs, lr, start)
+        vectors = StepVectors(params, own.gradient[:num], anchor_gradient)
+        steps = LocalSteps(self._rule, vectors, broadcast, taus, inputs, lr, start)
         shares = together.shares.to(params.dtype)
         # The rate goes into the rows: so one product makes the steps of clients whose rates differ.
         scale = steps.scale

@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers import side_effects
-from raysim.client.trainers.local_steps import LocalSteps, StepRule
+from raysim.client.trainers.local_steps import LocalSteps, StepRule, StepVectors
 from raysim.client.trainers.reduced_precision import products_in
 from raysim.client.trainers.scores import Scores
 from raysim.client.trainers.together import lay_together
@@ -72,7 +72,8 @@ class Vmap:
         anchor = broadcast.params.expand(num, -1).clone() if self._rule.anchored else None
         anchor_gradient = None if anchor is None else torch.zeros_like(gradient)
         taus, inputs = clients.batches.steps[together.members], clients.inputs.rows(together.members.tolist())
-        steps = LocalSteps(self._rule, params, gradient, anchor_gradient, broadcast.params, taus, inputs, lr, start)
+        vectors = StepVectors(params, gradient, anchor_gradient)
+        steps = LocalSteps(self._rule, vectors, broadcast.params, taus, inputs, lr, start)
         scores = Scores(self._task, together.y, together.owners, num, together.real)
         row = 0
         for active, batch in together.steps:

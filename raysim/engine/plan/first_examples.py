@@ -18,7 +18,7 @@ from raysim.client.personalisation import choice as personalisations
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
-from raysim.client.trainers.construction import make
+from raysim.client.trainers.construction import Further, make
 from raysim.client.trainers.construction import recording_obstacle as obstacle
 from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.config.global_draws import draws
@@ -155,16 +155,8 @@ def _check_twice(plan: Plan) -> None:
     step = StepGradients(_compared, curved=True)
     try:
         with draws():
-            trainer = make(
-                plan.choice,
-                plan.model,
-                plan.initial,
-                task,
-                ClientSection(),
-                "float32",
-                objective=objective,
-                several=step,
-            )
+            further = Further(objective=objective, several=step)
+            trainer = make(plan.choice, plan.model, plan.initial, task, ClientSection(), "float32", further)
             list(trainer.train(plan.initial, [client], lr=0.0))
     except Exception as error:
         raise ModelError(

@@ -17,7 +17,9 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
+from raysim.algorithm.broadcast import Broadcast
 from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName, choose
+from raysim.cohort.chunks import Chunk
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan.first_examples import check_client_axis, recording_obstacle
 from raysim.engine.plan.plan import Plan
@@ -154,6 +156,12 @@ def _round_s(
         return [_passed_s(placed, pool, cohort, workers, budget_s) for _ in range(passes)][-1]
 
 
+def _sums_of(pool: Pool, broadcast: Broadcast, index: int, chunk: Chunk) -> Sums:
+    result = pool.run("train", broadcast, index, chunk, None)
+    assert isinstance(result, Sums)
+    return result
+
+
 def _passed_s(plan: Plan, pool: Pool, cohort: np.ndarray, workers: int, budget_s: float) -> float:
     chunks, costs = plan.chunks(cohort, 0)
     algorithm, state = plan.algorithm(), plan.initial_state()
@@ -162,7 +170,7 @@ def _passed_s(plan: Plan, pool: Pool, cohort: np.ndarray, workers: int, budget_s
         broadcast = phase.broadcast(state, {}, cohort.tolist(), sums)
         # The result does not matter, only its shape; but losses are those of every client.
         units = list(enumerate(chunks))[: len(chunks) if phase.of == "losses" else 1]
-        sums.append(on_cpu(reduce(add, (pool.run("train", broadcast, index, chunk, None) for index, chunk in units))))
+        sums.append(on_cpu(reduce(add, (_sums_of(pool, broadcast, index, chunk) for index, chunk in units))))
     broadcast = algorithm.phases[-1].broadcast(state, {}, cohort.tolist(), sums)
     measured: dict[int, float] = {}
     spent_s = 0.0

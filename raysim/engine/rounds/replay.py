@@ -28,6 +28,7 @@ from raysim.run_folder.checkpoint_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.clipping import UNLIMITED
 from raysim.server.state import ServerState
+from raysim.server.sums import Sums
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
         # The client's upload: before clipping, and once, even if the client was drawn several times.
         broadcast = replace(broadcast, limits=UNLIMITED, repeats={})
         result = Pool(plan, device, "this process", memory).run("train", broadcast, number, chunks[number], kept)
+    assert isinstance(result, Sums)
     members = tuple(train.id_of(p) for p in chunks[number])
     if position in result.rejected:
         return ClientUpdate(index, client, members, None, rejected=True)

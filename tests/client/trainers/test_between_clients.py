@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,6 +21,8 @@ from raysim.data.on_device import Examples
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
+from raysim.evaluation.scores import ClientScores
+from raysim.server.sums import Sums
 
 Make = Callable[..., raysim.Experiment]
 Train = Callable[..., Tensor]
@@ -131,8 +133,8 @@ def test_scores_of_a_unit_do_not_depend_on_the_units_before(experiment: Make, da
     pool, weights = Pool(plan, torch.device("cpu"), "a worker", ExampleMemory(1.0)), plan.initial
     broadcast = Broadcast(0, weights, 0.1)
     unit = ("test", tuple((position, 0, 25) for position in range(4)))
-    first, again = (pool.run("evaluate", broadcast, 0, unit, None) for _ in range(2))
-    assert first.loss.tolist() == again.loss.tolist()
+    first, again = (cast(ClientScores, pool.run("evaluate", broadcast, 0, unit, None)) for _ in range(2))
+    assert np.array_equal(first.loss, again.loss)
 
 
 class Counting(nn.Linear):
@@ -151,7 +153,7 @@ def test_updates_of_a_chunk_with_a_client_axis_do_not_depend_on_the_chunks_befor
     exp = experiment(model=None, engine={"workers": 0, "trainer": "vmap"})
     plan = resolve(exp, dataset=dataset, model=Counting)
     pool, broadcast = Pool(plan, torch.device("cpu"), "a worker", ExampleMemory(1.0)), Broadcast(0, plan.initial, 0.1)
-    first, *_, last = (pool.run("train", broadcast, 0, (7, 8, 9), None) for _ in range(3))
+    first, *_, last = (cast(Sums, pool.run("train", broadcast, 0, (7, 8, 9), None)) for _ in range(3))
     assert torch.equal(first.delta, last.delta)
 
 

@@ -16,6 +16,7 @@ from raysim.client.batches import Batches
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.client.trainers import cuda_graphs
+from raysim.client.trainers.bound_module import StepRecording
 from raysim.client.trainers.construction import rule_for
 from raysim.client.trainers.cuda_graphs import Played, Results
 from raysim.client.trainers.one_by_one import OneByOne
@@ -227,8 +228,7 @@ def by_recordings(
         task_for(3, None),
         rule,
         torch.float32,
-        recorded_lengths=lengths,
-        recorder=None if recorder is None else lambda: recorder,
+        recording=StepRecording(lengths, None if recorder is None else lambda: recorder),
     )
     return [
         tensor.clone()

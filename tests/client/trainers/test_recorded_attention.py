@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.bound_module import BoundModule, StepRecording
 from raysim.models.model import create
 from raysim.models.task import task_for
 
@@ -47,7 +47,7 @@ class Attentive(nn.Module):
 def after_a_step(module: Callable[[], nn.Module], x: Tensor, batches: tuple[int, ...]) -> tuple[Tensor, Any]:
     """The weights after two local steps, and the recording."""
     model, weights = create(module, 0, torch.float64)
-    bound = BoundModule(model, weights, task_for(4, None), torch.float64, plain=True, recorded_lengths=batches)
+    bound = BoundModule(model, weights, task_for(4, None), torch.float64, plain=True, recording=StepRecording(batches))
     bound.load(weights)
     y = torch.tensor([0, 1, 2, 3])
     bound.record([x], [y], [4])

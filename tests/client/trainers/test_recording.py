@@ -19,7 +19,7 @@ import raysim
 from raysim.client import dropout, local_training
 from raysim.client.section import ClientSection
 from raysim.client.trainers import bound_module
-from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.bound_module import BoundModule, StepRecording
 from raysim.client.trainers.construction import make, recording_obstacle
 from raysim.client.trainers.one_by_one import OneByOne
 from raysim.client.trainers.trainer_choice import TrainerChoice
@@ -179,7 +179,8 @@ def test_a_recorded_step_is_that_of_autograd(name: str, work: dict[str, Any]) ->
 def test_recorded_steps_infer_beside_steps_by_autograd(name: str) -> None:
     model, weights = create(MODULES[name], 0, torch.float64)
     got, wanted = (
-        BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_lengths=lengths) for lengths in ((4,), ())
+        BoundModule(model, weights, TASK, torch.float64, plain=True, recording=StepRecording(lengths))
+        for lengths in ((4,), ())
     )
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     masks = dropout.keys([5], 1, len(got.dropouts), x.device)[:, 0, 0] if got.dropouts else None
@@ -426,13 +427,13 @@ def test_a_module_that_fails_while_it_is_recorded_trains_by_autograd(monkeypatch
 
 def test_a_recording_writes_neither_to_its_batch_nor_to_tensors_of_the_module() -> None:
     model, weights = create(FIXED["a plain tensor written to"], 0, torch.float64)
-    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_lengths=(4,))
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recording=StepRecording((4,)))
     bound.load(weights)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     assert not bound.record([x], [y], [len(y)])
     assert float(bound.module.mean) == 1  # type: ignore[arg-type]
     model, weights = create(lambda: Written(lambda self, x: self.b(self.a(x.mul_(0.9)))), 0, torch.float64)
-    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_lengths=(4,))
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recording=StepRecording((4,)))
     bound.load(weights)
     before = x.clone()
     assert bound.record([x], [y], [len(y)])
@@ -457,7 +458,7 @@ def test_a_recording_is_tried_with_the_rule_of_the_run(work: dict[str, Any], is_
 
 def test_recording_leaves_weights_buffers_and_generators_as_they_are() -> None:
     model, weights = create(MODULES["batch norm"], 0, torch.float64)
-    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_lengths=(4,))
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recording=StepRecording((4,)))
     bound.load(weights)
     before, numpy, python = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]
     x, y = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator()), torch.tensor([0, 1, 2, 3])
@@ -471,7 +472,7 @@ def test_recording_leaves_weights_buffers_and_generators_as_they_are() -> None:
 
 def test_a_product_makes_the_step_of_its_weight_after_the_weight_was_read() -> None:
     model, weights = create(MODULES["skip and norm"], 0, torch.float64)
-    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_lengths=(4,))
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recording=StepRecording((4,)))
     bound.load(weights)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     assert bound.record([x], [y], [len(y)])
@@ -490,7 +491,7 @@ def test_a_loss_of_ones_own_is_recorded_with_its_values() -> None:
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     own = Task(loss, None)
     got, wanted = (
-        BoundModule(model, weights, own, torch.float64, plain=True, recorded_lengths=recorded)
+        BoundModule(model, weights, own, torch.float64, plain=True, recording=StepRecording(recorded))
         for recorded in ((4,), ())
     )
     for bound in (got, wanted):
@@ -542,7 +543,7 @@ class Pooled(nn.Module):
 )
 def test_pooling_works_channels_last_with_the_same_numbers(channels: int, pool: Any, copies: int) -> None:
     model, weights = create(lambda: Pooled(channels, pool), 0, torch.float64)
-    got = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_lengths=(4,))
+    got = BoundModule(model, weights, TASK, torch.float64, plain=True, recording=StepRecording((4,)))
     wanted = BoundModule(model, weights, TASK, torch.float64, plain=True)
     x, y = torch.randn(4, 256, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     for bound in (got, wanted):
@@ -577,7 +578,7 @@ def test_the_gradient_of_a_deep_kernel_is_a_product(
     stride: int, bias: bool, size: int, products: int, plain: bool
 ) -> None:
     model, weights = create(lambda: DeepConvolution(stride, bias, size), 0, torch.float64)
-    got = BoundModule(model, weights, TASK, torch.float64, plain=plain, recorded_lengths=(4,))
+    got = BoundModule(model, weights, TASK, torch.float64, plain=plain, recording=StepRecording((4,)))
     wanted = BoundModule(model, weights, TASK, torch.float64, plain=plain)
     x, y = torch.randn(4, 2 * size * size, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     for bound in (got, wanted):

@@ -19,7 +19,7 @@ from raysim.client import local_training
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.corrections import choice as corrections
 from raysim.client.section import ClientSection
-from raysim.client.trainers.construction import make
+from raysim.client.trainers.construction import Further, make
 from raysim.client.trainers.layers.group_norm import GroupNorm
 from raysim.client.trainers.trainer_choice import Precision, TrainerChoice
 from raysim.data.on_device import Examples
@@ -102,7 +102,7 @@ def waits(
             task,
             sections[0],
             precision,
-            cuda_graphs=cuda_graphs,
+            Further(cuda_graphs=cuda_graphs),
         )
         # Steps are recorded beforehand.
         warm_up = [sections[1]] * (1 if trainer == "recorded" else 3 if cuda_graphs else 0)
@@ -210,7 +210,7 @@ def test_a_gradient_over_all_examples_lies_on_the_card() -> None:
             task_for(4, None),
             ClientSection(),
             "float32",
-            sums_gradients=True,
+            Further(sums_gradients=True),
         )
         members = local_training.members(Examples(data()), (0, 1), ClientSection(), 0, 0, weights.params)
         gradients = [one.device.type for _, one in local_training.full_gradients(made, weights, members)]

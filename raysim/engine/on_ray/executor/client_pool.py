@@ -23,7 +23,8 @@ from raysim.engine.on_ray.cluster.handles import ApartMethod, RemoteMethod
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, here
 from raysim.engine.on_ray.executor.table import Key
 from raysim.engine.worker.example_memory import ExampleMemory
-from raysim.engine.worker.pool import Pool, cut_into_shards
+from raysim.engine.worker.pool import Pool
+from raysim.engine.worker.shard_work import cut_into_shards
 from raysim.errors import RaysimError
 from raysim.server.aggregators.updates import Bounds
 

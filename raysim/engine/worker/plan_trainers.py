@@ -1,0 +1,61 @@
+"""Builds the trainers of a run on the device of its worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raysim.algorithm import local_adaptivity
+from raysim.algorithm.algorithm import Algorithm
+from raysim.client.personalisation.personalisation import Personalisation
+from raysim.client.section import ClientSection, fine_tuned
+from raysim.client.trainer import Trainer
+from raysim.client.trainers.construction import ONLY_THE_SECTION, Further, make
+from raysim.engine.plan.plan import Plan
+from raysim.evaluation.personalised import FineTuner
+from raysim.models.model import Weights
+
+
+@dataclass(frozen=True)
+class PlanTrainers:
+    """Builds trainers of sections for one run; `like`: weights on the device."""
+
+    plan: Plan
+    like: Weights
+
+    def of(self, section: ClientSection, further: Further = ONLY_THE_SECTION) -> Trainer:
+        """Build a trainer of a section, for the run's objective."""
+        plan, minimised = self.plan, self.plan.minimised
+        graphs = plan.experiment.engine.cuda_graphs is not False
+        further = further._replace(objective=minimised.objective, cuda_graphs=graphs)
+        precision = plan.experiment.engine.precision
+        return make(plan.choice, plan.model, self.like, minimised.task, section, precision, further)
+
+    def of_cohort(self, personal: Personalisation | None) -> Trainer:
+        """Build the trainer of the cohort's clients."""
+        e = self.plan.experiment
+        inverses = local_adaptivity.sums_inverses(e.client, e.server)
+        held: Sequence[str] = () if personal is None else personal.held
+        several = None if personal is None else personal.step
+        return self.of(e.training, Further(held=held, several=several, sums_inverses=inverses))
+
+    def of_own_models(self, personal: Personalisation | None) -> Trainer | None:
+        """Build the trainer of clients' own models; None: they have none, or the cohort's trainer computes them."""
+        own = None if personal is None else personal.own
+        return None if own is None else self.of(own.section, Further(held=own.held))
+
+    def of_gradients(self, algorithm: Algorithm, personal: Personalisation | None) -> Trainer | None:
+        """Build the trainer that sums raw gradients; None: nothing asks for these."""
+        in_phase = any(phase.of == "gradients" for phase in algorithm.phases)
+        if not in_phase and (personal is None or not personal.needs_gradient):
+            return None
+        section = ClientSection(accumulate=self.plan.experiment.client.accumulate)
+        return self.of(section, Further(sums_gradients=True))
+
+    def fine_tuner(self) -> FineTuner | None:
+        """Build what tunes clients before they are scored; None: they are not."""
+        experiment, tuning = self.plan.experiment, self.plan.experiment.evaluation.fine_tuning
+        if tuning is None:
+            return None
+        section = fine_tuned(experiment.client, tuning)
+        return FineTuner(self.of(section), section, self.plan.model.params, experiment.seed)
