@@ -10,6 +10,10 @@ least at x = 0, which gradient descent does not leave, but FedAvg does where it 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import numpy as np
 from torch import Tensor, nn
 
@@ -24,7 +28,11 @@ CURVATURES_AND_MINIMA = ((1.0, 8.0), (2.0, -4.0))
 
 
 def two_clients(
-    section: CorrectionSection | Posterior | Composite | None, x: float = 0.0, local_steps: int = 2, num_rounds: int = 2
+    section: CorrectionSection | Posterior | Composite | None,
+    x: float = 0.0,
+    local_steps: int = 2,
+    num_rounds: int = 2,
+    server: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[float]:
     """Return the model that is broadcast after each round of a run, in float64.
 
@@ -33,6 +41,7 @@ def two_clients(
         x: the first model.
         local_steps: of each client in each round.
         num_rounds: of the run.
+        server: further keys of `[server]`.
 
     >>> two_clients(None, local_steps=1)  # y = 4, -4
     [0.0, 0.0]
@@ -50,7 +59,7 @@ def two_clients(
             "client": {**client, "optimizer": {"name": "sgd", "lr": 0.5}},
             "composite": composite,
             "cohort": {"size": 2},
-            "server": {"weighting": "uniform", "optimizer": {"name": "sgd", "lr": 1.0}},
+            "server": {"weighting": "uniform", "optimizer": {"name": "sgd", "lr": 1.0}, **server},
             "engine": {"workers": 0, "dtype": "float64"},
         }
     )

@@ -8,6 +8,13 @@ local   g = -sum p_i h_i / a_i
 
 With equal a_i, joint is FedAvg. The vectors that enter the mean, of which FedGLAD sees the agreement, are h_i / a_i.
 
+>>> from raysim.testing.two_clients import two_clients
+>>> joint, local = LocalAdaptivity(), LocalAdaptivity(correction="local")
+>>> two_clients(None, server={"aggregator": joint})  # a = 2 for both, so FedAvg
+[1.0, 1.125]
+>>> two_clients(None, server={"aggregator": local})  # (6 - 4) / 4; then (5.625 - 4.5) / 4 more
+[0.5, 0.78125]
+
 Source: Wang et al. (2021), Local Adaptivity in Federated Learning; see A Field Guide to Federated Optimization, section
 3.2.4; docs/algorithms.md section 4.
 """

@@ -47,6 +47,10 @@ def result_of(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
 
     Raises:
         ExperimentError: the rule failed, or returned something of another type or shape.
+
+    >>> median = Coordinatewise(lambda updates, weights: updates.median(0).values)
+    >>> result_of(median, torch.tensor([[1.0, -3.0], [2.0, 0.0], [9.0, 1.0]]), torch.ones(3), "in round 0")
+    tensor([2., 0.], dtype=torch.float64)
     """
     what = f"aggregator= ({rule.name}), {where},"
     returned: Any = watched_call(what, rule.fn, given.double(), weights.clone())

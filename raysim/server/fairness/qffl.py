@@ -35,7 +35,12 @@ class Qffl(Section):
 
 
 def make(section: Qffl) -> Fairness:
-    """Return q-FedAvg's step of the server."""
+    """Return q-FedAvg's step of the server.
+
+    >>> weights = make(Qffl(q=1)).weigh({}, [StartLoss(0, 1, 1.0), StartLoss(1, 1, 4.0)], 0.5)  # F / 4, q / (F lr)
+    >>> [(round(one.weight, 6), round(one.curvature, 6)) for one in weights]
+    [(0.25, 2.0), (1.0, 0.5)]
+    """
     q = section.q
 
     def weigh(state: State, start_losses: Sequence[StartLoss], lr: float) -> list[FairWeight]:

@@ -27,7 +27,12 @@ class Tilt(Section):
 
 
 def make(section: Tilt) -> Fairness:
-    """Return the weights of tilted losses."""
+    """Return the weights of tilted losses.
+
+    >>> weights = make(Tilt(t=math.log(2))).weigh({}, [StartLoss(0, 1, 1.0), StartLoss(1, 3, 2.0)], 0.1)  # p 2^f / 4
+    >>> [round(one.weight, 6) for one in weights]
+    [0.5, 3.0]
+    """
 
     def weigh(state: State, start_losses: Sequence[StartLoss], lr: float) -> list[FairWeight]:
         exponents = [section.t * one.loss for one in start_losses]

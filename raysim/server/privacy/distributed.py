@@ -61,6 +61,9 @@ def default_granularity(bits: int, clients: float, dimension: int, level: float,
 
     Raises:
         ExperimentError: the field is too small for so many clients.
+
+    >>> default_granularity(bits=3, clients=3, dimension=16, level=2.0, z=0.0)  # 8 (rho M / sqrt D) / sqrt(64 - 48)
+    3.0
     """
     room = 4.0**bits - 16 * clients
     if room <= 0:

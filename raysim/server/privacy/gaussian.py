@@ -60,7 +60,18 @@ class Gaussian(PrivacySection, Section):
 def make(
     section: Gaussian, sampling: Sampling, clip: ClipSection, layout: Layout, dtype: torch.dtype, seed: int
 ) -> Mechanism:
-    """Return the mechanism, and what its rounds tell."""
+    """Return the mechanism, and what its rounds tell.
+
+    >>> from raysim.server.clipping import FixedClip
+    >>> layout = Layout.of([("w", torch.zeros(2))])
+    >>> for probability in (0.01, None):
+    ...     sampling = Sampling(100, lambda t: 1.0, probability)
+    ...     mechanism = make(Gaussian(noise_multiplier=1.0), sampling, FixedClip(fixed=1.0), layout, torch.float32, 0)
+    ...     ((event, rounds),) = mechanism.events(1.0, 10)
+    ...     print(rounds, event.text)
+    10 PoissonSampled(0.01, Gaussian(1))
+    10 SampledWithoutReplacement(100, 1, Gaussian(0.5))
+    """
     z, adapts = section.noise_multiplier, isinstance(clip, AdaptiveClip)
     unit = UnitNoise(lambda t: normals(seed, layout, dtype, t), lambda t: 1.0)
 

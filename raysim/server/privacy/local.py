@@ -36,7 +36,14 @@ class Local(PrivacySection, Section):
 def make(
     section: Local, sampling: Sampling, clip: ClipSection, layout: Layout, dtype: torch.dtype, seed: int
 ) -> Mechanism:
-    """Return the mechanism, and what its rounds tell."""
+    """Return the mechanism, and what its rounds tell.
+
+    >>> from raysim.server.clipping import FixedClip
+    >>> layout, sampling = Layout.of([("w", torch.zeros(2))]), Sampling(100, lambda t: 5.0)
+    >>> mechanism = make(Local(noise_multiplier=3.0), sampling, FixedClip(fixed=1.0), layout, torch.float32, 0)
+    >>> [(event.text, rounds) for event, rounds in mechanism.events(3.0, rounds=10)]  # z / 2, once in each round
+    [('Gaussian(1.5)', 10)]
+    """
     z = section.noise_multiplier or 0.0
 
     def encode(sent: SentUpdate) -> Tensor:

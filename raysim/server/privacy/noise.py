@@ -19,6 +19,11 @@ def normals(seed: int, layout: Layout, dtype: torch.dtype, *address: int, of_cli
         dtype: what they are drawn in.
         of_client: whether a client draws it, and not the server.
         address: after the seed; one address has the same normals wherever and whenever it is drawn.
+
+    >>> layout = Layout.of([("w", torch.zeros(3))])
+    >>> drawn = normals(0, layout, torch.float32, 7)
+    >>> layout.size, int((drawn != 0).sum()), torch.equal(drawn, normals(0, layout, torch.float32, 7))
+    (32, 3, True)
     """
     drawn = vectors.zeros(layout.size, dtype, torch.device("cpu"))
     key = seeds.key(seed, "privacy/client", *address) if of_client else seeds.key(seed, "privacy/sum", *address)
