@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from raysim import Section
 from raysim.config.values import Count, Name, Real, Whole
 from raysim.experiment.row import Row
-from raysim.report import figures
-from raysim.report.series import crossing
-
-VALIDATION = "eval/validation"
-"""Prefix of the columns that a study may use."""
+from tuning import watched_figure
+from tuning.mean import mean
+from tuning.target import RoundsToTarget
+from tuning.watched_figure import VALIDATION, WatchedFigure
 
 
 class Objective(Section):
@@ -83,33 +81,37 @@ class Objective(Section):
         return self
 
     @property
+    def figure(self) -> WatchedFigure:
+        """The figure that is averaged, or that is to reach the target."""
+        match self.name:
+            case "percentile":
+                assert self.percentile is not None
+                return watched_figure.of_percentile(self.percentile)
+            case "loss":
+                return watched_figure.LOSS
+            case "train_loss":
+                return watched_figure.TRAIN_LOSS
+        return watched_figure.ACCURACY if self.metric is None else watched_figure.of_metric(self.metric, self.maximise)
+
+    @property
+    def aim(self) -> RoundsToTarget | None:
+        """The target; None: the value is a mean over rounds."""
+        return None if self.target is None else RoundsToTarget(self.figure, self.target)
+
+    @property
     def has_target(self) -> bool:
         """Whether the value is a number of rounds."""
         return self.name == "rounds_to_target"
 
     @property
-    def by_round(self) -> Objective:
-        """The objective whose figure is drawn by round: of rounds to a target that which is to reach it."""
-        if not self.has_target:
-            return self
-        return Objective() if self.metric is None else Objective(name="metric", metric=self.metric)
-
-    @property
     def column(self) -> str:
         """The column of the figure."""
-        match self.by_round.name:
-            case "percentile":
-                return f"{VALIDATION}/p{self.percentile:g}"
-            case "metric":
-                return f"{VALIDATION}/{self.metric}"
-            case "train_loss":
-                return "loss"
-        return f"{VALIDATION}/{self.by_round.name}"
+        return self.figure.column
 
     @property
     def is_maximised(self) -> bool:
-        """True for accuracies, False for losses; the section decides for a metric."""
-        return self.maximise if self.name == "metric" else self.is_share
+        """True for accuracies, False for losses and numbers of rounds; the section decides for a metric."""
+        return self.figure.rises and not self.has_target
 
     @property
     def worst(self) -> float:
@@ -119,33 +121,17 @@ class Objective(Section):
     @property
     def is_share(self) -> bool:
         """True if values are written in percent."""
-        return self.name in ("accuracy", "percentile")
+        return self.figure.is_share and not self.has_target
 
     @property
     def is_ratio(self) -> bool:
-        """Whether the figure is a ratio of sums over validation clients."""
-        return self.name in ("accuracy", "loss")
-
-    @property
-    def needs_classes(self) -> bool:
-        """Whether the figure is an accuracy."""
-        return self.by_round.is_share
+        """Whether the value is a ratio of sums over validation clients."""
+        return self.figure.is_ratio and not self.has_target
 
     @property
     def label(self) -> str:
         """The objective's name for people."""
-        if self.target is not None:
-            # A figure is rounded for people, but a target is what was asked for: 0.99996 is not 100 %.
-            aim = f"{100 * self.target:.10g} %" if self.by_round.is_share else f"{self.target:.10g}"
-            return f"rounds to {aim} {self.by_round.label}"
-        match self.name:
-            case "percentile":
-                return f"percentile {self.percentile:g} of validation accuracy by client"
-            case "train_loss":
-                return "training loss"
-            case "metric":
-                return f"validation {self.metric}"
-        return f"validation {self.name}"
+        return self.figure.label if self.aim is None else self.aim.label
 
     def rounds(self, total: int) -> range:
         """Return the rounds that count, of a run with `total` rounds."""
@@ -157,21 +143,11 @@ class Objective(Section):
 
     def value(self, rows: Iterable[Row], total: int) -> float | None:
         """Return the value of a run with `total` rounds, from its rows; None if no round that counts has the figure."""
-        if self.has_target:
-            return max(self.so_far(rows, total).items(), default=(0, None))[1]
-        chosen = self.rounds(total)
-        known = [row[self.column] for row in rows if row["round"] in chosen and self.is_known(row)]
-        return _mean(known) if known else None
-
-    def so_far(self, rows: Iterable[Row], total: int) -> dict[int, float]:
-        """Return the value that a run with a target would have if it ended with one of its rounds, by the round."""
-        rounds, best = self._best_so_far(rows)
-        if self.target is None or not len(rounds):
-            return {}
-        aim = self._rising(self.target)
-        reached = crossing(rounds + 1.0, best, aim)
-        values = [total * (1 + aim - figure) if figure < aim else reached for figure in best.tolist()]
-        return {index: value for index, value in zip(rounds.tolist(), values, strict=True) if value is not None}
+        if self.aim is not None:
+            return max(self.aim.so_far(rows, total).items(), default=(0, None))[1]
+        chosen, figure = self.rounds(total), self.figure
+        known = [row[figure.column] for row in rows if row["round"] in chosen and figure.is_known(row)]
+        return mean(known) if known else None
 
     def combined(self, values: Sequence[float], total: int) -> float:
         """Return a trial's value, from those of its seeds: their mean; if one missed the target, worse than `total`.
@@ -180,35 +156,11 @@ class Objective(Section):
         >>> aim.combined([20.0, 30.0], total=100), aim.combined([20.0, 150.0], total=100)
         (25.0, 125.0)
         """
-        missed = [max(0.0, value - total) for value in values]
-        return total + _mean(missed) if self.has_target and any(missed) else _mean(values)
+        return mean(values) if self.aim is None else self.aim.combined(values, total)
 
     def missed(self, value: float, total: int) -> bool:
         """Return whether the value of a run, or of a trial, is of one that did not reach its target."""
         return self.has_target and value > total
-
-    def best(self, rows: Iterable[Row]) -> str:
-        """Return the best figure of a run, for people."""
-        _, best = self._best_so_far(rows)
-        return self._figure(self._rising(best[-1])) if len(best) else "nothing"
-
-    def is_known(self, row: Row) -> bool:
-        """Return whether the round has the figure; a metric may be undefined there."""
-        value = row.get(self.column)
-        return value is not None and not (self.metric is not None and math.isnan(value))
-
-    def _best_so_far(self, rows: Iterable[Row]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Return the rounds with the figure, and the best until then, as numbers that rise."""
-        known = [(row["round"], self._rising(row[self.column])) for row in rows if self.is_known(row)]
-        rounds, found = np.array(known, np.float64).reshape(-1, 2).T
-        return rounds.astype(np.int64), np.maximum.accumulate(found)
-
-    def _rising(self, figure: float) -> float:
-        """Return the figure, or its negative if it is to be small; its own inverse."""
-        return figure if self.maximise else -figure
-
-    def _figure(self, value: float) -> str:
-        return figures.share(value) if self.by_round.is_share else figures.loss(value)
 
 
 def reports(objective: Objective, runs: Sequence[Sequence[Row]], total: int) -> dict[int, float]:
@@ -217,13 +169,14 @@ def reports(objective: Objective, runs: Sequence[Sequence[Row]], total: int) -> 
     With a target they are the value that the trial would have if it ended there. Only evaluated rounds that every run
     has finished count.
     """
+    figure = objective.figure
     evaluated = (
-        [objective.so_far(rows, total) for rows in runs]
-        if objective.has_target
-        else [
-            {row["round"]: row[objective.column] for row in rows if _is_evaluated(row) and objective.is_known(row)}
+        [
+            {row["round"]: row[figure.column] for row in rows if _is_evaluated(row) and figure.is_known(row)}
             for rows in runs
         ]
+        if objective.aim is None
+        else [objective.aim.so_far(rows, total) for rows in runs]
     )
     common = set.intersection(*(set(values) for values in evaluated)) if evaluated else set()
     return {index + 1: objective.combined([values[index] for values in evaluated], total) for index in sorted(common)}
@@ -243,11 +196,3 @@ def divergence(rows: Iterable[Row]) -> str | None:
 
 def _is_evaluated(row: Row) -> bool:
     return row.get(f"{VALIDATION}/loss") is not None
-
-
-def _mean(values: Sequence[float]) -> float:
-    try:
-        return math.fsum(values) / len(values)
-    except OverflowError:
-        # The sum of finite numbers is none; their mean is.
-        return math.fsum(value / len(values) for value in values)

@@ -62,7 +62,7 @@ def evaluated_on_validation(
         whole = dataset_of(experiment)
     else:
         whole = dataset
-    if whole.num_classes is None and tuning.objective.needs_classes:
+    if whole.num_classes is None and tuning.objective.figure.is_share:
         raise ExperimentError(
             f"tuning.objective: {tuning.objective.name} needs classes, but the targets of these data are real numbers: "
             f"take loss or train_loss."

@@ -87,8 +87,10 @@ class TrialRows:
 
     def missed(self, objective: Objective) -> str | None:
         """Return which seeds did not reach the objective's target, and how near they came; None if all have."""
+        if (aim := objective.aim) is None:
+            return None
         found = [
-            f"{objective.best(self.rows[place])} at best with seed {self.seeds[place]}"
+            f"{aim.best(self.rows[place])} at best with seed {self.seeds[place]}"
             for place, value in enumerate(self.values(objective))
             if objective.missed(value, self.total)
         ]

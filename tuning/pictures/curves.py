@@ -19,7 +19,6 @@ from tuning.errors import StudyError
 from tuning.pictures.values import over_rounds, write_values
 from tuning.result import Study
 from tuning.search import trial_folder
-from tuning.writing import figure as written
 from tuning.writing import short
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def figure(study: Study) -> Figure | None:
             "std": pa.array(np.concatenate([curve.deviation for _, curve in curves]), from_pandas=True),
         }
     )
-    label = study.objective.by_round.label
+    label = study.objective.figure.label
     return Figure(
         "curves",
         f"{study.name}: {label}, {len(curves)} trials",
@@ -76,9 +75,9 @@ def figure(study: Study) -> Figure | None:
 def _draw(study: Study, named: Sequence[_Trial], others: Sequence[_Trial], axes: Axes) -> None:
     for _, curve in others:
         axes.plot(curve.rounds, curve.mean, color=GREY, linewidth=0.6)
-    shown_as = study.objective.by_round
+    shown_as = study.objective.figure
     for place, (row, curve) in enumerate(named):
-        label = f"{short(row, study.best.values)}: {written(shown_as, curve.mean[-1])}"
+        label = f"{short(row, study.best.values)}: {shown_as.text(curve.mean[-1])}"
         # The best one above the others, all above the grey ones at 2.
         axes.plot(curve.rounds, curve.mean, zorder=3 - place / len(named), **nth(place).line(len(curve.rounds), label))
         ticks.band(axes, nth(place), curve.rounds, curve)

@@ -15,8 +15,8 @@ from raysim import Experiment, seeds
 from raysim.arrays import Float64s
 from raysim.experiment.row import Row
 from tuning.dimension import Listed
-from tuning.objective import VALIDATION
 from tuning.space import Space
+from tuning.watched_figure import VALIDATION
 
 LOSSES, ACCURACIES = "clients/loss", "clients/accuracy"
 """Columns with a list: the figure of each validation client."""

@@ -1,0 +1,15 @@
+"""Computes the mean of finite numbers, whose sum may not be finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean, whose sum is exact."""
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        # The sum of finite numbers is none; their mean is.
+        return math.fsum(value / len(values) for value in values)
