@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from raysim.algorithm import gradient_phase
-from raysim.algorithm.algorithm import Algorithm
+from raysim.algorithm.algorithm import Algorithm, Traffic
 from raysim.algorithm.broadcast import Broadcast
 from raysim.algorithm.outgoing import Outgoing
 from raysim.algorithm.participants import Participants
 from raysim.algorithm.phase import Phase
 from raysim.client.corrections import choice as corrections
-from raysim.client.corrections.correction import ServerStepped
+from raysim.client.corrections.correction import Correction, ServerResult, ServerStepped
 from raysim.client.section import ClientSection
 from raysim.cohort.sampler import State
 from raysim.config.user_call import called
@@ -47,79 +48,117 @@ def with_correction(
     """
     assert client.correcting is not None
     correction, title = corrections.make(client.correcting), corrections.CORRECTIONS.title(client.correcting)
-    half, down = correction.server, correction.exchange.down
+    own = _Corrected(base, correction, title, client, server, server_side, participants, layout)
     *before_training, training = base.phases
-
-    def init(weights: Weights, sampler: State) -> ServerState:
-        return replace(base.init(weights, sampler), correction=half.init(weights.params))
-
-    def origin(state: ServerState) -> Tensor:
-        """Return the vector that clients start at."""
-        return base.received(state) if half.origin is None else state.correction[half.origin]
-
-    def from_origin(
-        broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]
-    ) -> Broadcast:
-        return replace(broadcast, weights=replace(broadcast.weights, params=origin(state)))
-
-    def with_vectors(
-        broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]
-    ) -> Broadcast:
-        mean = mean_gradient(state, sums)
-        return replace(
-            broadcast, beside=called(f"{title}: Exchange.down, in round {state.round},", down, state.correction, mean)
-        )
-
-    def mean_gradient(state: ServerState, earlier: Sequence[Sums]) -> Tensor | None:
-        # A round without clients has one phase.
-        there = correction.exchange.full_gradients and len(earlier) > len(before_training)
-        return gradient_phase.mean(earlier[-1] if there else None, state.weights.params)
-
-    def settling(gradient: Tensor | None) -> Settle | None:
-        if half.settle is None:
-            return None
-        settle = half.settle
-
-        def settled(before: ServerState, made: Sums, params: Tensor, g: Tensor) -> tuple[Tensor, Tensors]:
-            stepped = ServerStepped(
-                state=before.correction,
-                params=params,
-                g=g,
-                clients=made.clients,
-                population=participants.population,
-                lr=client.lr_at(before.round),
-                tau=made.steps / made.clients,
-                changes=made.changes,
-                gradient=gradient,
-                layout=layout,
-                weighted_tau=made.weighted_steps / made.weight,
-                server_lr=server.lr_at(participants.cohort_size(before.round), before.round),
-            )
-            after = called(f"{title}: ServerHalf.settle, in round {before.round},", settle, stepped)
-            return after.params, after.state
-
-        return settled
-
-    def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
-        *earlier, last = sums
-        before = replace(state, weights=replace(state.weights, params=origin(state)))
-        settle, seen = settling(mean_gradient(state, earlier)), sum(made.seen for made in earlier)
-        after, metrics = server_side.step(before, last, aggregate, settle, seen)
-        return (replace(after, weights=state.weights) if after.weights is before.weights else after), metrics
-
-    def average(state: ServerState) -> Weights | None:
-        return None if half.average is None else replace(state.weights, params=state.correction[half.average])
-
-    plain = training if half.origin is None else training.sending(from_origin)
-    phases = [*before_training, plain.sending(with_vectors)]
+    at_origin = training if correction.server.origin is None else training.sending(own.from_origin)
+    phases = [*before_training, at_origin.sending(own.with_vectors)]
     if correction.exchange.full_gradients:
         gradients = gradient_phase.make(server, layout, base.members)
-        phases.insert(-1, Phase(plain.broadcast, gradients, "gradients"))
-    zeros = torch.zeros(layout.size)
-    num_down = sum(vector.numel() == layout.size for vector in down(half.init(zeros), zeros).values())
-    num_up = correction.exchange.sums_changes + correction.exchange.full_gradients
-    traffic = base.traffic._replace(down=base.traffic.down + num_down, up=base.traffic.up + num_up)
-    return base._replace(init=init, phases=tuple(phases), step=step, average=average, traffic=traffic, received=origin)
+        phases.insert(-1, Phase(at_origin.broadcast, gradients, "gradients"))
+    return base._replace(
+        init=own.init,
+        phases=tuple(phases),
+        step=own.step,
+        average=own.average,
+        traffic=_with_vectors(base.traffic, correction, layout),
+        received=own.origin,
+    )
+
+
+def _with_vectors(traffic: Traffic, correction: Correction, layout: Layout) -> Traffic:
+    """The traffic with what a correction sends beside the model."""
+    zeros, exchange = torch.zeros(layout.size), correction.exchange
+    beside = exchange.down(correction.server.init(zeros), zeros)
+    num_down = sum(vector.numel() == layout.size for vector in beside.values())
+    num_up = exchange.sums_changes + exchange.full_gradients
+    return traffic._replace(down=traffic.down + num_down, up=traffic.up + num_up)
+
+
+@dataclass(frozen=True)
+class _Corrected:
+    """The functions of an algorithm with a correction; fields as the arguments of `with_correction`.
+
+    title: the correction's name in messages.
+    """
+
+    base: Algorithm
+    correction: Correction
+    title: str
+    client: ClientSection
+    server: ServerSection
+    server_side: Server
+    participants: Participants
+    layout: Layout
+
+    def init(self, weights: Weights, sampler: State) -> ServerState:
+        """Add the correction's vectors to the state before the first round."""
+        return replace(self.base.init(weights, sampler), correction=self.correction.server.init(weights.params))
+
+    def origin(self, state: ServerState) -> Tensor:
+        """Return the vector that clients start at."""
+        name = self.correction.server.origin
+        return self.base.received(state) if name is None else state.correction[name]
+
+    def from_origin(
+        self, broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]
+    ) -> Broadcast:
+        """Send the vector that clients start at."""
+        return replace(broadcast, weights=replace(broadcast.weights, params=self.origin(state)))
+
+    def with_vectors(
+        self, broadcast: Broadcast, state: ServerState, positions: Sequence[int], sums: Sequence[Sums]
+    ) -> Broadcast:
+        """Send the correction's vectors too."""
+        what, mean = f"{self.title}: Exchange.down, in round {state.round},", self._mean_gradient(state, sums)
+        return replace(broadcast, beside=called(what, self.correction.exchange.down, state.correction, mean))
+
+    def step(self, state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+        """Step from where clients started, and settle the correction's vectors."""
+        *earlier, last = sums
+        before = replace(state, weights=replace(state.weights, params=self.origin(state)))
+        settle, seen = self._settling(self._mean_gradient(state, earlier)), sum(made.seen for made in earlier)
+        after, metrics = self.server_side.step(before, last, aggregate, settle, seen)
+        return (replace(after, weights=state.weights) if after.weights is before.weights else after), metrics
+
+    def average(self, state: ServerState) -> Weights | None:
+        """Return the average of the correction, which is scored too; None: it has none."""
+        name = self.correction.server.average
+        return None if name is None else replace(state.weights, params=state.correction[name])
+
+    def _mean_gradient(self, state: ServerState, earlier: Sequence[Sums]) -> Tensor | None:
+        # A round without clients has one phase.
+        there = self.correction.exchange.full_gradients and len(earlier) >= len(self.base.phases)
+        return gradient_phase.mean(earlier[-1] if there else None, state.weights.params)
+
+    def _settling(self, gradient: Tensor | None) -> Settle | None:
+        settle = self.correction.server.settle
+        return None if settle is None else partial(self._settled, settle, gradient)
+
+    def _settled(
+        self,
+        settle: Callable[[ServerStepped], ServerResult],
+        gradient: Tensor | None,
+        before: ServerState,
+        made: Sums,
+        params: Tensor,
+        g: Tensor,
+    ) -> tuple[Tensor, Tensors]:
+        stepped = ServerStepped(
+            state=before.correction,
+            params=params,
+            g=g,
+            clients=made.clients,
+            population=self.participants.population,
+            lr=self.client.lr_at(before.round),
+            tau=made.steps / made.clients,
+            changes=made.changes,
+            gradient=gradient,
+            layout=self.layout,
+            weighted_tau=made.weighted_steps / made.weight,
+            server_lr=self.server.lr_at(self.participants.cohort_size(before.round), before.round),
+        )
+        after = called(f"{self.title}: ServerHalf.settle, in round {before.round},", settle, stepped)
+        return after.params, after.state
 
 
 def with_correction_figures(
