@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from raysim.report.gallery import axes as ticks
+from raysim.report.gallery import reference_marks
 from raysim.report.gallery.figure import Figure
 from raysim.report.looks import GREY, nth
 from raysim.report.series import Series, over_trials
@@ -80,7 +80,7 @@ def _draw(study: Study, named: Sequence[_Trial], others: Sequence[_Trial], axes:
         label = f"{short(row, study.best.values)}: {shown_as.text(curve.mean[-1])}"
         # The best one above the others, all above the grey ones at 2.
         axes.plot(curve.rounds, curve.mean, zorder=3 - place / len(named), **nth(place).line(len(curve.rounds), label))
-        ticks.band(axes, nth(place), curve.rounds, curve)
+        reference_marks.band(axes, nth(place), curve.rounds, curve)
     if not shown_as.is_share:
         # Diverging trials would leave no room for the others.
         shown = [value for _, curve in named for value in curve.mean]

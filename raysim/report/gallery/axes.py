@@ -1,18 +1,16 @@
-"""Formats the axes of all figures: shares, times and counts."""
+"""Writes the ticks of all figures' axes: shares, names, rounds, counts and numbers."""
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raysim.arrays import Float64s, Int64s
+from raysim.arrays import Float64s
 from raysim.report.figures import share, tick
-from raysim.report.looks import GREY, LOGARITHMIC_ABOVE, CurveStyle
-from raysim.report.series import Series
+from raysim.report.gallery.text_room import broken, letter_in, width_in
+from raysim.report.looks import LOGARITHMIC_ABOVE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
 
 ROW_TICKS, NARROW_IN = 4, 4.0
-LETTER_EM = 0.55
-"""Mean width of a letter in sizes of one."""
 NAMES_PART = 0.42
 """Of a picture's width, what the names of its rows may take."""
 SHORT = 6.0
@@ -30,30 +26,6 @@ LONG = 1000.0
 """One that spans a larger factor has ticks at decades only: at 1, 2 and 5 of each they would touch."""
 TICK_EM = 0.65
 """Width of a tick's letter in sizes of one. Texts below an axis that do not fit its figure's width are turned."""
-
-
-def width_in(axes: Axes) -> float:
-    """Return the width of the whole picture, in inches."""
-    return float(axes.figure.bbox.width / axes.figure.dpi)
-
-
-def letter_in() -> float:
-    """Return the size of letters, in inches."""
-    import matplotlib
-
-    return float(matplotlib.rcParams["font.size"]) / 72
-
-
-def broken(text: str, room_em: float) -> str:
-    """Return a text in lines that fit; "cohort.size = 5" and "95 %" stay whole, if they fit."""
-    width = max(8, round(room_em / LETTER_EM))
-
-    def kept(setting: re.Match[str]) -> str:
-        whole = setting[0]
-        return whole.replace(" ", "\N{NO-BREAK SPACE}") if len(whole) <= width else whole
-
-    whole = re.sub(r"\S+(?: = \S+| %)", kept, text)
-    return textwrap.fill(whole, width).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def shares(axes: Axes, which: str = "y") -> None:
@@ -113,18 +85,6 @@ def time_unit(longest_s: float) -> tuple[float, str]:
         if longest_s >= 2 * unit_s:
             return unit_s, unit
     return 1.0, "s"
-
-
-def dashed(axes: Axes, x: Sequence[float] | Float64s, y: Sequence[float] | Float64s) -> None:
-    """Draw a thin grey reference line: a prediction, an ideal, a bound."""
-    axes.plot(x, y, color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
-
-
-def band(axes: Axes, look: CurveStyle, x: Float64s | Int64s, y: Series) -> None:
-    """Shade one standard deviation around a line, if it is named and has several trials."""
-    if look.is_named and np.isfinite(y.deviation).any():
-        around = np.nan_to_num(y.deviation)
-        axes.fill_between(x, y.mean - around, y.mean + around, color=look.colour, alpha=0.18, linewidth=0)
 
 
 def plain_logarithm(axes: Axes) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from raysim.arrays import Float64s, Int64s
 from raysim.report.figures import is_share, spoken
 from raysim.report.gallery import axes as ticks
+from raysim.report.gallery import reference_marks
 from raysim.report.gallery.figure import Figure, Kind, Panel
 from raysim.report.groups import Group
 from raysim.report.series import Series, thin_out
@@ -125,7 +126,7 @@ def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against 
     for line in sorted(found, key=lambda line: line.group.look.is_named):
         look, x, y = line.group.look, line.x / per_unit, line.y
         axes.plot(x, y.mean, **look.line(len(x), line.group.legend))
-        ticks.band(axes, look, x, y)
+        reference_marks.band(axes, look, x, y)
     axes.set_xlabel(label)
     if label == ROUNDS.label:
         ticks.rounds(axes)

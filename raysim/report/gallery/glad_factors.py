@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raysim.report.gallery import axes as ticks
-from raysim.report.gallery import parameters
+from raysim.report.gallery import parameters, reference_marks
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.parameters import Values
 from raysim.report.groups import Group
@@ -77,5 +76,5 @@ def _bounds(group: Group, found: Values, axes: Axes) -> None:
     if (gamma := _gamma(group)) is not None:
         t = next(iter(found.values())).rounds.astype(np.float64) - 1
         for sign in (-1, 1):
-            ticks.dashed(axes, t + 1, 1 + sign * gamma * t)
+            reference_marks.dashed(axes, t + 1, 1 + sign * gamma * t)
     axes.set_ylim(low, high)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from raysim.report.figures import spoken
 from raysim.report.gallery import axes as ticks
-from raysim.report.gallery import curves, lanes
+from raysim.report.gallery import curves, lanes, reference_marks
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.groups import Group
 from raysim.report.looks import looks
@@ -61,7 +61,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
             if not points:
                 continue
             sizes, norms, deviations, predicted = zip(*points, strict=True)
-            ticks.dashed(axes, sizes, predicted)
+            reference_marks.dashed(axes, sizes, predicted)
             lanes.draw(axes, lane, sizes, norms, deviations)
         along.frame(axes)
         axes.set_yscale("log")

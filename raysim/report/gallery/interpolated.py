@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from raysim.report.gallery import axes as ticks
+from raysim.report.gallery import reference_marks
 from raysim.report.gallery.figure import Figure
 from raysim.report.looks import GREY, SERIES
 
@@ -32,7 +32,7 @@ def _draw(axes: Axes, rows: Sequence[Mapping[str, float]], split: str) -> None:
     thetas, losses = [row["theta"] for row in rows], [row["loss"] for row in rows]
     axes.plot(thetas, losses, color=SERIES[0], linewidth=1.6)
     if ends := [row["loss"] for row in rows if row["theta"] in (0.0, 1.0)]:
-        ticks.dashed(axes, [thetas[0], thetas[-1]], [min(ends)] * 2)
+        reference_marks.dashed(axes, [thetas[0], thetas[-1]], [min(ends)] * 2)
     for end in (0.0, 1.0):
         axes.axvline(end, color=GREY, linewidth=0.8)
     axes.set_xlabel("theta")

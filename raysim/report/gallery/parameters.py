@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from raysim.report.gallery import axes as ticks
+from raysim.report.gallery import reference_marks
 from raysim.report.gallery.curves import MAX_POINTS
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
@@ -86,7 +87,7 @@ def draw(found: Values, label: str, axes: Axes, middle: float = 1.0) -> None:
     pairs = zip(looks(far), found.items(), strict=True)
     for look, (name, series) in sorted(pairs, key=lambda pair: pair[0].is_named):
         axes.plot(series.rounds, series.mean, **look.line(len(series.rounds), name))
-        ticks.band(axes, look, series.rounds, series)
+        reference_marks.band(axes, look, series.rounds, series)
     ticks.fitting_scale(axes, np.concatenate([series.mean for series in found.values()]))
     axes.set_xlabel("finished rounds")
     axes.set_ylabel(label)

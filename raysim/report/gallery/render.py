@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raysim.experiment.pictures import EVERY_FORMAT, PictureFormat, ReportSection
 from raysim.report.drawing import blank, drawing, encoded, lay_out
-from raysim.report.gallery import axes as ticks
-from raysim.report.gallery.axes import LETTER_EM, broken
+from raysim.report.gallery import text_room
 from raysim.report.gallery.figure import HEIGHT_IN, Figure
+from raysim.report.gallery.text_room import LETTER_EM, broken
 from raysim.report.looks import DARK, variable
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def render(figure: Figure, report: ReportSection) -> Drawn:
 
 def laid_out(figure: Figure, report: ReportSection) -> Canvas:
     """Return the drawn figure, each text at its place; within `drawing`."""
-    letter_in = ticks.letter_in()
+    letter_in = text_room.letter_in()
     canvas = blank(report, WIDTH_IN, HEIGHT_IN)
     canvas.set_label(figure.name)
     width_in, height_in = canvas.get_size_inches()

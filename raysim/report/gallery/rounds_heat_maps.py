@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from raysim.report import figures
-from raysim.report.gallery import cells, target
+from raysim.report.gallery import cells, run_cost, speed_up_base, target
 from raysim.report.gallery.cells import Cells, ColourMeaning
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.heat_maps import over
@@ -33,9 +33,9 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
     for aim in aims.targets:
 
         def rounds(group: Group, column: str = aims.column, aim: float = aim) -> float | None:
-            return target.reach(group, column, aim, target.by_rounds).mean
+            return target.reach(group, column, aim, run_cost.by_rounds).mean
 
-        at = target.base(groups)
+        at = speed_up_base.base(groups)
         for found in cells.over_pairs(groups, rounds, larger_is_better=False):
             speed_ups = {cell: _speed_up(found, at, cell) for cell in found.groups}
             places = [(row, place) for row in range(len(found.rows)) for place in range(len(found.columns))]

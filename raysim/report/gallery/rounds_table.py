@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from raysim.report import figures
-from raysim.report.gallery import target, written_table
+from raysim.report.gallery import run_cost, speed_up_base, target, written_table
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.target import Reach
 from raysim.report.groups import Group, setting, with_names, written
@@ -44,8 +44,8 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
     aims = target.aims(groups, targets)
     if aims is None or len(groups) < 2:
         return
-    at = target.base([group for group in groups if not target.is_pooled(group)])
-    is_over_pooled = target.is_over_pooled(groups, at)
+    at = speed_up_base.base([group for group in groups if not speed_up_base.is_pooled(group)])
+    is_over_pooled = speed_up_base.is_over_pooled(groups, at)
     make_cell = _over_pooled if is_over_pooled else partial(_cell, at=at)
     keys = list(dict.fromkeys(key for group in groups for key in group.keys))
     names = {**_POOLED, **groups[0].names}
@@ -88,10 +88,10 @@ def _settings(group: Group, keys: Sequence[str], names: Mapping[str, str]) -> li
 
 def _cell(groups: Sequence[Group], group: Group, column: str, aim: float, at: Mapping[str, str]) -> _Cell:
     reached, steps = _reached(group, column, aim)
-    base = target.base_of(groups, group, at)
+    base = speed_up_base.base_of(groups, group, at)
     if base is None or base is group or reached.mean is None:
         return _Cell(reached, None, steps)
-    slow = target.reach(base, column, aim, target.by_rounds).mean
+    slow = target.reach(base, column, aim, run_cost.by_rounds).mean
     return _Cell(reached, None if slow is None else slow / reached.mean, steps)
 
 
@@ -99,7 +99,7 @@ def _over_pooled(groups: Sequence[Group], group: Group, column: str, aim: float)
     """Return a cell with the speed-up over the fastest method on the pooled data, by its local steps."""
     reached, steps = _reached(group, column, aim)
     pooled = [found for other in groups if (found := _reached(other, column, aim)[1]) is not None]
-    spent = steps if target.is_pooled(group) else reached.mean
+    spent = steps if speed_up_base.is_pooled(group) else reached.mean
     if spent is None or not pooled or steps == min(pooled):
         return _Cell(reached, None, steps)
     return _Cell(reached, min(pooled) / spent, steps)
@@ -107,8 +107,8 @@ def _over_pooled(groups: Sequence[Group], group: Group, column: str, aim: float)
 
 def _reached(group: Group, column: str, aim: float) -> tuple[Reach, float | None]:
     """Return the rounds to a target, and the mean local steps of a method on the pooled data."""
-    steps = target.reach(group, column, aim, target.by_local_steps).mean if target.is_pooled(group) else None
-    return target.reach(group, column, aim, target.by_rounds), steps
+    steps = target.reach(group, column, aim, run_cost.by_local_steps).mean if speed_up_base.is_pooled(group) else None
+    return target.reach(group, column, aim, run_cost.by_rounds), steps
 
 
 def _text(cell: _Cell) -> str:

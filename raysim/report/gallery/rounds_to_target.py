@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from raysim.report import figures
 from raysim.report.gallery import axes as ticks
-from raysim.report.gallery import lanes, target
+from raysim.report.gallery import lanes, reference_marks, run_cost, target
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.gallery.lanes import COHORT_SIZE, Lane
 from raysim.report.gallery.target import Target
@@ -37,7 +37,7 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
     if aims is None:
         return
     for along in lanes.every(groups):
-        found = target.find(along, aims, target.by_rounds)
+        found = target.find(along, aims, run_cost.by_rounds)
         if not found:
             continue
         data = pa.concat_tables([one.table("rounds", "speed_up", lambda first, mean: first / mean) for one in found])
@@ -112,7 +112,7 @@ def _line(
     amounts = [first / mean if is_speed_up else mean for _, mean, first in met]
     if has_ideal and found.along.key == COHORT_SIZE:
         ideal = [size / sizes[0] if is_speed_up else amounts[0] * sizes[0] / size for size in sizes]
-        ticks.dashed(axes, sizes, ideal)
+        reference_marks.dashed(axes, sizes, ideal)
     # A speed-up has the relative deviation of its rounds; the smallest size is 1 by definition.
     per_round = [first / mean**2 if is_speed_up else 1.0 for _, mean, first in met]
     spread = [

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from raysim.report.gallery import axes as ticks
-from raysim.report.gallery import curves, parameters
+from raysim.report.gallery import curves, parameters, reference_marks
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.gallery.parameters import Values
 from raysim.report.groups import Group
@@ -94,7 +94,7 @@ def _beside(lines: Mapping[str, Series], axes: Axes) -> None:
     for prefix, series in lines.items():
         look = looks[prefix]
         axes.plot(series.rounds, series.mean, **look.line(len(series.rounds), LINES[prefix]))
-        ticks.band(axes, look, series.rounds, series)
+        reference_marks.band(axes, look, series.rounds, series)
     ticks.fitting_scale(axes, np.concatenate([series.mean for series in lines.values()]))
     axes.set_xlabel("finished rounds")
     axes.set_ylabel(LABEL)

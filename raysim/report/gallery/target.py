@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from raysim.arrays import Float64s
 from raysim.report import figures
-from raysim.report.gallery.lanes import COHORT_SIZE, Along, Lane, values
-from raysim.report.groups import Group, headline, written
-from raysim.report.runs import Run
-from raysim.report.series import crossing, over_trials
+from raysim.report.gallery.lanes import Along, Lane
+from raysim.report.gallery.run_cost import Cost
+from raysim.report.groups import Group, headline
+from raysim.report.series import crossing
 
 DEFAULT_SHARE = 0.95
 """The default target is this share of the best group's mean final accuracy."""
-
-
-class Spent(NamedTuple):
-    """The cost and the accuracy of a run at each of its evaluations; arrays of one shape."""
-
-    spent: Float64s
-    accuracies: Float64s
-
-
-Cost = Callable[[Run, str], Spent | None]
-"""(run, column) -> the cost at the column's evaluations; None if it is not known."""
 
 
 class Reach(NamedTuple):
@@ -147,80 +134,6 @@ def find(along: Along, found: Aims, spent: Cost) -> list[Target]:
         for target in found.targets
     ]
     return [one for one in lanes if any(point.reach.mean is not None for point in one.points)]
-
-
-def by_rounds(run: Run, column: str) -> Spent | None:
-    """Return the cost as finished rounds."""
-    series = over_trials([run.rounds], column)
-    return None if series is None else Spent(series.rounds.astype(np.float64), series.mean)
-
-
-def by_local_steps(run: Run, column: str) -> Spent | None:
-    """Return the cost as local steps so far, of a run on the pooled data; None if the examples are not recorded."""
-    series = over_trials([run.rounds], column)
-    if series is None or "examples_held" not in run.rounds.column_names:
-        return None
-    e, client = run.experiment, np.zeros(1, np.int64)
-    held = run.rounds["examples_held"].to_numpy().astype(np.int64)
-    steps = [e.client.work_at(t).steps(held[t : t + 1], e.seed, t, client)[0] for t in range(len(held))]
-    return Spent(np.cumsum(steps, dtype=np.float64)[series.rounds - 1], series.mean)
-
-
-def by_simulated_time(run: Run, column: str) -> Spent | None:
-    """Return the cost as seconds of simulated time."""
-    series, time = over_trials([run.rounds], column), over_trials([run.rounds], "simulated_time_s", cumulated=True)
-    if series is None or time is None:
-        return None
-    return Spent(time.mean[np.searchsorted(time.rounds, series.rounds)], series.mean)
-
-
-LEAST_WORK = {"client.epochs": 0, "client.local_steps": 0, "client.batch_size": -1}
-"""Keys of a client's work -> the place, among the key's values in order, of the one that is least work."""
-
-
-def base(groups: Sequence[Group]) -> dict[str, str]:
-    """Return the keys and values that a group takes to be the one that its speed-up is over; others it keeps.
-
-    That is the smallest cohort (McMahan et al. 2017, table 1). If cohorts do not differ it is the least work of a
-    client, FedSGD (tables 2 and 4); if that does not differ either, the smallest of all numbers.
-    """
-    keys = dict.fromkeys(key for group in groups for key in group.keys)
-    ordered = {key: list(settings) for key in keys if len(settings := values(groups, key)) > 1}
-    if COHORT_SIZE in ordered:
-        return {COHORT_SIZE: ordered[COHORT_SIZE][0]}
-    work = {key: ordered[key][place] for key, place in LEAST_WORK.items() if key in ordered}
-    is_number = {key: isinstance(values(groups, key)[settings[0]], int | float) for key, settings in ordered.items()}
-    return work or {key: settings[0] for key, settings in ordered.items() if is_number[key]}
-
-
-def base_of(groups: Sequence[Group], group: Group, at: Mapping[str, str]) -> Group | None:
-    """Return the group with this one's keys, but for those of the base; None if it is not there."""
-    wanted = {key: at.get(key, written(value)) for key, value in group.keys.items()}
-    return next(
-        (other for other in groups if {key: written(value) for key, value in other.keys.items()} == wanted), None
-    )
-
-
-def is_pooled(group: Group) -> bool:
-    """Return whether a group trains on the pooled data of all clients."""
-    return group.runs[0].experiment.pooled
-
-
-def is_over_pooled(groups: Sequence[Group], at: Mapping[str, str]) -> bool:
-    """Return whether speed-ups are over training on the pooled data (McMahan et al. 2017, table 3).
-
-    They are if some groups do that, and if the others have no smallest cohort and no least work to be compared with.
-
-    Args:
-        groups: of the report.
-        at: the base of those that are not pooled.
-    """
-    others = [group for group in groups if not is_pooled(group)]
-    is_known = not at.keys().isdisjoint({COHORT_SIZE, *LEAST_WORK})
-    found = [base_of(others, group, at) for group in others] if is_known else []
-    return len(others) < len(groups) and all(
-        base in (None, group) for base, group in zip(found, others[: len(found)], strict=True)
-    )
 
 
 def _points(lane: Lane, column: str, target: float, spent: Cost) -> Iterator[TargetPoint]:

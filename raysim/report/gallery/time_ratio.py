@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from raysim.arrays import Float64s
 from raysim.report.gallery import axes as ticks
-from raysim.report.gallery import lanes, target
+from raysim.report.gallery import lanes, run_cost, target
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.gallery.lanes import Lane
 from raysim.report.groups import Group
@@ -84,7 +84,7 @@ def _ratios(lane: Lane, column: str, targets: Float64s) -> Iterator[_Ratio]:
 
 def _times(group: Group, column: str, targets: Float64s) -> Float64s:
     """Return the trials' mean time to each target; NaN where one does not reach it."""
-    known = [target.by_simulated_time(run, column) for run in group.runs]
+    known = [run_cost.by_simulated_time(run, column) for run in group.runs]
     times = [[None if one is None else crossing(*one, aim) for aim in targets.tolist()] for one in known]
     means: Float64s = np.array(times, dtype=np.float64).mean(0)
     return means

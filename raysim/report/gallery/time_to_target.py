@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raysim.report import figures
-from raysim.report.gallery import axes as ticks
-from raysim.report.gallery import lanes, target
+from raysim.report.gallery import lanes, reference_marks, run_cost, target
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.target import Target
 from raysim.report.groups import Group
@@ -27,7 +26,7 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
     aims, along = target.aims(groups, targets), lanes.lanes(groups)
     if aims is None or along is None:
         return
-    for found in target.find(along, aims, target.by_simulated_time):
+    for found in target.find(along, aims, run_cost.by_simulated_time):
         several = len(aims.targets) > 1
         yield Figure(
             "time-to-target" + (f"-{found.target:g}" if several else ""),
@@ -46,7 +45,7 @@ def _draw(found: Target, axes: Axes) -> None:
             lanes.draw(
                 axes, lane, [point.size for point, _, _ in met], [mean / first for _, mean, first in met], spread
             )
-    ticks.dashed(axes, [min(found.along.ticks), max(found.along.ticks)], [1.0, 1.0])
+    reference_marks.dashed(axes, [min(found.along.ticks), max(found.along.ticks)], [1.0, 1.0])
     found.along.frame(axes)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("time over that of the smallest")

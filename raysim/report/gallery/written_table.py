@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from raysim.report.gallery import axes as ticks
+from raysim.report.gallery import text_room
 from raysim.report.looks import FAINT, INK
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def draw(head: Sequence[str], rows: Sequence[Sequence[str]], axes: Axes) -> None
     ]
     letters = sum(widths)
     usual_pt = float(matplotlib.rcParams["font.size"])
-    fitting = ticks.width_in(axes) * 72 / LETTER_EM / usual_pt
+    fitting = text_room.width_in(axes) * 72 / LETTER_EM / usual_pt
     size = max(SMALLEST_PT, usual_pt * min(1.0, fitting / letters))
     axes.set_axis_off()
     axes.set_xlim(0, max(letters, fitting))

@@ -16,7 +16,7 @@ from raysim.report.gallery import (
     rounds_heat_maps,
     rounds_table,
     rounds_to_target,
-    target,
+    speed_up_base,
     time_ratio,
 )
 from raysim.report.groups import Group, group_runs, with_labels
@@ -137,7 +137,7 @@ def test_the_base_of_a_speed_up(swept: dict[str, list[Any]], expected: dict[str,
         made.setdefault("client", {})
         made["client"] = {"optimizer": {"name": "sgd", "lr": 0.1}, **made["client"]}
         write(tmp_path / f"{number}", rising(4), rounds=10, **made)
-    assert target.base(groups(tmp_path)) == expected
+    assert speed_up_base.base(groups(tmp_path)) == expected
 
 
 def test_lanes_run_along_any_key_whose_values_have_an_order(tmp_path: Path) -> None:
