@@ -238,7 +238,7 @@ def test_a_study_that_is_killed_finds_what_clients_remembered(
             if report.rows[-1]["round"] == 9:
                 # As the disk would be found after a kill: with the checkpoint of round 6 and what it names. A writer's
                 # thread may still be busy with these rows, and a copy that is not of one moment is not such a disk.
-                runs._wait_for_records(report.run)
+                runs._records.wait(report.run)
                 shutil.copytree(tmp_path / "own", tmp_path / "killed")
     (stored,) = (tmp_path / "killed" / "checkpoints").iterdir()
     assert stored.stem == "round-000006"

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,33 +19,25 @@ from typing import Any, Literal, Unpack
 
 from torch import Tensor
 
-from raysim.api.preflight import ExecutorName, check_one, is_whole, opening_of, with_executor
+from raysim.api.preflight import ExecutorName, is_whole, opening_of, with_executor
+from raysim.api.run_records import OpenRun, RunRecords
+from raysim.api.shared_plans import SharedPlans
 from raysim.api.shared_workers import SharedWorkers
-from raysim.data.dataset import FederatedDataset
-from raysim.data.prepare import prepare
 from raysim.engine.many.groups import Group, group_runs
 from raysim.engine.many.segment import Advanced, advanced_of, job_of
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
-from raysim.engine.plan.resolve import resolve
-from raysim.engine.rounds import best_model
 from raysim.engine.rounds.auto_trainer import with_kept_trainer
-from raysim.engine.rounds.loop import checkpoint_due
 from raysim.engine.rounds.opening import Opening, open_folder
 from raysim.engine.worker.lockstep_rule import lockstep_key
 from raysim.errors import ExperimentError, RaysimError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
-from raysim.experiment.stopping import NOTHING, Seen, StopReason
+from raysim.experiment.stopping import Seen, StopReason
 from raysim.run_folder import kept_checkpoints, round_table
 from raysim.run_folder.branch import branch
-from raysim.run_folder.files import STATES
 from raysim.run_folder.writer import RunFolder
-from raysim.server.state import ServerState
 from raysim.storage.remote.uri import check_is_path
-
-WRITERS = 4
-"""Threads that write records: they mostly wait for the disk, which accepts several writes at a time."""
 
 
 @dataclass(frozen=True)
@@ -67,30 +58,6 @@ class Report:
     earlier: bool = False
     params: dict[str, Tensor] | None = field(default=None, repr=False)
     stopped: StopReason | None = None
-
-
-@dataclass
-class _Run:
-    """A run that has not ended.
-
-    key: equal for runs that may be trained together. recorded: the state after the last recorded round. held: the
-    folder, until it is closed; a folder with all rounds is not changed. seen: by `[stop]`, before `state`.
-    """
-
-    plan: Plan
-    held: ExitStack
-    folder: RunFolder
-    state: ServerState
-    recorded: ServerState
-    key: Hashable | None
-    seen: Seen = NOTHING
-    dropped: bool = False
-    """Whether the script has ended it."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether its last round is behind it, or it has stopped before."""
-        return stopping.is_over(self.plan.experiment, self.state.round, self.seen.stopped)
 
 
 class Runs:
@@ -119,10 +86,9 @@ class Runs:
         together: bool | Literal["exact"] = True,
         **parts: Unpack[Parts],
     ) -> None:
-        self._engine = with_executor(experiment, executor).engine
-        self._parts, self._together = parts, together
-        self._datasets: dict[str, FederatedDataset] = {}
-        self._runs: dict[int, _Run] = {}
+        engine = with_executor(experiment, executor).engine
+        self._resolved, self._together = SharedPlans(engine, parts), together
+        self._runs: dict[int, OpenRun] = {}
         self._sent: dict[int, Callable[[], Plan]] = {}
         self._number = 0
         self._new: list[int] = []
@@ -130,12 +96,11 @@ class Runs:
         self._under_way: dict[int, Group] = {}
         """By the ticket of their segment."""
         self._said: deque[Report] = deque()
-        self._written: dict[int, Future[None]] = {}
         self._expected = 0
         with ExitStack() as stack:
-            self._writers = stack.enter_context(ThreadPoolExecutor(WRITERS, thread_name_prefix="records"))
+            self._records = stack.enter_context(RunRecords())
             held = stack.enter_context(ExitStack())
-            self._workers = SharedWorkers(self._engine, executor, address, held, self._plans)
+            self._workers = SharedWorkers(engine, executor, address, held, self._plans)
             stack.callback(self._checkpoint_all)
             self._opened = stack.pop_all()
 
@@ -177,13 +142,13 @@ class Runs:
             raise RunFolderError(f"Every run needs a folder of its own, but several were given {twice[0]}.")
         checked = []
         for experiment, path in runs:
-            plan = with_kept_trainer(self._plan(experiment, Path(path)), Path(path) if resume else None)
+            plan = with_kept_trainer(self._resolved.plan(experiment, Path(path)), Path(path) if resume else None)
             checked.append((plan, opening_of(plan, Path(path), resume, overwrite, profile)))
         return [self._add(run) for run in [self._open(plan, opening) for plan, opening in checked]]
 
     def check(self, experiment: Experiment) -> None:
         """Raise what `start` raises of an experiment that no folder can change; nothing is written."""
-        with_kept_trainer(self._plan(experiment, Path()), None)
+        with_kept_trainer(self._resolved.plan(experiment, Path()), None)
 
     def branch(self, experiment: Experiment, path: str | Path, origin: str | Path) -> None:
         """Make the folder of a run that goes on from another run's newest state; `start` with `resume` carries it out.
@@ -197,12 +162,12 @@ class Runs:
         for folder in (path, origin):
             check_is_path(folder, "The folder of a run that goes on from another, or of that one,")
         self.check_branch(experiment)
-        plan = with_kept_trainer(self._plan(experiment, Path(path)), Path(origin))
+        plan = with_kept_trainer(self._resolved.plan(experiment, Path(path)), Path(origin))
         branch(Path(origin), Path(path), plan.experiment, plan.fingerprint, plan.choice.record)
 
     def check_branch(self, experiment: Experiment) -> None:
         """Raise ExperimentError if no run can go on from another run of the experiment, because clients keep states."""
-        if self._plan(experiment, Path()).states is not None:
+        if self._resolved.plan(experiment, Path()).states is not None:
             raise ExperimentError(
                 "No run can go on from another one's state with other settings here: clients keep states "
                 "(client.correction, client.personalisation, client.transform or error_feedback), which belong to the "
@@ -245,29 +210,7 @@ class Runs:
     def _plans(self) -> Iterator[Plan]:
         return (run.plan for run in self._runs.values())
 
-    def _plan(self, experiment: Experiment, path: Path) -> Plan:
-        """Resolve a run and its folder; nothing is written."""
-        check_one(experiment)
-        placed = experiment.model_copy(update={"engine": self._engine_of(experiment)})
-        plan = resolve(placed, self._data(placed), **self._parts)
-        if not plan.algorithm().state_vectors:
-            return plan
-        return replace(plan, states=path.absolute() / STATES, states_of=plan.fingerprint)
-
-    def _engine_of(self, experiment: Experiment) -> Any:
-        """Return the run's engine section, with the placement of the workers."""
-        return experiment.engine.model_copy(update={key: getattr(self._engine, key) for key in self._engine.PLACEMENT})
-
-    def _data(self, experiment: Experiment) -> FederatedDataset | None:
-        """Return what `[data]` opens, the same object for runs with the same data, so the data are sent once."""
-        if self._parts.get("dataset") is not None or experiment.data is None:
-            return None
-        key = f"{experiment.data.model_dump_json()} {experiment.seed}"
-        if key not in self._datasets:
-            self._datasets[key] = prepare(experiment.data, experiment.seed)
-        return self._datasets[key]
-
-    def _open(self, plan: Plan, opening: Opening) -> _Run:
+    def _open(self, plan: Plan, opening: Opening) -> OpenRun:
         """Create or open a run's folder."""
         held = ExitStack()
         if is_whole(plan, opening):
@@ -278,9 +221,9 @@ class Runs:
             seen = stopping.after_all(plan.experiment, folder.rows)
         state = state or plan.initial_state()
         key = lockstep_key(plan, exact=self._together == "exact") if self._together else None
-        return _Run(plan, held, folder, state, state, None if key is None else (key, state.round), seen)
+        return OpenRun(plan, held, folder, state, state, None if key is None else (key, state.round), seen)
 
-    def _add(self, run: _Run) -> int:
+    def _add(self, run: OpenRun) -> int:
         number, self._number = self._number, self._number + 1
         self._expected -= run.state.round
         path = run.folder.path
@@ -309,7 +252,7 @@ class Runs:
             for number in group:
                 if self._runs[number].plan.states is not None:
                     # Their state files stay while checkpoints name them.
-                    self._wait_for_records(number)
+                    self._records.wait(number)
             plans = {number: self._sent[number] for number in group}
             seen = {number: self._runs[number].seen for number in group}
             job = job_of(plans, [self._runs[number].state for number in group], frozenset(self._runs), seen)
@@ -340,8 +283,7 @@ class Runs:
     def _record_advance(self, number: int, advanced: Advanced) -> None:
         run = self._runs[number]
         run.state, run.seen = advanced.state, advanced.seen
-        self._wait_for_records(number)
-        self._written[number] = self._writers.submit(_record, run, advanced)
+        self._records.write(number, run, advanced)
         if run.is_over:
             # The receiver of the report may read the folder.
             self._end(number)
@@ -356,43 +298,20 @@ class Runs:
 
     def _end(self, number: int) -> None:
         """Checkpoint a run and release it."""
-        self._wait_for_records(number)
+        self._records.wait(number)
         del self._sent[number]
-        _leave(self._runs.pop(number))
-
-    def _wait_for_records(self, number: int) -> None:
-        """Wait until the writers have written all records of a run; raises their error."""
-        if (written := self._written.pop(number, None)) is not None:
-            written.result()
+        self._runs.pop(number).leave()
 
     def _checkpoint_all(self) -> None:
         """Checkpoint every run, even if another fails; raises errors at the end."""
         with ExitStack() as every:
             # The callback added last is called first.
             for number, run in self._runs.items():
-                every.callback(_leave, run)
-                every.callback(self._wait_for_records, number)
+                every.callback(run.leave)
+                every.callback(self._records.wait, number)
 
 
-def _report(number: int, run: _Run, rows: tuple[Mapping[str, Any], ...]) -> Report:
+def _report(number: int, run: OpenRun, rows: tuple[Mapping[str, Any], ...]) -> Report:
     path, stopped = run.folder.path, run.seen.stopped
     params = run.state.weights.to_named(run.plan.stated) if run.is_over else None
     return Report(number, path, rows, run.is_over, params=params, stopped=stopped)
-
-
-def _record(run: _Run, advanced: Advanced) -> None:
-    for told in advanced.rounds:
-        run.folder.add(told.row, told.clients, told.spans)
-    # A segment ends with every evaluation.
-    best_model.keep(run.folder, run.plan, advanced.rounds[-1].row, advanced.state)
-    if advanced.seen.stopped is not None:
-        run.folder.write_stopped(advanced.seen.stopped)
-    run.recorded = advanced.state
-    if checkpoint_due(advanced.state, run.plan.experiment):
-        run.folder.checkpoint(advanced.state)
-
-
-def _leave(run: _Run) -> None:
-    with run.held:
-        if run.folder.checkpointed < run.recorded.round:
-            run.folder.checkpoint(run.recorded)
