@@ -28,7 +28,7 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
         except checkpoint.DamagedError as error:
             log.warning("%s", error)
             # There is none before it.
-            why = within(error).removesuffix(within(checkpoint.ADVICE)).rstrip(". ")
+            why = within(error).removesuffix(checkpoint.ADVICE.removesuffix(".")).rstrip(". ")
         except CheckpointError as error:
             raise CheckpointError(f"{error}{other_version(path)}") from None
     if checkpoint_files:
