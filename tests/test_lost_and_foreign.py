@@ -81,6 +81,13 @@ def test_a_run_that_has_lost_its_checkpoints_says_that_it_begins_again(
     assert f"has the rows of {ROUNDS} rounds, and no checkpoint to go on from: its run begins again" in caplog.text
 
 
+def test_a_folder_of_something_else_is_not_said_to_be_a_run(tmp_path: Path) -> None:
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / files.STUDY).write_text('{"name": "tiny"}')
+    with pytest.raises(RunFolderError, match="is not a run's folder: it is that of the study 'tiny'"):
+        raysim.run(experiment(engine={"workers": 0}), path=tmp_path / "study")
+
+
 def test_the_last_damaged_checkpoint_promises_none_before_it(run: Path) -> None:
     for file in files.checkpoints(run).values():
         file.write_bytes(b"damaged")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from raysim.config.ipython import Printer, as_printed
+from raysim.errors import RunFolderError
 from raysim.report import comparison_table
 from raysim.report.comparison import Comparison, Test, compare, default_metrics
 from raysim.report.comparison_table import Format
@@ -56,5 +57,9 @@ def build(
     found, unread = read_all(folders)
     groups, careful = group_runs(found)
     groups = with_labels(groups, names)
-    tables = [compare(groups, metric, test, last) for metric in metrics or default_metrics(groups)]
+    try:
+        tables = [compare(groups, metric, test, last) for metric in metrics or default_metrics(groups)]
+    except RunFolderError as error:
+        # What is left out may be what it lacks.
+        raise RunFolderError(" ".join([str(error), *unread])) from None
     return Comparisons(tuple(tables), (*unread, *careful))

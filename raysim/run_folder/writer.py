@@ -24,6 +24,7 @@ from raysim.run_folder import (
     experiment_record,
     files,
     kept_checkpoints,
+    not_a_run,
     round_table,
     run_table,
     sealed_record,
@@ -123,6 +124,11 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file, so no run's folder can be made there.")
         if not beginning.is_unbegun(path):
+            if not overwrite and not (path / files.RECORD).exists():
+                raise RunFolderError(
+                    f"{named(path)} exists already, and is not a run's folder: {not_a_run.why(path)} Give the run "
+                    f"another folder (--path, path=), or another name."
+                )
             if not overwrite:
                 raise RunFolderError(
                     f"{named(path)} exists already. Go on with it (--resume, raysim.resume({named(path)!r})), start "

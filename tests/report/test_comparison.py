@@ -176,3 +176,10 @@ def test_latex_escapes_what_it_must(tmp_path: Path) -> None:
         write(tmp_path / name, accuracies(0.5, 0.6), name=name, model=None)
     table = comparison_table.written(compare(group_runs(read_all([tmp_path])[0])[0], METRIC), "latex")
     assert r"run = a\_b" in table
+
+
+def test_what_was_left_out_is_said_where_too_little_is_left(tmp_path: Path) -> None:
+    made(tmp_path, {0.1: [0.5], 0.2: [0.6]})
+    (tmp_path / "0.2-0" / "experiment.json").write_text("{}")
+    with pytest.raises(raysim.RunFolderError, match=r"two methods must have .*0\.2-0 is left out: .* is damaged"):
+        raysim.compare(tmp_path)
