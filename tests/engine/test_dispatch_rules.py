@@ -336,13 +336,19 @@ TestDispatch = Dispatch.TestCase
 TestDispatch.settings = settings(max_examples=150, stateful_step_count=40)
 
 
-def measured_table(unit_s: float | None) -> DispatchTable:
-    """Two workers, whose units of a job's kind take `unit_s` each; None: not measured."""
+def measured_table(unit_s: float | None, workers: int = 2) -> DispatchTable:
+    """Workers, whose units for training take `unit_s` each; None: not measured."""
     table = DispatchTable(("here",), 0.0, seconds_per_cost={} if unit_s is None else {("train", 0): unit_s})
-    change(table, events.CapacityAdded(2), 0.0)
-    for number in (0, 1):
-        change(table, events.Ready(number, "here"), 0.0)
+    change(table, events.CapacityAdded(workers), 0.0)
+    make_ready(table, 0.0)
     return table
+
+
+def make_ready(table: DispatchTable, now_s: float) -> None:
+    """Have every worker that is starting reply."""
+    for number, call in list(table.calls.items()):
+        if isinstance(call, Ping):
+            change(table, events.Ready(number, "here"), now_s)
 
 
 @pytest.mark.parametrize(
@@ -368,3 +374,23 @@ def test_a_call_waits_for_a_worker_only_if_it_is_short(unit_s: float | None, wai
     change(table, events.Submitted(0, JobFacts(1, ("train", 0), [1.0] * 8, 10**6, "summed")), 0.0)
     change(table, events.RepliesRead(), 0.0)
     assert table.available() == dict.fromkeys((0, 1), 1 + waiting)
+
+
+def test_a_hang_counts_only_against_the_job_whose_unit_hangs() -> None:
+    """Another job's unit that waits behind it keeps its retry, and is not given up when the first one is."""
+    table = measured_table(0.01, workers=1)
+    table.seconds_per_cost["evaluate", 0] = 0.01
+    kinds: list[Kind] = ["train", "evaluate"]
+    for ticket, kind in enumerate(kinds):
+        change(table, events.Submitted(ticket, JobFacts(1, (kind, 0), [1.0], 0, "summed")), 0.0)
+    change(table, events.RepliesRead(), 0.0)
+    first = change(table, events.Timeout(), 100.0)
+    make_ready(table, 100.0)
+    change(table, events.RepliesRead(), 100.0)
+    second = change(table, events.Timeout(), 200.0)
+    assert [table.jobs[ticket].failures for ticket in (0, 1)] == [{("hung", 0): 1}, {}]
+    assert [table.jobs[ticket].retries for ticket in (0, 1)] == [1, 2]
+    assert not any(isinstance(command, events.Raise) for command in first)
+    assert [str(command.error) for command in second if isinstance(command, events.Raise)] == [
+        "worker 1 has not replied for 100 s with 1 chunk of round 1: giving up after 1 of 1 retries"
+    ]

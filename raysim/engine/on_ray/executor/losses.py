@@ -25,7 +25,7 @@ def lose(turn: Turn, worker: int, cause: failure.Cause, how: str) -> None:
     """
     table = turn.table
     lost = _lost_units(table, worker)
-    blamed = lost | _running(table, worker, lost) if cause == "hung" else lost
+    blamed = _blamed_units(table, worker, lost, cause)
     _end_copies(table, worker)
     ended = table.displace(worker)
     turn.commands.append(events.End(worker))
@@ -53,12 +53,19 @@ def _lost_units(table: DispatchTable, worker: int) -> dict[int, set[int]]:
     return lost
 
 
-def _running(table: DispatchTable, worker: int, lost: Mapping[int, set[int]]) -> dict[int, set[int]]:
-    """Return, by job, the lost units of the call that hangs; those that wait behind it did not cause the hang, and keep
-    their retry. Nothing if it has none: then all count, so that the run ends."""
-    first = first_work(table, worker)
+def _blamed_units(
+    table: DispatchTable, worker: int, lost: Mapping[int, set[int]], cause: failure.Cause
+) -> dict[int, set[int]]:
+    """Return, by job, the lost units against which the failure counts, of every job with lost units.
+
+    Of a worker that hangs they are the units of the call that it carries out: those that wait behind it, of any job,
+    did not cause the hang, and keep their retry. If that call lost none, all count, so that the run ends.
+    """
+    first = first_work(table, worker) if cause == "hung" else None
     hanging = lost.get(first.ticket, set()) & set(first.units) if first else set()
-    return {first.ticket: hanging} if first and hanging else {}
+    if not first or not hanging:
+        return dict(lost)
+    return {ticket: hanging if ticket == first.ticket else set() for ticket in lost}
 
 
 def _end_copies(table: DispatchTable, worker: int) -> None:
@@ -110,7 +117,12 @@ def put_back(
 
 
 def _count_failure(turn: Turn, job: JobState, cause: failure.Cause, units: set[int], what: str) -> None:
-    """Decide whether the units run again. If so, log and count it; else end the job with an error that says so."""
+    """Decide whether lost units run again. If so, log and count it; else end the job with an error that says so.
+    `units`: those against which the failure counts; empty if another job's unit caused it."""
+    if not units:
+        turn.commands.append(events.Warn(f"{what}: runs again; the failure counts against another job"))
+        job.retries += 1
+        return
     decision = failure.decide(cause, max(job.failures.get((cause, unit), 0) for unit in units), what)
     if not decision.retry:
         fail(turn, job, failure.given_up(cause, decision))
