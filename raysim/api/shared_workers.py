@@ -56,10 +56,10 @@ class SharedWorkers:
         """How many there are, or would be after a move: what a script does by it does not depend on the clock."""
         return self.executor.workers if self._outlook is None else self._most
 
-    def worked(self, seconds: float, rounds: int) -> None:
+    def worked(self, took_s: float, rounds: int) -> None:
         """Count a segment of so many rounds of all its runs."""
         if self._outlook is not None:
-            self._outlook.work(seconds, 0)
+            self._outlook.work(took_s, 0)
             self._outlook.round(rounds)
 
     def move(self, left: int) -> bool:

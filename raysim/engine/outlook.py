@@ -38,14 +38,14 @@ class Outlook:
         self._done, self._share = 0, 0.0
         self._before_s, self._round_s = 0.0, 0.0
 
-    def work(self, seconds: float, share: float) -> None:
+    def work(self, took_s: float, share: float) -> None:
         """Count a unit of work.
 
         Args:
-            seconds: that it took.
+            took_s: its seconds.
             share: of its round's training that is done with it, in (0, 1]; 0 where there is no training.
         """
-        self._round_s += seconds
+        self._round_s += took_s
         self._share = max(self._share, share)
 
     def round(self, rounds: int = 1) -> None:

@@ -35,15 +35,15 @@ def loss(value: float) -> str:
     return f"{value:.4g}"
 
 
-def duration(seconds: float) -> str:
+def duration(length_s: float) -> str:
     """Return a duration in its two largest units; below ten seconds, in tenths.
 
     >>> duration(4.2), duration(42), duration(3725), duration(90_000)
     ('4.2 s', '42 s', '1 h 02 min', '1 d 01 h')
     """
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
+    if length_s < 9.95:
+        return f"{length_s:.1f} s"
+    whole = round(length_s)
     if whole < _MINUTE_S:
         return f"{whole} s"
     if whole < _HOUR_S:

@@ -131,12 +131,12 @@ def _opened(file: Path) -> FileIO:
 
 def _acquired(file: FileIO) -> bool:
     """Try to lock the file; return whether it succeeded. Closing the file releases the lock."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + PATIENCE_S
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline_s:
                 return False
             time.sleep(POLL_S)
         except OSError as error:

@@ -81,7 +81,7 @@ def calibrate(
         choices = list(_candidates(plan, len(cohort), device.type, tell, sizes))
         memory = ExampleMemory()
         failed: RaysimError | None = None
-        seconds: dict[TrainerChoice, list[float]] = {}
+        measured_s: dict[TrainerChoice, list[float]] = {}
         # The first pass warms up, and finds the trainers that fit into memory. On a card each measurement does so.
         warm_up = int(device.type == "cpu")
         for repeat in range(repeats + warm_up):
@@ -98,21 +98,21 @@ def calibrate(
                     tell(f"{choice.trainer} with chunk_size = {_size(choice)}: {error}")
                     continue
                 if repeat >= warm_up:
-                    seconds.setdefault(choice, []).append(took_s)
+                    measured_s.setdefault(choice, []).append(took_s)
     if not choices:
         raise failed or DeviceMemoryError(
             "No trainer fits into the memory of this device: take a smaller model or batch."
         )
-    timings = [Timing(choice.trainer, _size(choice), tuple(seconds[choice])) for choice in choices]
+    timings = [Timing(choice.trainer, _size(choice), tuple(measured_s[choice])) for choice in choices]
     return sorted(timings, key=lambda timing: timing.median_s)
 
 
 def estimate(chunk_s: Sequence[float], workers: int) -> float:
     """Return the seconds of a round: the chunks, longest first, each on the worker that is free first."""
     free_at = [0.0] * workers
-    for seconds in sorted(chunk_s, reverse=True):
+    for one_s in sorted(chunk_s, reverse=True):
         first = free_at.index(min(free_at))
-        free_at[first] += seconds + CALL_S
+        free_at[first] += one_s + CALL_S
     return max(free_at)
 
 

@@ -142,9 +142,9 @@ class Loop:
             self._state_files.recorded(state)
         self._since_s = time.perf_counter()
 
-    def leave_out(self, seconds: float) -> None:
+    def leave_out(self, passed_s: float) -> None:
         """Do not count these seconds, which have passed, to the next round."""
-        self._since_s += seconds
+        self._since_s += passed_s
 
     @property
     def has_begun_last(self) -> bool:

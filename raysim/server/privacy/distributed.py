@@ -78,21 +78,21 @@ def make(
     section: Distributed, sampling: Sampling, clip: ClipSection, layout: Layout, dtype: torch.dtype, seed: int
 ) -> Mechanism:
     """Return the mechanism, and what its rounds tell."""
-    clients, level, numbers = sampling.expected(0), initial(clip), layout.num_values
+    clients, clip_level, numbers = sampling.expected(0), initial(clip), layout.num_values
     length = rotated_length(numbers)
 
-    def gamma(z: float) -> float:
+    def gamma(multiplier: float) -> float:
         # Here, and not when first used: a field that is too small is refused before the run.
-        usual = default_granularity(section.bits, clients, length, level, z)
+        usual = default_granularity(section.bits, clients, length, clip_level, multiplier)
         return usual if section.granularity is None else section.granularity
 
     z = section.noise_multiplier or 0.0
     unit = gamma(z)
-    sigma = z * level / (unit * math.sqrt(clients))
-    if section.granularity is not None and level / unit + _DEVIATIONS * sigma > _MOST:
+    sigma = z * clip_level / (unit * math.sqrt(clients))
+    if section.granularity is not None and clip_level / unit + _DEVIATIONS * sigma > _MOST:
         raise ExperimentError(
-            f"server.privacy.granularity = {unit:g} makes numbers above 2^52 of updates of norm {level:g} with their "
-            f"noise: take a larger one, or leave it out."
+            f"server.privacy.granularity = {unit:g} makes numbers above 2^52 of updates of norm {clip_level:g} with "
+            f"their noise: take a larger one, or leave it out."
         )
 
     def turn(round_index: int) -> int:
@@ -101,7 +101,7 @@ def make(
     def encode(sent: SentUpdate) -> Tensor:
         rng = seeds.generator(seeds.key(seed, "privacy/discrete", sent.round, sent.position))
         turned = rotated(torch.cat(layout.pieces(sent.vector)), turn(sent.round)) / unit
-        integers = rounded(rng, turned.numpy(), rounded_norm(level / unit, length))
+        integers = rounded(rng, turned.numpy(), rounded_norm(clip_level / unit, length))
         if z:
             integers = integers + discrete_gaussian(rng, sigma, length)
         return torch.from_numpy(integers)
@@ -114,19 +114,20 @@ def make(
             ends += len(piece)
         return whole
 
-    def release(t: int, rho: float, sums: Sums) -> Release:
+    def release(t: int, level: float, sums: Sums) -> Release:
         figures = {"noise_std": z * level / clients, WRAPPED: 0}
         if not len(sums.encoded):
             return Release(replace(sums, weight=clients, normaliser=clients), None, figures)
         figures[WRAPPED] = wrapped(sums.encoded, section.bits)
         return Release(replace(sums, delta=decode(t, sums.encoded), weight=clients, normaliser=clients), None, figures)
 
-    def events(z: float, rounds: int) -> Told:
-        step = gamma(z)
-        s = step * rounded_norm(level / step, length) / (z * level)
-        tau = divergence_of_sum(z * level / (step * math.sqrt(clients)), int(clients))
-        first = Event(zcdp=(s**2 / 2, tau * length))
-        return (first, rounds), (Event(zcdp=((s + math.sqrt(length) * tau) ** 2 / 2, 0.0)), rounds)
+    def events(multiplier: float, rounds: int) -> Told:
+        step, std = gamma(multiplier), multiplier * clip_level
+        sensitivity = step * rounded_norm(clip_level / step, length) / std
+        divergence = divergence_of_sum(std / (step * math.sqrt(clients)), int(clients))
+        approximate = Event(zcdp=(sensitivity**2 / 2, divergence * length))
+        pure = Event(zcdp=((sensitivity + math.sqrt(length) * divergence) ** 2 / 2, 0.0))
+        return (approximate, rounds), (pure, rounds)
 
     return Mechanism(
         release,

@@ -104,9 +104,9 @@ def end(processes: set[tuple[int, int]], sessions: set[str], grace_s: float) -> 
 
     Another process may have the number of one that has ended.
     """
-    deadline = time.monotonic() + grace_s
+    deadline_s = time.monotonic() + grace_s
     while left := {(pid, start) for pid, start in processes if started(pid) == start} | members(sessions):
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= deadline_s:
             for pid, _ in left:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)

@@ -104,6 +104,6 @@ def _end_ended(name: str) -> None:
     if run is None or run.stage not in ENDED:
         return
     handles.kill(_driver(name))
-    deadline = time.monotonic() + FREE_S
-    while name in _names() and time.monotonic() < deadline:
+    deadline_s = time.monotonic() + FREE_S
+    while name in _names() and time.monotonic() < deadline_s:
         time.sleep(0.05)

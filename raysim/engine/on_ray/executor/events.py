@@ -28,11 +28,11 @@ class Ready(NamedTuple):
 
 
 class UnitsDone(NamedTuple):
-    """A worker replied. seconds: of each completed unit, in order. handed: units whose results it handed over. If
-    memory ran out, it completed only the first units of the call, and handed over nothing."""
+    """A worker replied. unit_s: seconds of each completed unit, in order. handed: units whose results it handed over.
+    If memory ran out, it completed only the first units of the call, and handed over nothing."""
 
     call: int
-    seconds: tuple[float, ...]
+    unit_s: tuple[float, ...]
     handed: tuple[int, ...]
     out_of_memory: bool
 

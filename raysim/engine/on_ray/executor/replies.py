@@ -27,9 +27,9 @@ def count_done(turn: Turn, event: events.UnitsDone, call: Work) -> None:
         turn.commands.append(events.Drop(call.worker, call.key))
     if call.cancelled or failed_copy:
         return
-    job, worker, took_s = table.jobs[call.ticket], table.workers[call.worker], sum(event.seconds)
+    job, worker, took_s = table.jobs[call.ticket], table.workers[call.worker], sum(event.unit_s)
     turn.commands.append(events.Count(call, worker.node))
-    done, again = call.units[: len(event.seconds)], call.units[len(event.seconds) :]
+    done, again = call.units[: len(event.unit_s)], call.units[len(event.unit_s) :]
     # Ray may deliver a worker's replies out of order: a later call may have handed these results over already.
     held = [unit for unit in done if job.units[unit].call == number and job.units[unit].state == "called"]
     job.done_cost += job.cost(done)

@@ -258,9 +258,9 @@ class OnRay:
             return events.Failed(number, own_error(error) or error, updates_lost), None
         match reply:
             case Reply():
-                seconds = tuple(end_s - start_s for start_s, end_s in reply.done)
+                unit_s = tuple(end_s - start_s for start_s, end_s in reply.done)
                 handed = tuple(unit for part in reply.parts for unit in range(*part))
-                return events.UnitsDone(number, seconds, handed, reply.out_of_memory), reply
+                return events.UnitsDone(number, unit_s, handed, reply.out_of_memory), reply
             case tuple():
                 return events.Gathered(number), reply
         assert isinstance(call, Ping)
