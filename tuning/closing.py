@@ -9,7 +9,7 @@ from pathlib import Path
 from raysim import Experiment
 from raysim.config.counted import counted
 from raysim.report.closing import Line
-from raysim.report.figures import loss, share
+from raysim.report.number_formats import loss, share
 from raysim.run_folder.experiment_record import stored_passed
 from raysim.run_folder.files import RECORD
 from tuning import pruners, samplers

@@ -6,7 +6,7 @@ import math
 from typing import Literal, NamedTuple
 
 from raysim.experiment.row import Row
-from raysim.report import figures
+from raysim.report import number_formats
 
 VALIDATION = "eval/validation"
 """Prefix of the columns that a study may use."""
@@ -35,7 +35,7 @@ class WatchedFigure(NamedTuple):
 
     def text(self, value: float) -> str:
         """Return a value for people."""
-        return figures.share(value) if self.is_share else figures.loss(value)
+        return number_formats.share(value) if self.is_share else number_formats.loss(value)
 
 
 ACCURACY = WatchedFigure(f"{VALIDATION}/accuracy", "validation accuracy", is_share=True, is_ratio=True, rises=True)

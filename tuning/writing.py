@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from raysim.report import figures
+from raysim.report import number_formats
 from tuning.objective import Objective
 
 
 def figure(objective: Objective, value: float) -> str:
     """Return a value of the objective: a share in percent, or a loss."""
-    return figures.share(value) if objective.is_share else figures.loss(value)
+    return number_formats.share(value) if objective.is_share else number_formats.loss(value)
 
 
 def with_error(objective: Objective, value: float, error: float | None) -> str:

@@ -76,7 +76,7 @@ def prepare(
 
     from raysim.data.describe import summary
     from raysim.experiment import experiment_file
-    from raysim.report import figures
+    from raysim.report import number_formats
 
     start_s = time.monotonic()
     if source.endswith(".toml") or Path(source).is_file():
@@ -87,7 +87,7 @@ def prepare(
     if as_json:
         print_json(_record(dataset))
         return
-    took = figures.duration(time.monotonic() - start_s)
+    took = number_formats.duration(time.monotonic() - start_s)
     print_text(summary(dataset))
     print_text(f"fingerprint  {dataset.fingerprint}")
     print_text(f"cache        {_whereabouts(dataset)}, ready after {took}")

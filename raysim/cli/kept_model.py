@@ -65,7 +65,7 @@ def evaluate(
     """Score a run's model again, on its own data with the numbers on record, or on other data."""
     from raysim.api import kept_model
     from raysim.cli.data import dataset_at
-    from raysim.report import figures
+    from raysim.report import column_names, number_formats
 
     other = None if data is None else dataset_at(data, None)
     scores = kept_model.evaluate(folder, best=best, data=other, split=split or ())
@@ -74,4 +74,6 @@ def evaluate(
         return
     print_text(f"the model after {scores.rounds:,} rounds")
     for name, value in scores.metrics.items():
-        print_text(f"{name}  {figures.share(value) if figures.is_share(name) else figures.loss(value)}")
+        print_text(
+            f"{name}  {number_formats.share(value) if column_names.is_share(name) else number_formats.loss(value)}"
+        )

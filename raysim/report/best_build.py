@@ -10,9 +10,9 @@ from typing import NamedTuple
 from raysim.config.counted import counted
 from raysim.config.ipython import Printer, as_printed
 from raysim.errors import RunFolderError
-from raysim.report import figures, notebook
+from raysim.report import notebook, number_formats
 from raysim.report.best import Chosen, Scored, choose, methods, until
-from raysim.report.figures import is_share, spoken
+from raysim.report.column_names import is_share, spoken
 from raysim.report.gallery import best_methods
 from raysim.report.picture_files import save
 from raysim.storage import disk
@@ -88,7 +88,7 @@ def _drawn_column(choices: Sequence[Chosen]) -> str:
 
 
 def _lines(chosen: Chosen) -> Iterator[str]:
-    write = figures.share if is_share(chosen.by) else figures.loss
+    write = number_formats.share if is_share(chosen.by) else number_formats.loss
     yield f"{chosen.folder}, by {spoken(chosen.by)} after {counted(chosen.after, 'round')}"
     for place, scored in (("best", chosen.best), ("second best", chosen.second)):
         if scored is not None:
@@ -98,7 +98,7 @@ def _lines(chosen: Chosen) -> Iterator[str]:
 
 def _test(chosen: Chosen, scored: Scored) -> str:
     test = until(scored.group, TEST, chosen.after) if chosen.by != TEST else None
-    return "" if test is None else f"  (test accuracy {figures.share(float(test.mean[-1]))})"
+    return "" if test is None else f"  (test accuracy {number_formats.share(float(test.mean[-1]))})"
 
 
 def _notes(chosen: Chosen) -> Iterator[str]:

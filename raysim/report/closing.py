@@ -16,8 +16,8 @@ from raysim.engine.rounds.run_status import UnderWay
 from raysim.experiment import metric_columns, stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
-from raysim.report import figures
-from raysim.report.figures import headlines, is_share, percentiles
+from raysim.report import number_formats
+from raysim.report.column_names import headlines, is_share, percentiles
 from raysim.run_folder.experiment_record import stored_passed
 from raysim.run_folder.files import RECORD
 from raysim.run_folder.stop_record import stop_reason
@@ -144,15 +144,15 @@ def _best(experiment: Experiment, rounds: pa.Table, folder: str) -> Iterator[Lin
     if values:
         value = (max if best.is_maximised else min)(values)
         index = rounds[best.metric].to_pylist().index(value)
-        written = figures.share(value) if is_share(best.metric) else figures.loss(value)
+        written = number_formats.share(value) if is_share(best.metric) else number_formats.loss(value)
         yield "best model", f"{best.metric} {written} (after round {index + 1:,}): raysim export {folder} --best"
 
 
 def _training(columns: Columns) -> Iterator[Line]:
     _, loss = columns.get("loss", (0, None))
     _, accuracy = columns.get("accuracy", (0, None))
-    parts = [f"accuracy {figures.share(accuracy)}"] if accuracy is not None else []
-    parts += [f"loss {figures.loss(loss)}"] if loss is not None else []
+    parts = [f"accuracy {number_formats.share(accuracy)}"] if accuracy is not None else []
+    parts += [f"loss {number_formats.loss(loss)}"] if loss is not None else []
     if parts:
         yield "training", ", ".join(parts)
 
@@ -168,16 +168,16 @@ def _evaluation(columns: Columns, metrics: Sequence[str]) -> Iterator[Line]:
         if value is None:
             continue
         _, loss = columns.get(f"eval/{split}/loss", (0, None))
-        parts = [f"accuracy {figures.share(value)}"] if headline.endswith("/accuracy") else []
-        parts += [f"loss {figures.loss(loss)}"] if loss is not None else []
+        parts = [f"accuracy {number_formats.share(value)}"] if headline.endswith("/accuracy") else []
+        parts += [f"loss {number_formats.loss(loss)}"] if loss is not None else []
         for name in metrics:
             # Its figure may be undefined, and a resumed run may have another list of metrics.
             _, figure = columns.get(f"eval/{split}/{name}", (0, None))
-            parts += [f"{name} {figures.loss(figure)}"] if figure is not None else []
+            parts += [f"{name} {number_formats.loss(figure)}"] if figure is not None else []
         yield split, f"{', '.join(parts)} (after round {index + 1:,})"
         spread = {p: columns[name][1] for p, name in percentiles(columns, split).items()}
         if len(set(spread.values())) > 1:  # one pooled client has no spread
-            among = "   ".join(f"p{p:g} {figures.share(v)}" for p, v in spread.items() if v is not None)
+            among = "   ".join(f"p{p:g} {number_formats.share(v)}" for p, v in spread.items() if v is not None)
             yield f"{split}, by client", among
     for prefix, of_all in (("eval_tuned/", "before"), ("eval_personal/", "global")):
         for name in columns:
@@ -185,14 +185,14 @@ def _evaluation(columns: Columns, metrics: Sequence[str]) -> Iterator[Line]:
                 split = name.removeprefix(prefix).removesuffix(f"/{of_all}/accuracy")
                 _, own = columns.get(f"{prefix}{split}/accuracy", (0, None))
                 if own is not None:
-                    yield f"{split}, own models", f"accuracy {figures.share(own)}"
+                    yield f"{split}, own models", f"accuracy {number_formats.share(own)}"
 
 
 def _speed(rounds: pa.Table) -> Iterator[Line]:
     time_s = _sum(rounds, "wall_time_s")
     if time_s > 0:
         trained = _sum(rounds, "clients") + _sum(rounds, "rejected")
-        yield "time", f"{figures.duration(time_s)} in rounds, {figures.rate(trained / time_s)} clients/s"
+        yield "time", f"{number_formats.duration(time_s)} in rounds, {number_formats.rate(trained / time_s)} clients/s"
 
 
 def _simulated(rounds: pa.Table) -> Iterator[Line]:
@@ -200,7 +200,7 @@ def _simulated(rounds: pa.Table) -> Iterator[Line]:
     if time_s > 0:
         left_out = int(sum(_sum(rounds, name) for name in ("dropped", "late", "discarded")))
         left_out_text = f", {counted(left_out, 'client')} of {_sum(rounds, 'asked'):,.0f} did not count"
-        yield "simulated", f"{figures.duration(time_s)}{left_out_text if left_out else ''}"
+        yield "simulated", f"{number_formats.duration(time_s)}{left_out_text if left_out else ''}"
 
 
 def _trouble(rounds: pa.Table) -> Iterator[Line]:
@@ -308,7 +308,7 @@ def _spread(name: str, mean: float | None, deviation: float | None) -> str:
     """Return a column's mean, and the deviation of several trials; nothing where it has no value."""
     if mean is None:
         return ""
-    write = figures.share if name.endswith("accuracy") else figures.loss
+    write = number_formats.share if name.endswith("accuracy") else number_formats.loss
     around = "" if deviation is None else f" +- {write(deviation)}"
     return f"{name.rpartition('/')[2]} {write(mean)}{around}"
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from raysim.config.messages import nearest
 from raysim.errors import RunFolderError
-from raysim.report.figures import headlines
+from raysim.report.column_names import headlines
 from raysim.report.groups import Group, headline, without_shared
 from raysim.report.series import over_trials
 

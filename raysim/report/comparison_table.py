@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Literal
 
-from raysim.report import figures
+from raysim.report import number_formats
+from raysim.report.column_names import is_share
 from raysim.report.comparison import Comparison, Method
-from raysim.report.figures import is_share
 
 Format = Literal["text", "markdown", "latex"]
 
@@ -41,7 +41,7 @@ def _when(comparison: Comparison) -> str:
 
 def _cells(method: Method, metric: str) -> list[str]:
     in_percent = is_share(metric)
-    write = figures.share if in_percent else figures.loss
+    write = number_formats.share if in_percent else number_formats.loss
     deviation = "-" if method.deviation is None else write(method.deviation)
     cells = [method.label, str(method.trials), write(method.mean), deviation]
     difference = method.difference

@@ -14,9 +14,9 @@ import pyarrow as pa
 from raysim.errors import DiskError, ExperimentError
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.pictures import PictureFormat, ReportSection
-from raysim.report import figures
+from raysim.report import number_formats
+from raysim.report.column_names import headlines
 from raysim.report.drawing import blank, drawing, encoded
-from raysim.report.figures import headlines
 from raysim.report.looks import GREY, INK, QUIET, CurveStyle, nth, plain
 from raysim.run_folder import round_table
 from raysim.storage import atomic
@@ -110,7 +110,7 @@ def _draw(axes: Axes, lines: Sequence[Curve], is_accuracy: bool, title: str, has
     frame(axes, lines)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     if is_accuracy:
-        axes.yaxis.set_major_formatter(lambda fraction, _: figures.tick(fraction))
+        axes.yaxis.set_major_formatter(lambda fraction, _: number_formats.tick(fraction))
         axes.set_ylim(*accuracy_limits(lines))
     axes.set_title(title, loc="left", fontsize="large", fontweight="bold", color=INK)
     what = "accuracy" if is_accuracy else "loss"
@@ -193,7 +193,7 @@ def _label_ends(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
     low, high = axes.get_ylim()
     ends = [(line.values[-1] - low) / (high - low) for line in lines]
     for line, artist, height in zip(lines, axes.get_lines(), spread(ends, label_gap(axes)), strict=True):
-        value = figures.share(line.values[-1]) if is_accuracy else figures.loss(line.values[-1])
+        value = number_formats.share(line.values[-1]) if is_accuracy else number_formats.loss(line.values[-1])
         colour = QUIET if line.name == TRAINING else artist.get_color()
         weight = "normal" if line.name == TRAINING else "bold"
         label = axes.text(1.02, height, f"{value}  {line.name}", transform=axes.transAxes, va="center")

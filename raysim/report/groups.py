@@ -11,7 +11,7 @@ from typing import Any
 from raysim.errors import RunFolderError
 from raysim.experiment import differences
 from raysim.experiment.experiment import Experiment
-from raysim.report.figures import headlines
+from raysim.report.column_names import headlines
 from raysim.report.looks import CurveStyle, looks
 from raysim.report.runs import Run
 from raysim.report.series import Series, last_of, over_trials

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.config.printable import printable
-from raysim.report import figures
+from raysim.report import number_formats
 from raysim.report.standing import Standing
 
 REFRESHES_PER_S = 4
@@ -69,10 +69,10 @@ class LiveBar:
         if standing.done >= standing.total:
             return "done"
         left_s = standing.left_s(self._clock())
-        return "" if left_s is None else f"{figures.duration(round(left_s))} left"
+        return "" if left_s is None else f"{number_formats.duration(round(left_s))} left"
 
     def _speed(self, standing: Standing) -> str:
-        return "" if standing.clients_per_s is None else f"{figures.rate(standing.clients_per_s)} clients/s"
+        return "" if standing.clients_per_s is None else f"{number_formats.rate(standing.clients_per_s)} clients/s"
 
 
 def _figures(standing: Standing) -> Text:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from jinja2 import Environment, StrictUndefined
 
 from raysim.config.counted import counted
-from raysim.report import figures
-from raysim.report.figures import headlines, spoken
+from raysim.report import number_formats
+from raysim.report.column_names import headlines, spoken
 from raysim.report.gallery.curves import MAX_POINTS
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.render import themed
@@ -141,11 +141,11 @@ def _final(group: Group, column: str) -> str:
     values = group.finals(column)
     if not values:
         return ""
-    write = figures.loss if column.endswith("loss") else figures.share
+    write = number_formats.loss if column.endswith("loss") else number_formats.share
     around = f" ± {write(statistics.stdev(values))}" if len(values) > 1 else ""
     return write(statistics.fmean(values)) + around
 
 
 def _time(group: Group) -> str:
     series = group.series("wall_time_s", cumulated=True)
-    return "" if series is None else figures.duration(float(series.mean[-1]))
+    return "" if series is None else number_formats.duration(float(series.mean[-1]))

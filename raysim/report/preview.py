@@ -19,7 +19,7 @@ from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.resolve import slow_precision
 from raysim.engine.rounds.selection import Selection, select, transfers
 from raysim.experiment.experiment import EngineSection, Experiment
-from raysim.report import figures
+from raysim.report import number_formats
 
 if TYPE_CHECKING:
     from raysim.engine.rounds.calibrate import Timing
@@ -83,7 +83,7 @@ def _cohort(plan: Plan, selected: Selection) -> Iterator[tuple[str, str]]:
     yield "cohort", f"{selected.num_asked:,} of {population}, {plan.experiment.cohort.sampler.name}"
     if systems is not None:
         yield "devices", _choice(systems.time)
-        takes = figures.duration(selected.metrics["simulated_time_s"] or 0.0)
+        takes = number_formats.duration(selected.metrics["simulated_time_s"] or 0.0)
         yield "reports", f"{len(selected.positions):,} count in the first round, which takes {takes} of simulated time"
 
 
@@ -138,7 +138,7 @@ def _of_server(experiment: Experiment) -> Iterator[tuple[str, str]]:
 def _beside_training(plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield what a round costs beside its training."""
     if plan.keeps_updates:
-        kept = figures.size(plan.kept_bytes)
+        kept = number_formats.size(plan.kept_bytes)
         yield "kept updates", f"{kept} a round, in shards in the object store: {_why_kept(plan)} looks at every update"
     if (probe := plan.experiment.server.diagnostics.probe) is not None:
         yield "probe", f"all {counted(len(plan.dataset.train), 'client')}, every {counted(probe, 'round')}"
@@ -147,8 +147,10 @@ def _beside_training(plan: Plan) -> Iterator[tuple[str, str]]:
 def _transfer(plan: Plan, algorithm: Algorithm, selected: Selection) -> str:
     costs = transfers(plan, algorithm.traffic, selected.num_asked, len(selected.positions))
     down, up = costs["bytes_down"], costs["bytes_up"]
-    total = figures.size((down + up) * plan.experiment.rounds)
-    return f"{figures.size(down)} down and {figures.size(up)} up a round; {total} in all, were clients real"
+    total = number_formats.size((down + up) * plan.experiment.rounds)
+    return (
+        f"{number_formats.size(down)} down and {number_formats.size(up)} up a round; {total} in all, were clients real"
+    )
 
 
 def _operations(plan: Plan, algorithm: Algorithm) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raysim.engine.rounds.run_status import UnderWay
-from raysim.report import figures
+from raysim.report import number_formats
 from raysim.storage.remote.folder import resume_command
 
 HEADINGS = ("name", "round", "for", "host", "folder")
@@ -39,4 +39,4 @@ def outcome_of_stop(run: UnderWay) -> str:
 
 def _line(run: UnderWay, now_s: float) -> tuple[str, ...]:
     rounds = run.stage if run.stage == "starting" else f"{run.rounds:,}/{run.experiment.rounds:,}"
-    return run.name, rounds, figures.duration(max(0.0, now_s - run.since_s)), run.host, run.folder
+    return run.name, rounds, number_formats.duration(max(0.0, now_s - run.since_s)), run.host, run.folder

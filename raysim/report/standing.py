@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raysim.config.counted import counted
-from raysim.report import figures
-from raysim.report.figures import headlines
+from raysim.report import number_formats
+from raysim.report.column_names import headlines
 
 WINDOW = 50
 """Number of last rounds that give the pace: it follows a change, and covers rounds with and without evaluation."""
@@ -106,21 +106,25 @@ class Standing:
     def quality(self) -> list[str]:
         """Return the newest figures of the model, as text."""
         parts = (
-            [f"loss {figures.loss(self.loss)}"] if self.loss is not None else ["no update accepted"] * bool(self.done)
+            [f"loss {number_formats.loss(self.loss)}"]
+            if self.loss is not None
+            else ["no update accepted"] * bool(self.done)
         )
         if self.accuracy is not None:
-            parts.append(f"accuracy {figures.share(self.accuracy)}")
+            parts.append(f"accuracy {number_formats.share(self.accuracy)}")
         for split, name in headlines(self.evaluations).items():
             value = self.evaluations[name]
             is_share = name.endswith("/accuracy")
-            parts.append(f"{split} {figures.share(value)}" if is_share else f"{split} loss {figures.loss(value)}")
+            parts.append(
+                f"{split} {number_formats.share(value)}" if is_share else f"{split} loss {number_formats.loss(value)}"
+            )
         return parts
 
     def pace(self) -> list[str]:
         """Return the pace and the remaining time, as of the newest round."""
-        parts = [f"{figures.rate(self.clients_per_s)} clients/s"] if self.clients_per_s is not None else []
+        parts = [f"{number_formats.rate(self.clients_per_s)} clients/s"] if self.clients_per_s is not None else []
         left_s = self.left_s(self.finishes[-1].at_s)
-        return parts + ([f"{figures.duration(left_s)} left"] if left_s else [])
+        return parts + ([f"{number_formats.duration(left_s)} left"] if left_s else [])
 
     def trouble(self) -> list[str]:
         """Return rejected updates and retried work, if any."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from raysim.errors import ExperimentError
 from raysim.experiment.pictures import ReportSection
-from raysim.report import curve, figures
+from raysim.report import curve, number_formats
 from raysim.report.curve import Curve
 from raysim.report.drawing import blank, drawing
 from raysim.report.looks import INK, NAMED, CurveStyle, nth, plain
@@ -80,7 +80,7 @@ def _panels(
     _ends(right, drawn)
     for axes in (left, right):
         if is_accuracy:
-            axes.yaxis.set_major_formatter(lambda fraction, _: figures.tick(fraction))
+            axes.yaxis.set_major_formatter(lambda fraction, _: number_formats.tick(fraction))
     keys = list(drawn[0][0])
     left.set_title(title, loc="left", fontsize="large", fontweight="bold", color=INK)
     what = f"{drawn[0][1].name} {'accuracy' if is_accuracy else 'loss'}"
@@ -117,7 +117,7 @@ def _curves(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
     # Labels of many points with high final values are moved apart below the picture's top.
     above = max(0.0, max(heights) - 1 + gap / 2)
     for line, look, height in zip(lines, drawn, heights, strict=True):
-        value = figures.share(line.values[-1]) if is_accuracy else figures.loss(line.values[-1])
+        value = number_formats.share(line.values[-1]) if is_accuracy else number_formats.loss(line.values[-1])
         axes.text(
             1.02,
             height - above,

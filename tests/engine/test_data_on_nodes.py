@@ -15,7 +15,7 @@ import raysim
 from raysim.data.prepare import prepare
 from raysim.engine.on_ray.cluster.cluster import place
 from raysim.engine.on_ray.cluster.data_on_nodes import receive, send
-from raysim.engine.on_ray.executor.shell import OnRay
+from raysim.engine.on_ray.executor.on_ray import OnRay
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import loop
 from raysim.storage.cache import cache_root

@@ -21,7 +21,7 @@ import raysim
 from raysim.engine.in_process import InProcess
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.executor import assigning, replies
-from raysim.engine.on_ray.executor.shell import OnRay
+from raysim.engine.on_ray.executor.on_ray import OnRay
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import loop
 from raysim.run_folder import experiment_record, kept_checkpoints, round_table

@@ -17,7 +17,7 @@ import raysim
 from raysim import card
 from raysim.engine import numerics
 from raysim.engine.on_ray.cluster import cluster, handles
-from raysim.engine.on_ray.executor import shell
+from raysim.engine.on_ray.executor import on_ray
 from raysim.engine.on_ray.executor.client_pool import ClientPool
 from raysim.engine.plan.resolve import resolve
 from raysim.errors import ResourceError
@@ -68,12 +68,12 @@ def look(
     cards: str, experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., list[Seen]]:
     """Start the workers of an engine, and return what each one finds."""
-    monkeypatch.setattr(shell, "ClientPool", Looking)
+    monkeypatch.setattr(on_ray, "ClientPool", Looking)
 
     def started(**engine: Any) -> list[Seen]:
         plan = resolve(experiment(engine={"cpus_per_worker": 0.25, **engine}), dataset=dataset)
         placement = cluster.place(plan.experiment.engine)
-        pools = shell.start_pools(plan, placement)
+        pools = on_ray.start_pools(plan, placement)
         try:
             return ray.get([cast(Any, pool).seen.remote() for pool in pools.actors])
         finally:

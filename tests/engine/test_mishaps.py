@@ -16,7 +16,7 @@ import ray
 import raysim
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.executor import rules
-from raysim.engine.on_ray.executor.shell import OnRay
+from raysim.engine.on_ray.executor.on_ray import OnRay
 from raysim.engine.rounds import loop
 from tests.support.executors import own_actors
 from tests.support.nodes import TWO_EACH, Make, OnNode, alone, assert_same, never_return, params, plan_of, sprung, until

@@ -15,7 +15,7 @@ import raysim
 from raysim.engine.on_ray.cluster import cluster
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.executor import assigning, late_workers, replies
-from raysim.engine.on_ray.executor.shell import OnRay
+from raysim.engine.on_ray.executor.on_ray import OnRay
 from raysim.engine.rounds import kept_updates, loop
 from tests.support.nodes import (
     TWO_EACH,

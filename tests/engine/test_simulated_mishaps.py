@@ -23,8 +23,8 @@ from raysim.engine.many.segment import job_of
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.executor import client_pool, rules
 from raysim.engine.on_ray.executor import shared_on_ray as several
+from raysim.engine.on_ray.executor.on_ray import OnRay
 from raysim.engine.on_ray.executor.shared_on_ray import SharedOnRay
-from raysim.engine.on_ray.executor.shell import OnRay
 from raysim.errors import ClientError, RaysimError, ResourceError, WorkerLostError
 from tests.support.simulated_ray import SimulatedRay, bracket, simulated
 

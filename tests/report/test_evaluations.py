@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raysim.report.figures import headlines, percentiles
+from raysim.report.column_names import headlines, percentiles
 
 
 def test_accuracy_is_the_headline_wherever_it_stands() -> None:

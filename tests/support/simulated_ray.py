@@ -26,7 +26,8 @@ from raysim.engine import on_ray
 from raysim.engine.job import COMBINE, Part, RunStates, Shard
 from raysim.engine.many.segment import SegmentUnit
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts
-from raysim.engine.on_ray.executor import client_pool, rules, shell
+from raysim.engine.on_ray.executor import client_pool, rules
+from raysim.engine.on_ray.executor import on_ray as executor
 from tests.support.dispatch_table import check
 
 START_S = 1.0
@@ -354,8 +355,8 @@ def simulated(patch: pytest.MonkeyPatch, room: dict[str, int]) -> SimulatedRay:
         for name, played in (("ray", ray), ("time", time), ("COMBINE", dict.fromkeys(COMBINE, bracket))):
             if hasattr(module, name):
                 patch.setattr(module, name, played)
-    patch.setattr(shell, "change", checked)
-    patch.setattr(shell, "send_plan", lambda plan: plan)
+    patch.setattr(executor, "change", checked)
+    patch.setattr(executor, "send_plan", lambda plan: plan)
     patch.setattr(client_pool, "receive_plan", lambda plan: plan)
     patch.setattr(client_pool, "here", ray.here)
     # A pool sets the level of its process, which is here that of all tests.

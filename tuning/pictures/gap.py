@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from raysim.arrays import Float64s, Int64s
-from raysim.report.figures import is_share, loss, share, spoken
+from raysim.report.column_names import is_share, spoken
 from raysim.report.gallery.figure import Figure
 from raysim.report.looks import GREY, nth
+from raysim.report.number_formats import loss, share
 from raysim.report.series import Series
 from tuning.conclude import folder_of
 from tuning.pictures.curves import mean_curve

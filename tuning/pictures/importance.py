@@ -11,10 +11,10 @@ import optuna
 import pyarrow as pa
 from optuna.importance import FanovaImportanceEvaluator
 
-from raysim.report.figures import share
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure
 from raysim.report.looks import SERIES
+from raysim.report.number_formats import share
 from tuning.result import Study
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from raysim.report.figures import loss
 from raysim.report.gallery import axes as ticks
 from raysim.report.looks import HEAT, SERIES, heat_scale, readable_on
+from raysim.report.number_formats import loss
 from tuning.objective import Objective
 
 if TYPE_CHECKING:

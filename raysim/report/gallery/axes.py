@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raysim.arrays import Float64s
-from raysim.report.figures import share, tick
 from raysim.report.gallery.text_room import broken, letter_in, width_in
 from raysim.report.looks import LOGARITHMIC_ABOVE
+from raysim.report.number_formats import share, tick
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

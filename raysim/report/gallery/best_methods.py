@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from raysim.report.best import Chosen, Scored, until
-from raysim.report.figures import is_share, spoken
+from raysim.report.column_names import is_share, spoken
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import written

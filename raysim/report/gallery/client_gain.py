@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from raysim.arrays import Float64s
-from raysim.report import figures
+from raysim.report import number_formats
 from raysim.report.gallery.client_distribution import scored, splits, steps
 from raysim.report.gallery.curves import drawn_points
 from raysim.report.gallery.figure import Figure, Panel
@@ -93,8 +93,8 @@ def _accuracies(clients: pa.Table, split: str) -> dict[str, float]:
 def gain_shares(found: Sequence[Gain]) -> str:
     """Say which shares of the clients gain and lose, by group."""
     return "; ".join(
-        f"{gain.group.label}: {figures.share(float((gain.gains > 0).mean()))} gain, "
-        f"{figures.share(float((gain.gains < 0).mean()))} lose"
+        f"{gain.group.label}: {number_formats.share(float((gain.gains > 0).mean()))} gain, "
+        f"{number_formats.share(float((gain.gains < 0).mean()))} lose"
         for gain in found
         if gain.group.look.is_named
     )

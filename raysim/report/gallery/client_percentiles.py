@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from raysim.report.figures import headlines, percentiles
+from raysim.report.column_names import headlines, percentiles
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import lanes
 from raysim.report.gallery.figure import Figure

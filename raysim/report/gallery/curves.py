@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from raysim.arrays import Float64s, Int64s
-from raysim.report.figures import is_share, spoken
+from raysim.report.column_names import is_share, spoken
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import reference_marks
 from raysim.report.gallery.figure import Figure, Kind, Panel

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from raysim.report.figures import is_share, share, spoken
+from raysim.report.column_names import is_share, spoken
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import lanes
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.gallery.lanes import COHORT_SIZE, Along, Lane
 from raysim.report.gallery.train_test import training_column
 from raysim.report.groups import Group, headline
+from raysim.report.number_formats import share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

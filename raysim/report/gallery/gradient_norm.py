@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from raysim.report.figures import spoken
+from raysim.report.column_names import spoken
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import curves, lanes, reference_marks
 from raysim.report.gallery.figure import Figure, Panel

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from raysim.report import figures
-from raysim.report.figures import is_share, spoken
+from raysim.report import number_formats
+from raysim.report.column_names import is_share, spoken
 from raysim.report.gallery import cells
 from raysim.report.gallery.cells import Cells, ColourMeaning
 from raysim.report.gallery.figure import Figure
@@ -46,4 +46,4 @@ def over(found: Cells) -> str:
 
 def _text(found: Cells, is_loss: bool, cell: tuple[int, int]) -> str:
     value = float(found.amounts[cell])
-    return (figures.loss(value) if is_loss else figures.share(value)) if value == value else ""
+    return (number_formats.loss(value) if is_loss else number_formats.share(value)) if value == value else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from raysim.report.figures import spoken
+from raysim.report.column_names import spoken
 from raysim.report.gallery import curves, lanes
 from raysim.report.gallery.curves import Against, GroupCurve
 from raysim.report.gallery.figure import Figure, Panel

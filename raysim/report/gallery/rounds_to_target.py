@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from raysim.report import figures
+from raysim.report import number_formats
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import lanes, reference_marks, run_cost, target
 from raysim.report.gallery.figure import Figure, Panel
@@ -92,7 +92,7 @@ def _lanes(found: Target, is_speed_up: bool, axes: Axes) -> None:
 def _targets(found: Sequence[Target], lane: Lane, is_speed_up: bool, axes: Axes) -> None:
     for one, look in zip(found, looks(one.target for one in found), strict=True):
         # Of several targets the ideal numbers of rounds would be as many lines again; the speed-ups share one.
-        _line(axes, one, lane, is_speed_up, f"to {figures.share(one.target)}", look, has_ideal=is_speed_up)
+        _line(axes, one, lane, is_speed_up, f"to {number_formats.share(one.target)}", look, has_ideal=is_speed_up)
     _frame(axes, found[0], is_speed_up)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from raysim.report import figures
+from raysim.report import number_formats
 from raysim.report.gallery.lanes import Along, Lane
 from raysim.report.gallery.run_cost import Cost
 from raysim.report.groups import Group, headline
@@ -46,7 +46,7 @@ class Aims(NamedTuple):
     @property
     def caption(self) -> str:
         """The targets, as a sentence."""
-        named = ", ".join(map(figures.share, self.targets))
+        named = ", ".join(map(number_formats.share, self.targets))
         return f"The target{'s are' if len(self.targets) > 1 else ' is'} {named} ({self.by})."
 
 
@@ -113,7 +113,7 @@ def aims(groups: Sequence[Group], targets: Sequence[float]) -> Aims | None:
         return None
     if targets:
         return Aims(column, tuple(sorted(set(targets))), "given")
-    by = f"{figures.share(DEFAULT_SHARE)} of the best; --target takes another"
+    by = f"{number_formats.share(DEFAULT_SHARE)} of the best; --target takes another"
     return Aims(column, (DEFAULT_SHARE * max(finals),), by)
 
 

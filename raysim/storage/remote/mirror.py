@@ -23,7 +23,7 @@ from raysim.storage import atomic, lock, sealed
 from raysim.storage.cache import hasher
 from raysim.storage.inside import inside
 from raysim.storage.reading import content, parsing
-from raysim.storage.remote import local_copy, removed
+from raysim.storage.remote import mirrored_files, removed
 from raysim.storage.remote.index import INDEX, Content, Index, Known, Record, flaw
 from raysim.storage.remote.remote import Remote
 
@@ -118,7 +118,7 @@ class Mirror:
             atomic.sweep(self._home, older_than_s=0)
             outgoing = atomic.beside(self._home / "outgoing")
             try:
-                return self._put(record, local_copy.pin(self.path, record.files, outgoing))
+                return self._put(record, mirrored_files.pin(self.path, record.files, outgoing))
             except OSError as error:
                 raise RemoteError(
                     f"{self.path} could not be pinned, to be put at {self.uri}: {within(error)}."
@@ -129,7 +129,9 @@ class Mirror:
     def behind(self) -> list[str]:
         """Return the names of files that are missing or different at the URI."""
         known = self._record().files
-        return [name for name, file in local_copy.files(self.path) if local_copy.is_changed(known.get(name), file)]
+        return [
+            name for name, file in mirrored_files.files(self.path) if mirrored_files.is_changed(known.get(name), file)
+        ]
 
     def _complete(self, record: Record, index: Index | None) -> None:
         """Fetch what this machine's copy has lost, and forget what the URI has lost, so that it is put there again."""
@@ -165,13 +167,13 @@ class Mirror:
         files = {}
         for name, allowed in index.files.items():
             target = inside(self.path, name, f"{self.uri}/{INDEX}", RemoteError)
-            content = local_copy.content(target) if target.is_file() else None
+            content = mirrored_files.content(target) if target.is_file() else None
             if content is None or content not in allowed:
                 if None in allowed and not self._remote.has(name):
                     continue
                 content = _fetch_file(self._remote, name, target, [each for each in allowed if each is not None])
             files[name] = Known(content, target.stat().st_mtime_ns)
-        for name, file in list(local_copy.files(self.path)):
+        for name, file in list(mirrored_files.files(self.path)):
             if name not in files:
                 file.unlink()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -181,7 +183,7 @@ class Mirror:
     def _put(self, record: Record, pinned: dict[str, tuple[Path, Known]]) -> int:
         noted = removed.noted(self._home)
         # What others deleted in the copy stays at the URI. What is noted, and is there, was written again.
-        lacking = record.files.keys() - {name for name, _ in local_copy.files(self.path)}
+        lacking = record.files.keys() - {name for name, _ in mirrored_files.files(self.path)}
         gone = [name for name in record.files if name in lacking.intersection(noted)]
         known_as = {name: known.content for name, known in record.files.items()}
         new = [name for name, (_, known) in pinned.items() if known_as.get(name) != known.content]
@@ -192,7 +194,7 @@ class Mirror:
             return 0
         either = {name: tuple({known_as.get(name): 0, known.content: 0}) for name, known in files.items()}
         record = self._write_index(record, either)
-        for name in sorted(new, key=local_copy.needs_others):
+        for name in sorted(new, key=mirrored_files.needs_others):
             self._remote.put(pinned[name][0], name)
         left = {name: known for name, known in files.items() if name not in gone}
         record = self._write_index(record, {name: (known.content,) for name, known in left.items()})
@@ -266,7 +268,7 @@ def _fetch_file(remote: Remote, name: str, target: Path, allowed: Sequence[Conte
                     file.write(piece)
                 else:
                     break
-        found = local_copy.content(aside)
+        found = mirrored_files.content(aside)
         if found not in allowed:
             expected = " or ".join(f"{each.num_bytes} bytes with blake2b {each.blake2b}" for each in allowed)
             raise RemoteError(

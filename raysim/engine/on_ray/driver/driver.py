@@ -12,7 +12,7 @@ from raysim.engine import wire
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.cluster.dashboard import Dashboard
 from raysim.engine.on_ray.cluster.handles import GroupedMethod, RemoteMethod
-from raysim.engine.on_ray.executor.shell import OnRay, StartedPools
+from raysim.engine.on_ray.executor.on_ray import OnRay, StartedPools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
 from raysim.engine.rounds.finished_round import Finished

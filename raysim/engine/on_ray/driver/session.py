@@ -17,7 +17,7 @@ from raysim.engine.on_ray.cluster.cluster import connected, place
 from raysim.engine.on_ray.cluster.remote_errors import answer, wait_for_all
 from raysim.engine.on_ray.driver.driver import Driver, DriverHandle
 from raysim.engine.on_ray.driver.watched_driver import WatchedDriver, WatchedDriverHandle
-from raysim.engine.on_ray.executor.shell import start_pools
+from raysim.engine.on_ray.executor.on_ray import start_pools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.finished_round import Finished
 from raysim.engine.rounds.opening import Opening

@@ -23,7 +23,7 @@ from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.cluster.handles import RemoteMethod
 from raysim.engine.on_ray.cluster.run_names import NamedDriver
 from raysim.engine.on_ray.driver.driver import Driver
-from raysim.engine.on_ray.executor.shell import StartedPools
+from raysim.engine.on_ray.executor.on_ray import StartedPools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.opening import Opening
 from raysim.engine.rounds.run_status import ENDED, Stage, UnderWay

@@ -12,7 +12,7 @@ from raysim.engine.job import Job, Outcome
 from raysim.engine.on_ray.cluster import sendable
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.cluster.data_on_nodes import SentDataset, SentPlan, SentRuns, receive_plan, send, send_plan
-from raysim.engine.on_ray.executor.shell import OnRay
+from raysim.engine.on_ray.executor.on_ray import OnRay
 from raysim.engine.plan.plan import Plan
 
 if TYPE_CHECKING:
