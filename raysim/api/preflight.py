@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from raysim import card
 from raysim.config.counted import counted
+from raysim.config.torch_settings import as_on_workers
 from raysim.engine.parts import Parts
 from raysim.engine.plan.first_answers import DROPOUT, answers
 from raysim.engine.plan.plan import Plan
@@ -129,6 +130,7 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
         )
 
 
+@as_on_workers()
 def check_answers(plan: Plan, path: Path) -> None:
     """Refuse to go on with a module, a loss or an objective with other answers than at the run's start."""
     if other := _other_answers(plan, path):

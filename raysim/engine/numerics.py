@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from raysim import card
 from raysim.client.trainers.trainer_choice import Precision
+from raysim.config.torch_settings import as_on_workers, one_at_a_time
 from raysim.errors import ResourceError
 
 
@@ -71,52 +71,14 @@ def fix(threads: int, device: torch.device, precision: Precision) -> None:
 
 
 @contextmanager
-def as_on_workers() -> Iterator[None]:
-    """Leave out, inside the block, what a script has set in its process alone, and a new process does not have.
-
-    That is torch.autocast, and products of float32 in a shorter precision.
-    """
-    with (
-        _whole_products(),
-        torch.autocast("cpu", enabled=False),
-        torch.autocast("cuda", enabled=False),
-    ):
-        yield
-
-
-@contextmanager
-def _whole_products() -> Iterator[None]:
-    try:
-        before = torch.get_float32_matmul_precision()
-    except RuntimeError:
-        # Each kind of product has a setting of its own.
-        before = "highest"
-    short = [each for each in _products_on_cpus() if each.fp32_precision not in ("none", "ieee")]
-    settings = [each.fp32_precision for each in short]
-    if before == "highest":
-        for each in short:
-            each.fp32_precision = "ieee"
-    else:
-        torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        if before == "highest":
-            for each, setting in zip(short, settings, strict=True):
-                each.fp32_precision = setting
-        else:
-            torch.set_float32_matmul_precision(before)
-
-
-def _products_on_cpus() -> list[Any]:
-    """torch's settings of products on a CPU, by kind; older versions have none."""
-    kinds = (getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv", "rnn"))
-    return [each for each in kinds if hasattr(each, "fp32_precision")]
-
-
-@contextmanager
 def fixed(threads: int, device: torch.device, precision: Precision) -> Iterator[None]:
-    """Apply `fix` inside the block, and restore the process's settings after it."""
+    """Apply `fix` inside the block, and restore the process's settings after it; one thread is inside at a time."""
+    with one_at_a_time(), _fixed(threads, device, precision):
+        yield
+
+
+@contextmanager
+def _fixed(threads: int, device: torch.device, precision: Precision) -> Iterator[None]:
     before = torch.get_num_threads()
     deterministic = torch.are_deterministic_algorithms_enabled()
     fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]

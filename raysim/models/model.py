@@ -29,6 +29,7 @@ from raysim import card, seeds
 from raysim.config.global_draws import draws
 from raysim.config.messages import nearest
 from raysim.config.plain import shown
+from raysim.config.torch_settings import as_on_workers
 from raysim.config.user_call import is_misfit, trace
 from raysim.config.values import FilePath, Seed
 from raysim.errors import ModelError, RaysimError, within
@@ -182,7 +183,7 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype, holds_norms: b
 def _new_module(factory: ModuleFactory, seed: int, complaint: str) -> nn.Module:
     """Call the factory, with generators that start alike every time; `complaint`: what a message says of its result."""
     key = seeds.key(seed, "model")
-    with draws():
+    with as_on_workers(), draws():
         card.start_every_generator(key)
         np.random.seed(key % 2**32)
         random.seed(key)

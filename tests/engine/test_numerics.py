@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ import torch
 
 import raysim
 from raysim.client.trainers.trainer_choice import Precision
+from raysim.config import torch_settings
 from raysim.engine import numerics
 from raysim.engine.plan.resolve import resolve
 from raysim.report import preview
@@ -112,6 +115,13 @@ def test_on_a_card_products_are_tf32_where_it_is_asked_for(
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+AROUND: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "short products": lambda: short_products(),
+    "other defaults": lambda: other_defaults(),
+}
+
+
 @contextmanager
 def short_products() -> Iterator[None]:
     torch.set_float32_matmul_precision("medium")
@@ -122,10 +132,26 @@ def short_products() -> Iterator[None]:
         torch.set_float32_matmul_precision("highest")
 
 
-AROUND: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-    "short products": short_products,
-}
+@contextmanager
+def other_defaults() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    torch.backends.mkldnn.enabled = False
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+        assert defaults() == (torch.float64, False, False, True)
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.backends.mkldnn.enabled = True
+        torch.backends.cuda.enable_flash_sdp(True)
+        torch.set_flush_denormal(False)
+
+
+def defaults() -> tuple[torch.dtype, bool, bool, bool]:
+    """What new tensors are, whether torch may take oneDNN and fused attention, and whether tiny numbers are zero."""
+    flash = torch.backends.cuda.flash_sdp_enabled()
+    return torch.get_default_dtype(), torch.backends.mkldnn.enabled, flash, sys.float_info.min / 2 == 0
 
 
 @pytest.mark.parametrize("around", AROUND)
@@ -146,5 +172,48 @@ def test_products_are_whole_inside_a_block(around: str) -> None:
     """On processors that have shorter ones."""
     a = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
     usual = a @ a
-    with AROUND[around](), numerics.as_on_workers():
+    with AROUND[around](), torch_settings.as_on_workers():
         assert torch.equal(a @ a, usual)
+
+
+def test_torch_has_the_settings_of_a_new_process_inside_a_block() -> None:
+    usual = defaults()
+    with other_defaults(), torch_settings.as_on_workers():
+        assert defaults() == usual
+
+
+class OfDefaults(torch.nn.Module):
+    """Its forward makes a tensor, and draws."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        of_places = torch.linspace(0, 1, 5).sqrt().to(x.dtype)
+        return self.last(torch.nn.functional.dropout(x.flatten(1) * of_places, 0.5, self.training))  # type: ignore[no-any-return]
+
+
+def test_a_module_of_ones_own_is_made_and_trained_by_the_settings_of_a_new_process(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    exp = experiment(engine={"workers": 0}, rounds=1)
+    usual = [bits(each) for each in raysim.rounds(exp, dataset=dataset, model=OfDefaults)]
+    with other_defaults():
+        assert [bits(each) for each in raysim.rounds(exp, dataset=dataset, model=OfDefaults)] == usual
+
+
+def test_a_run_of_another_thread_waits(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    """It would draw from the generator that this thread's clients draw from."""
+    exp, others = experiment(engine={"workers": 0}, rounds=1), list[Any]()
+    thread = threading.Thread(target=lambda: others.extend(raysim.rounds(exp, dataset=dataset, model=OfDefaults)))
+    usual = [bits(each) for each in raysim.rounds(exp, dataset=dataset, model=OfDefaults)]
+    with numerics.fixed(1, torch.device("cpu"), "float32"):
+        torch.manual_seed(0)
+        state = torch.get_rng_state()
+        thread.start()
+        thread.join(timeout=1.0)
+        assert torch.equal(torch.get_rng_state(), state)
+        assert not others
+    thread.join()
+    assert [bits(each) for each in others] == usual

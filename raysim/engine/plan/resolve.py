@@ -15,10 +15,11 @@ from raysim.client.trainers.construction import rule_for
 from raysim.client.trainers.minimised_loss import Minimised, minimised_loss, recognise
 from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
 from raysim.config.global_draws import draws
+from raysim.config.torch_settings import as_on_workers
 from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pool_clients
 from raysim.engine.cores import on_free_cores
-from raysim.engine.numerics import as_on_workers, choose_device, has_bf16
+from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
 from raysim.engine.plan import (
     amounts,
@@ -176,6 +177,7 @@ def slow_precision(plan: Plan) -> str | None:
     return None
 
 
+@as_on_workers()
 def log_beginning(plan: Plan) -> None:
     """Log the trainer that trains the clients, with its reason; warn of a slow precision.
 

@@ -1,0 +1,100 @@
+"""Leaves out the settings of torch that a script has made in its process; one thread at a time trains there."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+
+class _Setting(NamedTuple):
+    """A setting of torch that holds for the whole process: how it is read and written, and a new process's value."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    new: Any
+
+
+_SETTINGS = (
+    _Setting(torch.get_default_dtype, torch.set_default_dtype, torch.float32),
+    _Setting(lambda: torch.backends.mkldnn.enabled, partial(setattr, torch.backends.mkldnn, "enabled"), True),
+    _Setting(torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp, True),
+    _Setting(torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp, True),
+    _Setting(torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp, True),
+    # torch does not say it, but numbers of Python are flushed too.
+    _Setting(lambda: sys.float_info.min / 2 == 0, torch.set_flush_denormal, False),
+)
+
+_LOCK = threading.RLock()
+
+
+def one_at_a_time() -> AbstractContextManager[object]:
+    """Let one thread into the block, and others wait: global generators and torch's settings are the whole process's.
+
+    Two runs at once would draw from one generator, and take back each other's settings.
+    """
+    return _LOCK
+
+
+@contextmanager
+def as_on_workers() -> Iterator[None]:
+    """Leave out, inside the block, what a script has set in its process alone, and a new process does not have.
+
+    That is torch.autocast, products of float32 in a shorter precision, the default dtype, which kernels torch may
+    take, and whether tiny numbers are taken for zero. One thread is inside at a time.
+    """
+    with (
+        one_at_a_time(),
+        _new_settings(),
+        _whole_products(),
+        torch.autocast("cpu", enabled=False),
+        torch.autocast("cuda", enabled=False),
+    ):
+        yield
+
+
+@contextmanager
+def _new_settings() -> Iterator[None]:
+    before = [(each, value) for each in _SETTINGS if (value := each.read()) != each.new]
+    for each, _ in before:
+        each.write(each.new)
+    try:
+        yield
+    finally:
+        for each, value in before:
+            each.write(value)
+
+
+@contextmanager
+def _whole_products() -> Iterator[None]:
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # Each kind of product has a setting of its own.
+        before = "highest"
+    short = [each for each in _products_on_cpus() if each.fp32_precision not in ("none", "ieee")]
+    settings = [each.fp32_precision for each in short]
+    if before == "highest":
+        for each in short:
+            each.fp32_precision = "ieee"
+    else:
+        torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        if before == "highest":
+            for each, setting in zip(short, settings, strict=True):
+                each.fp32_precision = setting
+        else:
+            torch.set_float32_matmul_precision(before)
+
+
+def _products_on_cpus() -> list[Any]:
+    """torch's settings of products on a CPU, by kind; older versions have none."""
+    kinds = (getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv", "rnn"))
+    return [each for each in kinds if hasattr(each, "fp32_precision")]
