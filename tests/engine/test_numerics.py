@@ -115,13 +115,6 @@ def test_on_a_card_products_are_tf32_where_it_is_asked_for(
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-AROUND: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
-    "short products": lambda: short_products(),
-    "other defaults": lambda: other_defaults(),
-}
-
-
 @contextmanager
 def short_products() -> Iterator[None]:
     torch.set_float32_matmul_precision("medium")
@@ -135,7 +128,7 @@ def short_products() -> Iterator[None]:
 @contextmanager
 def other_defaults() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
-    torch.backends.mkldnn.enabled = False
+    setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010
     torch.backends.cuda.enable_flash_sdp(False)
     torch.set_flush_denormal(True)
     try:
@@ -143,7 +136,7 @@ def other_defaults() -> Iterator[None]:
         assert defaults() == (torch.float64, False, False, True)
     finally:
         torch.set_default_dtype(torch.float32)
-        torch.backends.mkldnn.enabled = True
+        setattr(torch.backends.mkldnn, "enabled", True)  # noqa: B010
         torch.backends.cuda.enable_flash_sdp(True)
         torch.set_flush_denormal(False)
 
@@ -151,7 +144,14 @@ def other_defaults() -> Iterator[None]:
 def defaults() -> tuple[torch.dtype, bool, bool, bool]:
     """What new tensors are, whether torch may take oneDNN and fused attention, and whether tiny numbers are zero."""
     flash = torch.backends.cuda.flash_sdp_enabled()
-    return torch.get_default_dtype(), torch.backends.mkldnn.enabled, flash, sys.float_info.min / 2 == 0
+    return torch.get_default_dtype(), bool(torch.backends.mkldnn.enabled), flash, sys.float_info.min / 2 == 0
+
+
+AROUND: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "short products": short_products,
+    "other defaults": other_defaults,
+}
 
 
 @pytest.mark.parametrize("around", AROUND)
@@ -191,7 +191,7 @@ class OfDefaults(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         of_places = torch.linspace(0, 1, 5).sqrt().to(x.dtype)
-        return self.last(torch.nn.functional.dropout(x.flatten(1) * of_places, 0.5, self.training))  # type: ignore[no-any-return]
+        return self.last(torch.nn.functional.dropout(x.flatten(1) * of_places, 0.5, self.training))
 
 
 def test_a_module_of_ones_own_is_made_and_trained_by_the_settings_of_a_new_process(
