@@ -357,7 +357,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a mean in a default": (DefaultMean, "After forward passes in training .* other outputs in evaluation"),
     "a mean around the factory": (around(), "After forward passes in training .* other outputs in evaluation"),
     "a parameter of the class": (ClassParameter, r"shape \(3,\) that wants a gradient and is none of its parameters"),
-    "layers in a list": (ListOfLayers, "none of its parameters, so that nobody would train it"),
+    "layers in a list": (ListOfLayers, "none of its parameters, so that it would not be trained"),
     "the last one's weight": (Registered, "gave other outputs when another one had other values"),
     "a gradient that grows": (GrowingGradient, "other outputs or gradients for the same examples a second time"),
     "complex": (Complex, "'w' has the dtype torch.complex64"),

@@ -84,7 +84,7 @@ def test_clients_remember_nothing_of_it(experiment: Make, dataset: raysim.Federa
 
 
 def test_it_is_refused_where_a_round_takes_two_passes(experiment: Make) -> None:
-    with pytest.raises(raysim.ExperimentError, match=r"server.diagnostics.probe measures one pass.*'mime'"):
+    with pytest.raises(raysim.ExperimentError, match=r"server.diagnostics.probe = 2 measures one pass.*'mime'"):
         experiment(
             client={"optimizer": {"name": "sgd", "lr": 0.3}, "correction": {"name": "mime"}},
             server={"weighting": "uniform"} | EVERY_TWO,

@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from raysim import card
+from raysim.client.trainers import recognise
+from raysim.models import changed_torch
 
 CARD = torch.device("cuda")
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
@@ -117,6 +119,7 @@ def fake_card() -> Iterator[FakeCard]:
             (card, "has_bf16", lambda: True),
             (card, "memory", lambda device: card.Memory(1 << 36, 1 << 37, 0, 0)),
             (card, "GraphMemory", _GraphMemory),
+            (recognise, "PARAMETER_CLASSES", (nn.Parameter, FakeTensor)),
         ):
             replaced.enter_context(mock.patch.object(holder, name, value, create=True))
         replaced.enter_context(_known_to_torch())
@@ -125,6 +128,8 @@ def fake_card() -> Iterator[FakeCard]:
         warnings.filterwarnings("ignore", "CUDA is not available or torch_xla is imported", UserWarning)
         # Recordings compare addresses, which fake tensors have not got.
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor", UserWarning)
+        # The stand-in is no mode of a script, which workers would lack.
+        replaced.enter_context(mock.patch.object(changed_torch, "_active", return_value=()))
         yield replaced.enter_context(FakeCard())
 
 

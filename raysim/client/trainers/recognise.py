@@ -21,6 +21,9 @@ from raysim.models.changed_torch import METHODS
 from raysim.models.layers import CausalSelfAttention, Positions, Residual, Tied
 from raysim.models.lstm import Lstm
 
+PARAMETER_CLASSES: tuple[type, ...] = (nn.Parameter,)
+"""Classes of parameters that compute as torch's own."""
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -179,7 +182,7 @@ def _altered(module: nn.Module) -> str | None:
         return "has attributes in the place of its parameters or layers"
     if any(name in vars(module) for name in METHODS) or type(module).__call__ is not nn.Module.__call__:
         return "is called in a way of its own"
-    if any(type(parameter) is not nn.Parameter for parameter in own):
+    if any(type(parameter) not in PARAMETER_CLASSES for parameter in own):
         return "has a parameter of a class of its own"
     return None
 
