@@ -5,8 +5,7 @@ The rules are pure: each broken rule yields a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from raysim.client import transform as transforms
 from raysim.client.corrections import choice as corrections
@@ -19,7 +18,6 @@ from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
 from raysim.cohort.section import CohortSection
 from raysim.config.own_part import OwnPart
-from raysim.errors import ExperimentError
 from raysim.experiment import privacy
 from raysim.experiment.leaving import leaving
 from raysim.server.aggregators.fednova import FedNova
@@ -114,19 +112,20 @@ def _client_states(correction: Correction, client: ClientSection, cohort: Cohort
     )
 
 
-def weighs_uniformly(given: Mapping[str, Any]) -> bool:
-    """Whether a choice of an experiment's tables has uniform weights by default; False if the tables are not valid."""
-    try:
-        client = ClientSection.checked(given.get("client", {}))
-        cohort = CohortSection.checked(given.get("cohort"))
-        chosen = {key: given.get("server", {}).get(key) for key in ("fairness", "privacy")}
-        server = ServerSection.checked(chosen)
-    except ExperimentError:
-        return False
-    return usual_weighting(client, cohort, server) == "uniform"
+def with_usual_weighting(server: ServerSection, client: ClientSection, cohort: CohortSection) -> ServerSection:
+    """Return the server's section with the weighting that the choices are defined with, if it says none itself.
+
+    It remains a default: other choices may be made of the section, as when a script's parts are bound.
+    """
+    usual = _usual_weighting(client, cohort, server)
+    if "weighting" in server.model_fields_set or usual in (None, server.weighting):
+        return server
+    weighted = server.model_copy(update={"weighting": usual})
+    weighted.model_fields_set.discard("weighting")
+    return weighted
 
 
-def usual_weighting(client: ClientSection, cohort: CohortSection, server: ServerSection) -> str | None:
+def _usual_weighting(client: ClientSection, cohort: CohortSection, server: ServerSection) -> str | None:
     """Return the weighting by which correction, sampler, fair objective or privacy are defined; None: by any."""
     fair = fair_objectives.make(server.fairness)
     if server.privacy is not None:

@@ -255,13 +255,19 @@ class Experiment(Section):
     @model_validator(mode="wrap")
     @classmethod
     def _weights_by_definition(cls, given: Any, validated: Callable[[Any], Self]) -> Self:
-        """Set uniform weights as the default if a choice is defined by them; they do not count as an explicit key."""
+        """Set the default weighting by the other choices."""
         server = given.get("server", {}) if isinstance(given, Mapping) else None
-        if isinstance(server, Mapping) and "weighting" not in server and compatibility.weighs_uniformly(given):
-            experiment = validated({**given, "server": {**server, "weighting": "uniform"}})
-            experiment.server.model_fields_set.discard("weighting")
-            return experiment
-        return validated(given)
+        if not isinstance(server, Mapping):
+            return validated(given)
+        try:
+            checked = ServerSection.checked(server)
+            client, cohort = ClientSection.checked(given.get("client", {})), CohortSection.checked(given.get("cohort"))
+        except ExperimentError:
+            # The experiment's own message has the place of what is wrong.
+            return validated(given)
+        weighted = compatibility.with_usual_weighting(checked, client, cohort)
+        # Without a weighting to set, a table that is not given stays so.
+        return validated(given if weighted is checked else {**given, "server": weighted})
 
     @model_validator(mode="after")
     def _choices_that_fit(self) -> Experiment:

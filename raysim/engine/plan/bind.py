@@ -66,7 +66,8 @@ def bound(experiment: Experiment, **parts: Unpack[Parts]) -> Experiment:
         return experiment
     update = {name: getattr(experiment, name).model_copy(update=keys) for name, keys in tables.items()}
     experiment = experiment.model_copy(update=update)
-    experiment = _weighted(experiment)
+    server = compatibility.with_usual_weighting(experiment.server, experiment.client, experiment.cohort)
+    experiment = experiment.model_copy(update={"server": server})
     if refused := list(experiment.refusals()):
         raise ExperimentError(f"{'; '.join(refused)}.")
     return experiment
@@ -135,14 +136,3 @@ def _metrics(sections: tuple[Section, ...], passed: Any) -> tuple[Section, ...]:
     if refused := list(metric_columns.refusals(bound)):
         raise ExperimentError(f"metrics=: {'; '.join(refused)}.")
     return tuple(bound)
-
-
-def _weighted(experiment: Experiment) -> Experiment:
-    """With the weights that correction and sampler are defined with, where the experiment does not say any."""
-    server = experiment.server
-    if "weighting" in server.model_fields_set:
-        return experiment
-    usual = compatibility.usual_weighting(experiment.client, experiment.cohort, server)
-    if usual is None or server.weighting == usual:
-        return experiment
-    return experiment.model_copy(update={"server": server.model_copy(update={"weighting": usual})})
