@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from raysim.cohort import adafl, availability, bernoulli, cyclic, md, own_sampler, power_of_choice, replay, uniform
 from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.sampler import Clients, CohortAt, Sampler
-from raysim.config.own_part import OwnPart, OwnSampler
+from raysim.config.own_part import OwnPart, OwnSampler, is_unbound
 from raysim.config.part import Choice, Packaged
 from raysim.config.section import Section
 from raysim.config.values import Count, Seed
@@ -108,7 +108,7 @@ class CohortSection(Section):
     @property
     def rule(self) -> Sampler:
         """The sampler's properties; a user-defined sampler has the defaults until the script has passed it."""
-        if isinstance(self.sampler, OwnPart) and not self.sampler.is_bound:
+        if is_unbound(self.sampler):
             return own_sampler.UNBOUND
         return SAMPLERS.make(self.sampler)
 

@@ -67,6 +67,16 @@ PartSection = Section | OwnPart
 """The section of a part: of a built-in one, a package's or a script's own."""
 
 
+def is_unbound(section: object) -> bool:
+    """Whether the section names a part of a script that the script has not passed yet.
+
+    >>> own = OwnSampler()
+    >>> is_unbound(own), is_unbound(own.bound(print)), is_unbound(None)
+    (True, False, False)
+    """
+    return isinstance(section, OwnPart) and not section.is_bound
+
+
 def own_parts(section: PartSection) -> Iterator[OwnPart]:
     """Yield the script's parts that a section, or a section within it, names."""
     if isinstance(section, OwnPart):

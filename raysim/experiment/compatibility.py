@@ -17,7 +17,7 @@ from raysim.client.personalisation.clusters import Clusters
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
 from raysim.cohort.section import CohortSection
-from raysim.config.own_part import OwnPart
+from raysim.config.own_part import is_unbound
 from raysim.experiment import privacy
 from raysim.experiment.leaving import leaving
 from raysim.server.aggregators.fednova import FedNova
@@ -78,7 +78,7 @@ def refusals(
 def correction_of(client: ClientSection) -> Correction:
     """Return the section's correction; a user-defined one is not known before the script has passed it."""
     section = client.correcting
-    return Correction() if isinstance(section, OwnPart) and not section.is_bound else corrections.make(section)
+    return Correction() if is_unbound(section) else corrections.make(section)
 
 
 def correction_name(client: ClientSection) -> str:
@@ -91,7 +91,7 @@ def correction_name(client: ClientSection) -> str:
 
 
 def _client_states(correction: Correction, client: ClientSection, cohort: CohortSection) -> Iterator[str]:
-    known = [each for each in client.transform if not (isinstance(each, OwnPart) and not each.is_bound)]
+    known = [each for each in client.transform if not is_unbound(each)]
     personal = client.personalisation
     rest = client.compression is not None and client.compression.error_feedback
     keeping = state_vectors(correction, transforms.make(known), personal is not None and personal.keeps, rest)

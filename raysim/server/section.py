@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from raysim.config.own_part import OwnPart
+from raysim.config.own_part import OwnPart, is_unbound
 from raysim.config.section import Section, with_default_name
 from raysim.config.values import Constant
 from raysim.server.aggregators import ida
@@ -75,7 +75,7 @@ class ServerSection(Section):
         """The rule over every update; None if their sums are enough, or if a script has not passed its rule yet."""
         if self.weighting == "ida":
             return ida.RULE
-        if isinstance(self.aggregator, OwnPart) and not self.aggregator.is_bound:
+        if is_unbound(self.aggregator):
             return None
         return AGGREGATORS.make(self.aggregator)
 
@@ -92,8 +92,8 @@ class ServerSection(Section):
     @property
     def weighting_rule(self) -> Weighting | None:
         """The function from a client's facts to its weight; None for a weighting by name."""
-        unbound = isinstance(self.weighting, OwnPart) and not self.weighting.is_bound
-        return None if isinstance(self.weighting, str) or unbound else WEIGHTINGS.make(self.weighting)
+        given = self.weighting
+        return None if isinstance(given, str) or is_unbound(given) else WEIGHTINGS.make(given)
 
     @property
     def weighting_constants(self) -> Mapping[str, Constant]:

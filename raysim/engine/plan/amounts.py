@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from raysim.client.corrections import choice as corrections
 from raysim.cohort.bernoulli import Bernoulli
 from raysim.cohort.section import grown_size
-from raysim.config.own_part import OwnPart
+from raysim.config.own_part import is_unbound
 from raysim.data.dataset import FederatedDataset
 from raysim.data.holdout import MOST_LISTED
 from raysim.engine.plan import own_models
@@ -59,8 +59,7 @@ def _listing(e: Experiment) -> Iterator[str]:
     if e.pooled:
         yield "pooled = true"
     chosen = e.client.correction
-    unbound = isinstance(chosen, OwnPart) and not chosen.is_bound
-    if chosen is not None and not unbound and corrections.make(chosen).requires.equal_steps:
+    if chosen is not None and not is_unbound(chosen) and corrections.make(chosen).requires.equal_steps:
         yield f"client.correction.name = {chosen.name!r}"
 
 
