@@ -49,7 +49,17 @@ class Apfl(PersonalSection, Section):
 
 
 def make(section: Apfl, client: ClientSection, layout: Layout) -> Personalisation:
-    """Close the functions over alpha."""
+    """Close the functions over alpha.
+
+    >>> from raysim.client.section import ClientSection
+    >>> apfl = make(Apfl(alpha=0.25), ClientSection(), Layout.of([("w", torch.zeros(1))]))
+    >>> w, own, loss_gradient = torch.tensor([4.0]), torch.tensor([0.0]), lambda y: y - 8  # f(y) = (y - 8)^2 / 2, m = 3
+    >>> step = StepAt((w, own), loss_gradient(w), loss_gradient, lambda vector: vector)
+    >>> [gradient.item() for gradient in apfl.step.gradients(step)]  # of w, of v_i
+    [-4.0, -1.25]
+    >>> apfl.scored(PersonalAt(w, own, train=lambda start: start, gradient=lambda: loss_gradient(w)))
+    tensor([3.])
+    """
     alpha = section.alpha
 
     def mixed(own: Tensor, model: Tensor) -> Tensor:

@@ -47,7 +47,20 @@ class Ditto(PersonalSection, Section):
 
 
 def make(section: Ditto, client: ClientSection, layout: Layout) -> Personalisation:
-    """The own pass is local training with FedProx's pull."""
+    """The own pass is local training with FedProx's pull.
+
+    >>> import torch
+    >>> from raysim.client.personalisation.personalisation import Ended, PersonalAt
+    >>> from raysim.client.section import ClientSection
+    >>> ditto = make(Ditto(lam=0.5, lr=0.25), ClientSection(), Layout.of([("w", torch.zeros(1))]))
+    >>> ditto.own.section.correction.mu, ditto.own.section.optimizer.lr
+    (0.5, 0.25)
+    >>> def train(own):  # f_i(v) = (v - 8)^2 / 2, x = 4
+    ...     return own - 0.25 * ((own - 8) + 0.5 * (own - 4))
+    >>> at = PersonalAt(torch.tensor([4.0]), torch.tensor([0.0]), train, gradient=lambda: torch.tensor([-4.0]))
+    >>> ditto.scored(at), ditto.after(at, Ended(at.x, torch.tensor([1.0]), None))  # v_i, then 0 + (8 + 2) / 4
+    (tensor([0.]), tensor([2.5000]))
+    """
     if section.epochs is not None or section.local_steps is not None:
         client = client.with_work(epochs=section.epochs, local_steps=section.local_steps)
     if section.lr is not None:

@@ -68,7 +68,19 @@ class Maml(PersonalSection, Section):
 
 
 def make(section: Maml, client: ClientSection, layout: Layout) -> Personalisation:
-    """Close the functions over alpha and delta."""
+    """Close the functions over alpha and delta.
+
+    >>> from raysim.client.section import ClientSection
+    >>> y, loss_gradient = torch.tensor([4.0]), lambda y: 2 * y  # f(y) = y^2, H = 2: u = 2 (4 - 8 / 4) = 4
+    >>> step = StepAt((y,), loss_gradient(y), loss_gradient, curved=lambda vector: 2 * vector)
+    >>> for keys in ({}, {"hessian": "difference", "delta": 0.5}, {"hessian": "none"}):
+    ...     maml = make(Maml(alpha=0.25, **keys), ClientSection(), Layout.of([("w", torch.zeros(1))]))
+    ...     (gradient,) = maml.step.gradients(step)
+    ...     print(gradient.item())
+    2.0
+    2.0
+    4.0
+    """
     alpha, delta, hessian = section.alpha, section.delta, section.hessian
 
     def gradients(step: StepAt) -> Sequence[Tensor]:

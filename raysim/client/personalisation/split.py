@@ -72,6 +72,17 @@ def make(section: SplitModel, client: ClientSection, layout: Layout) -> Personal
 
     Raises:
         ExperimentError: a pattern matches no group, or together they match all.
+
+    >>> from raysim.client.section import ClientSection
+    >>> layout = Layout.of([("body", torch.zeros(1)), ("head", torch.zeros(1))])
+    >>> split = make(SplitModel(local="head"), ClientSection(), layout)
+    >>> x, own = layout.vector({"body": 1.0, "head": 0.0}), layout.vector({"body": 0.0, "head": 5.0})
+    >>> at = PersonalAt(x, own, train=lambda start: start, gradient=lambda: x)
+    >>> [piece.item() for piece in layout.pieces(split.scored(at))]
+    [1.0, 5.0]
+    >>> moved = Ended(split.start(at), layout.vector({"body": 2.0, "head": 3.0}), None)
+    >>> [piece.item() for piece in layout.pieces(split.after(at, moved))]
+    [0.0, 8.0]
     """
     local = _groups(section.local, layout)
     others = tuple(name for name in layout.names if name not in local)

@@ -32,6 +32,9 @@ def dirichlet(labels: Int64s, num_clients: int, seed: int, alpha: float, prior: 
 
     >>> [len(part) for part in dirichlet(np.array([0, 0, 1, 1, 2]), 2, seed=0, alpha=0.1)]
     [3, 2]
+    >>> labels = np.array([0, 1, 0, 1, 0, 1])
+    >>> [labels[part].tolist() for part in dirichlet(labels, 2, seed=0, alpha=0.001)]  # one label each
+    [[1, 1, 1], [0, 0, 0]]
     """
     piles = ClassPiles(labels, seed, "partition/dirichlet/pile")
     parameter = concentration(piles.counts, alpha, prior)

@@ -46,6 +46,14 @@ def pachinko(
 
     Raises:
         ExperimentError: the source's labels have no hierarchy.
+
+    >>> labels, coarse_of = np.array([0, 1, 2, 3, 0, 1, 2, 3]), np.array([0, 0, 1, 1])
+    >>> parts = pachinko(labels, 2, seed=0, alpha=0.001, beta=10.0, coarse_of=coarse_of)  # one coarse label each
+    >>> [sorted(labels[part].tolist()) for part in parts]
+    [[2, 2, 3, 3], [0, 0, 1, 1]]
+    >>> parts = pachinko(labels, 4, seed=0, alpha=0.001, beta=0.001, coarse_of=coarse_of)  # one fine label each
+    >>> [labels[part].tolist() for part in parts]
+    [[2, 2], [3, 3], [1, 1], [0, 0]]
     """
     if coarse_of is None:
         raise ExperimentError(
