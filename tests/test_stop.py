@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -196,6 +198,18 @@ def test_a_run_stops_alike_alone_pulled_and_among_others(
     assert model(tmp_path / "among") == model(tmp_path / "alone")
     assert (tmp_path / "among" / "stopped.json").exists()
     assert round_table.read_rounds(tmp_path / "other").num_rows == 12
+
+
+def test_the_last_round_is_evaluated_where_its_time_is_used_up_behind_its_step(
+    tmp_path: Path, experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = SimpleNamespace(perf_counter=lambda: time.perf_counter() + 10_000)
+    monkeypatch.setattr("raysim.engine.rounds.finished_round.time", late)
+    exp = experiment(rounds=9, evaluation={"every": 5}, stop={"budget": {"wall_s": 5_000}})
+    result = raysim.run(exp, dataset=dataset, path=tmp_path / "run", progress=False)
+    assert result.stopped is not None
+    assert result.rounds[METRIC].null_count == 0
+    assert result.clients["round"].unique().to_pylist() == [0]
 
 
 def test_a_stopped_run_stays_stopped_and_says_so(

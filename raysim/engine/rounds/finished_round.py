@@ -39,7 +39,8 @@ class SteppedRound:
     training: Training
     outcomes: tuple[Outcome, ...]
     """Of the phases; the training phase is first."""
-    evaluations: Mapping[str, int]
+    evaluations: Mapping[str, int] | None
+    """Their tickets by name; None if none is due."""
     transferred: Mapping[str, float]
     """Bytes that clients transferred."""
 
@@ -98,7 +99,7 @@ def finish(
     index, training, split = stepped.state.round - 1, stepped.training, plan.dataset.train
     watch = training.watch
     with watch.phase("evaluate"):
-        scores, clients, of_scores = scoring.collect(plan, algorithm, executor, index, stepped.evaluations)
+        scores, clients, of_scores = scoring.collect(plan, algorithm, executor, index, stepped.evaluations or {})
     probed, of_probe = _probed(plan, executor, training)
     rejected = tuple(split.id_of(position) for position in stepped.rejected)
     _warn(plan, stepped, index, rejected, advises)

@@ -219,12 +219,16 @@ class Loop:
         outcome = replace(outcome, kept=())
         transferred = transfers(plan, algorithm.traffic, training.selected.num_asked, training.selected.senders)
         is_last = self._ends_with({**metrics, **transferred}) or state.round == plan.experiment.rounds
-        tickets: dict[str, int] = {}
+        tickets = None
         if is_last or state.round % plan.experiment.evaluation.every == 0:
             metrics |= scoring.to_optimum(plan, state.weights)
-            average = algorithm.average(state)
-            tickets = scoring.submit(plan, algorithm, self._executor, state, average, self._evaluations)
+            tickets = self._submitted(state)
         return SteppedRound(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets, transferred)
+
+    def _submitted(self, state: ServerState) -> dict[str, int]:
+        """Submit the evaluations of the state's model; returns their tickets by name."""
+        average = self._algorithm.average(state)
+        return scoring.submit(self._plan, self._algorithm, self._executor, state, average, self._evaluations)
 
     def _aggregated(self, training: Training, outcome: Outcome) -> tuple[Sums, Tensor | None]:
         """Return the sums of the last phase, and what an aggregator makes of the kept updates; None without one.
@@ -287,6 +291,8 @@ class Loop:
             writing=self._writing,
             advises=self._advises,
         )
+        if stepped.evaluations is None and self._stops_with(finished):
+            finished = self._scored(stepped.state, finished)
         # Of rounds in a row without an update, the first is told what to do.
         self._advises = not stepped.rejected or bool(stepped.metrics["clients"])
         # A row cannot contain the time of its own writing: the next row does.
@@ -306,6 +312,18 @@ class Loop:
             if self._state_files is not None:
                 self._state_files.finished(self.recorded)
         return finished
+
+    def _stops_with(self, finished: Finished) -> bool:
+        return stopping.after(self._plan.experiment, self.seen, finished.row).stopped is not None
+
+    def _scored(self, state: ServerState, finished: Finished) -> Finished:
+        """Return the round with its scores. Its step did not know it as the last: wall seconds passed until its row."""
+        began_s, tickets = time.perf_counter(), self._submitted(state)
+        scores, clients, _ = scoring.collect(self._plan, self._algorithm, self._executor, finished.index, tickets)
+        scores |= scoring.to_optimum(self._plan, state.weights)
+        wall_s = (finished.metrics["wall_time_s"] or 0) + time.perf_counter() - began_s
+        metrics = {**finished.metrics, **scores, "wall_time_s": wall_s}
+        return replace(finished, metrics=metrics, clients=clients)
 
     def leave(self) -> None:
         """Checkpoint the last recorded round; flush the client states to the disk."""
