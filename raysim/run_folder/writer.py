@@ -209,12 +209,16 @@ class RunFolder:
         self._flushed_s = time.monotonic()
 
     def checkpoint(self, state: ServerState) -> None:
-        """Write rows and state; then delete all but the newest `keep` checkpoints."""
+        """Write rows and state; then delete all but the newest `keep` checkpoints.
+
+        Later ones than this do not count: the run goes on from an earlier one where the newest is damaged.
+        """
         self.flush()
         with self._recording():
             checkpoint.write(state, files.checkpoint_file(self.path, state.round), self._fingerprint)
             self.checkpointed = state.round
-            for old in list(files.checkpoints(self.path).values())[: -self._keep]:
+            written = [file for done, file in files.checkpoints(self.path).items() if done <= state.round]
+            for old in written[: -self._keep]:
                 removed.unlink(old)
             self.best.prune()
 

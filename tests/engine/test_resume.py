@@ -209,6 +209,19 @@ def test_a_checkpoint_with_another_bit_is_passed_over_too(
     assert re.search(r"round-000004\.safetensors is damaged: .* goes on from the checkpoint before it", caplog.text)
 
 
+def test_a_damaged_checkpoint_does_not_take_the_place_of_one_that_is_kept(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    exp, hurt = experiment(rounds=6, checkpoint={"every": 2}), tmp_path / "hurt"
+    whole = raysim.run(exp, dataset=dataset, path=tmp_path / "whole")
+    raysim.run(exp, dataset=dataset, path=hurt)
+    flip(hurt / "checkpoints" / "round-000006.safetensors", -1)
+    until_five = exp.changed({"checkpoint": {"every": 1, "keep": 1}, "stop.budget.rounds": 5})
+    raysim.run(until_five, dataset=dataset, path=hurt, resume=True)
+    assert [file.name for file in hurt.glob("checkpoints/round-000005*")] == ["round-000005.safetensors"]
+    same_records(raysim.run(exp, dataset=dataset, path=hurt, resume=True), whole)
+
+
 def test_every_bit_of_a_checkpoint_counts(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:
     from raysim.engine.plan.resolve import resolve
 
