@@ -6,15 +6,17 @@ The network, the clients and the cohorts are those of tests/support/tanh_federat
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import raysim
 from tests.support.corrected_runs import ANY, BATCH, DECAY, LR, SGD, Make, N, flat, grad, run
+from tests.support.executors import bits
 from tests.support.tanh_federation import COHORTS, Array, clients, start
 
 
@@ -282,3 +284,35 @@ def test_the_gradient_at_x_has_the_masks_of_the_gradient_at_y(correction: dict[s
     for other in made[1:]:
         for name, value in made[0].items():
             torch.testing.assert_close(other[name], value, rtol=1e-9, atol=1e-12)
+
+
+class Halving(nn.Module):
+    """Halves x, in a new tensor or in its place."""
+
+    def __init__(self, in_place: bool) -> None:
+        super().__init__()
+        self.in_place, self.last = in_place, nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x.mul_(0.5) if self.in_place else x * 0.5)  # type: ignore[no-any-return]
+
+
+TWO_POINTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("one_by_one", {"correction": {"name": "mime"}}),
+    ("vmap", {"correction": {"name": "mime"}}),
+    ("one_by_one", {"personalisation": {"name": "apfl", "alpha": 0.5}}),
+)
+
+
+@pytest.mark.parametrize(("trainer", "keys"), TWO_POINTS)
+def test_a_second_gradient_at_a_batch_sees_the_same_batch(
+    trainer: str, keys: dict[str, Any], experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    """A forward may write to its input."""
+    client = {"optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 4, **keys}
+    exp = experiment(client=client, rounds=2, engine={"workers": 0, "trainer": trainer}, model={"name": "own"})
+    own = raysim.FederatedDataset.from_clients(*({f"c{i}": dataset.train.client(i) for i in range(20)},) * 2)
+    apart, in_place = (
+        [bits(each) for each in raysim.rounds(exp, dataset=own, model=partial(Halving, way))] for way in (False, True)
+    )
+    assert in_place == apart

@@ -86,9 +86,10 @@ class OneByOne(ClientByClient):
         received = Received(self._model, broadcast)
         for step, (batch, targets, keys) in enumerate(zip(given.x, given.y, own.keys_of(client), strict=True)):
             if anchor is not None:
-                # The same draws for both: the generators are put back to where they were.
+                # The same draws for both: the generators are put back to where they were. And the same batch: a forward
+                # may write to its input.
                 with card.same_draws(client.x.device):
-                    for _ in anchor.in_pieces(batch, targets, keys, 1.0, self._at(client, step, received)):
+                    for _ in anchor.in_pieces(batch.clone(), targets, keys, 1.0, self._at(client, step, received)):
                         pass
             at = self._at(client, step, received)
             for made in own.in_pieces(batch, targets, keys, alpha, at):

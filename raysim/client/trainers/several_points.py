@@ -79,10 +79,11 @@ class SeveralPoints(ClientByClient):
             # The same draws at every point: those that the module makes where the generators stand now.
             stand = [(generator, generator.get_state()) for generator in card.generators(params.device)]
             curved: Curved = _not_curved
+            # A copy at every point: a forward may write to its input.
             if self._step.curved:
-                outputs, losses, curved = at_y.differentiate_twice(batch, targets, keys, at)
+                outputs, losses, curved = at_y.differentiate_twice(batch.clone(), targets, keys, at)
             else:
-                outputs, losses = at_y.differentiate(batch, targets, keys, 1.0, at)
+                outputs, losses = at_y.differentiate(batch.clone(), targets, keys, 1.0, at)
             scores.keep(outputs, losses)
 
             def elsewhere(
@@ -97,7 +98,7 @@ class SeveralPoints(ClientByClient):
                     for generator, state in stand:
                         generator.set_state(state)
                     self._other.weights.params.copy_(point)
-                    self._other.differentiate(x, y, keys, 1.0, at)
+                    self._other.differentiate(x.clone(), y, keys, 1.0, at)
                 return self._other.gradient.clone()
 
             step = StepAt(tuple(rows), at_y.gradient.clone(), elsewhere, curved)

@@ -84,7 +84,8 @@ class Vmap:
             shares = together.shares[span].to(params.dtype)
             examples = x.view(*lead, *x.shape[1:]), y.view(*lead, *y.shape[1:]), shares.view(lead)
             if anchor is not None and anchor_gradient is not None:
-                made, _ = self._gradients(views(anchor[:active]), *examples)
+                # A copy: a forward may write to its input.
+                made, _ = self._gradients(views(anchor[:active]), examples[0].clone(), *examples[1:])
                 _store(made, views(anchor_gradient[:active]))
             made, outputs = self._gradients(views(params[:active]), *examples)
             scores.keep(outputs.flatten(0, 1))
