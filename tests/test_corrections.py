@@ -294,7 +294,7 @@ class Halving(nn.Module):
         self.in_place, self.last = in_place, nn.Linear(5, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.last(x.mul_(0.5) if self.in_place else x * 0.5)  # type: ignore[no-any-return]
+        return self.last(x.mul_(0.5) if self.in_place else x * 0.5)
 
 
 TWO_POINTS: tuple[tuple[str, dict[str, Any]], ...] = (
