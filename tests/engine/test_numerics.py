@@ -128,7 +128,7 @@ def short_products() -> Iterator[None]:
 @contextmanager
 def other_defaults() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
-    setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     torch.backends.cuda.enable_flash_sdp(False)
     torch.set_flush_denormal(True)
     try:
@@ -136,7 +136,7 @@ def other_defaults() -> Iterator[None]:
         assert defaults() == (torch.float64, False, False, True)
     finally:
         torch.set_default_dtype(torch.float32)
-        setattr(torch.backends.mkldnn, "enabled", True)  # noqa: B010
+        torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
         torch.backends.cuda.enable_flash_sdp(True)
         torch.set_flush_denormal(False)
 

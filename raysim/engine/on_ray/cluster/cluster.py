@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,19 @@ class Placement:
     wait_s: float = EngineSection().wait_s
 
 
+_TURN = threading.RLock()
+_CONNECTION = ExitStack()
+_users = 0
+"""Blocks of this process that use the connection that raysim has made."""
+
+
 @contextmanager
 def connected(address: str | None, run_folder: Path | None = None) -> Iterator[None]:
     """Connect to Ray inside the block; change nothing outside it.
 
     Args:
-        address: None starts a cluster on this machine that ends with the block (or uses the script's existing
-            connection); "auto" or "host:port" joins a running one.
+        address: None starts a cluster on this machine that ends with the last of this process's blocks (or uses the
+            script's existing connection); "auto" or "host:port" joins a running one.
         run_folder: of the run that the block carries out, to be named if that cluster dies; None if there are several.
 
     Raises:
@@ -53,6 +60,22 @@ def connected(address: str | None, run_folder: Path | None = None) -> Iterator[N
             started.
         WorkerLostError: a process of the cluster that was started here died.
     """
+    with _TURN:
+        counts = _connect(address, run_folder)
+    try:
+        yield
+    except Exception:
+        own_ray.check()
+        raise
+    finally:
+        if counts:
+            with _TURN:
+                _leave()
+
+
+def _connect(address: str | None, run_folder: Path | None) -> bool:
+    """Connect to Ray, or use the connection that is there; return whether raysim has made it."""
+    global _users
     if ray.is_initialized():
         joined = ray.get_runtime_context().gcs_address
         if address not in (None, "auto", joined):
@@ -60,8 +83,25 @@ def connected(address: str | None, run_folder: Path | None = None) -> Iterator[N
                 f"This script is connected to Ray at {joined} already, so address {address!r} cannot be joined: leave "
                 f"address= out, or call ray.shutdown() first."
             )
-        yield
-        return
+        if _users:
+            _users += 1
+            own_ray.share()
+        return bool(_users)
+    _CONNECTION.enter_context(_made(address, run_folder))
+    _users += 1
+    return True
+
+
+def _leave() -> None:
+    """End the connection with the last block that uses it: runs of one process may end in any order."""
+    global _users
+    _users -= 1
+    if not _users:
+        _CONNECTION.close()
+
+
+@contextmanager
+def _made(address: str | None, run_folder: Path | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None:
         # Ray's default, 15, leaves its workers a thirtieth of a core that they share with a process of niceness 0.

@@ -91,6 +91,12 @@ def watched(
             looks.join()
 
 
+def share() -> None:
+    """Name no run's folder if the script's own Ray dies: several runs use it."""
+    if _own is not None:
+        _own.run_folder = None
+
+
 def died() -> str | None:
     """Return how the script's own Ray ended; None if it lives, or the script joined one."""
     if _own is None:

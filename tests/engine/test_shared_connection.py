@@ -1,0 +1,70 @@
+"""Runs of one process share the Ray that the first of them starts; the last one ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+
+from raysim.engine.on_ray.cluster.cluster import connected
+from raysim.errors import ResourceError
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What stands for Ray: one entry while it runs."""
+    running: list[str] = []
+
+    @contextmanager
+    def watched(run_folder: object, end: Callable[[], None], server: object) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            end()
+
+    context = type("Context", (), {"gcs_address": "here"})
+    monkeypatch.setattr("ray.is_initialized", lambda: bool(running))
+    monkeypatch.setattr("ray.get_runtime_context", context)
+    monkeypatch.setattr("ray.shutdown", running.clear)
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.own_ray.watched", watched)
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.warm_workers.serving", nullcontext)
+
+    def start(*_: Any, **__: Any) -> None:
+        running.append("ray")
+
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.joining.start", start)
+    return running
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_last_run_of_a_process_ends_ray(first: int, started: list[str]) -> None:
+    runs = [connected(None), connected(None)]
+    for run in runs:
+        run.__enter__()
+    assert started == ["ray"]
+    runs.pop(first).__exit__(None, None, None)
+    assert started == ["ray"]
+    runs.pop().__exit__(None, None, None)
+    assert started == []
+
+
+def test_a_connection_of_the_script_stays(started: list[str]) -> None:
+    started.append("ray of the script")
+    with connected(None):
+        pass
+    assert started == ["ray of the script"]
+
+
+def test_a_ray_that_does_not_start_leaves_nothing(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("raysim.engine.on_ray.cluster.joining.start", fails)
+        with pytest.raises(ResourceError, match="no room"):
+            connected(None).__enter__()
+    with connected(None):
+        assert started == ["ray"]
+    assert started == []
