@@ -61,7 +61,8 @@ class Round:
     index: 0 for the first. metrics: by their fixed names, None where a figure is not defined, as in a round without an
     update; those that begin with "eval" only in rounds that are evaluated. cohort: client ids in
     sampling order. rejected: ids of clients whose update was not finite. clients: one row per evaluated client, None
-    where nothing was evaluated. stopped: why the run ends with this round, if `[stop]` ends it before its last one.
+    where nothing was evaluated. weights: after this round's server step; a copy. stopped: why the run ends with this
+    round, if `[stop]` ends it before its last one.
     `print` shows index and newest figures in a line.
     """
 
@@ -277,7 +278,8 @@ def _public(plan: Plan, steps: Generator[Finished], until_left: ExitStack) -> It
 
 
 def _as_round(plan: Plan, f: Finished) -> Round:
-    return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.stated, f.stopped)
+    # A copy: the run goes on with the weights, whatever its reader does to them.
+    return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights.clone(), plan.stated, f.stopped)
 
 
 def _result(plan: Plan, path: Path, weights: Weights) -> Result:

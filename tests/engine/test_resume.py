@@ -497,3 +497,12 @@ def test_the_fingerprint_covers_what_auto_meant(dataset: raysim.FederatedDataset
         choice = replace(plan.choice, **{name: getattr(plan.choice, name) + 1})
         assert replace(plan, choice=choice).fingerprint != plan.fingerprint
     assert replace(plan, choice=replace(plan.choice, trainer="one_by_one")).fingerprint != plan.fingerprint
+
+
+def test_a_reader_may_write_to_the_weights_of_a_round(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    whole = raysim.run(experiment(), dataset=dataset, path=tmp_path / "whole")
+    for each in raysim.rounds(experiment(), dataset=dataset, path=tmp_path / "read"):
+        each.weights.params.zero_()
+    same_records(raysim.resume(tmp_path / "read", dataset=dataset), whole)
