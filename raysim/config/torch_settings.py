@@ -52,10 +52,21 @@ def as_on_workers() -> Iterator[None]:
         one_at_a_time(),
         _new_settings(),
         _whole_products(),
-        torch.autocast("cpu", enabled=False),
-        torch.autocast("cuda", enabled=False),
+        _without_autocast("cpu"),
+        _without_autocast("cuda"),
     ):
         yield
+
+
+@contextmanager
+def _without_autocast(device: str) -> Iterator[None]:
+    # torch.autocast keeps its copies of weights until the outermost block ends, which this one would be.
+    before = torch.is_autocast_enabled(device)
+    torch.set_autocast_enabled(device, False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled(device, before)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -165,6 +165,27 @@ def test_what_a_script_has_set_in_its_process_is_left_out(
     usual = [bits(each) for each in raysim.rounds(exp, dataset=dataset)]
     with AROUND[around]():
         assert [bits(each) for each in raysim.rounds(exp, dataset=dataset)] == usual
+
+
+@pytest.mark.parametrize("around", [nullcontext, *AROUND.values()])
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded"])
+def test_products_in_bf16_are_of_the_weights_after_the_last_step(
+    around: Callable[[], AbstractContextManager[Any]],
+    trainer: str,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+) -> None:
+    """torch.autocast keeps copies of the weights, which it drops at the end of the outermost block only."""
+
+    def trained(precision: str) -> list[torch.Tensor]:
+        exp = experiment(engine={"workers": 0, "trainer": trainer, "precision": precision}, rounds=2)
+        *_, last = raysim.rounds(exp, dataset=dataset)
+        return list(last.params.values())
+
+    whole = trained("float32")
+    with around():
+        for value, close in zip(trained("bf16"), whole, strict=True):
+            torch.testing.assert_close(value, close, atol=0.03, rtol=0)
 
 
 @pytest.mark.parametrize("around", AROUND)

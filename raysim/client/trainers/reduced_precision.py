@@ -16,7 +16,17 @@ def products_in(precision: torch.dtype | None, device: torch.device) -> Abstract
         return nullcontext()
     if precision == torch.bfloat16 and device.type == "cpu" and not _onednn_has_bf16():
         return _without_onednn(precision)
-    return torch.autocast(device.type, precision)
+    return _autocast(device.type, precision)
+
+
+@contextmanager
+def _autocast(device: str, precision: torch.dtype) -> Iterator[None]:
+    try:
+        with torch.autocast(device, precision):
+            yield
+    finally:
+        # Inside a script's own torch.autocast, copies of weights would stay until that ends, and steps would not count.
+        torch.clear_autocast_cache()
 
 
 @contextmanager
@@ -26,7 +36,7 @@ def _without_onednn(precision: torch.dtype) -> Iterator[None]:
     onednn: Any = torch.backends.mkldnn
     before, onednn.enabled = onednn.enabled, False
     try:
-        with torch.autocast("cpu", precision):
+        with _autocast("cpu", precision):
             yield
     finally:
         onednn.enabled = before
