@@ -250,7 +250,7 @@ def _leaf_json(path: Path, x: list[Any], y: list[Any]) -> None:
 
 
 def _emnist_hdf5(path: Path) -> None:
-    columns = {"pixels": np.full((2, 28, 28), 0.5, np.float32), "label": np.array([3, 4], np.int32)}
+    columns = {"pixels": np.full((2, 28, 28), 128 / 255, np.float32), "label": np.array([3, 4], np.int32)}
     for side in ("train", "test"):
         hdf5(path / f"fed_emnist_{side}.h5", {"a": columns, "b": columns})
 
@@ -388,7 +388,7 @@ READERS: dict[str, Reader] = {
     "cifar": _source("cifar10", _cifar_unpacked, clients=2),
     "emnist sqlite": _source("emnist", _tiny("emnist")),
     "emnist hdf5": _source("emnist", _emnist_hdf5),
-    "emnist leaf": _source("emnist", lambda path: _leaf_json(path, [[0.5] * 784] * 2, [3, 4]), form="leaf"),
+    "emnist leaf": _source("emnist", lambda path: _leaf_json(path, [[128 / 255] * 784] * 2, [3, 4]), form="leaf"),
     "leaf": _source("leaf", lambda path: _leaf_json(path, [[0.5, 1.0], [2.0, 3.0]], [3, 4.0])),
     "shakespeare": _source("shakespeare", _tiny("shakespeare")),
     "shakespeare hdf5": _source("shakespeare", _tiny("shakespeare"), form="tff"),
