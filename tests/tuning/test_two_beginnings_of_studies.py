@@ -34,7 +34,7 @@ def test_studies_of_two_names(
     def tune(name: str) -> tuning.Study:
         return tuning.tune(tuned(final=0).changed({"name": name, "rounds": 1}), dataset=small, path=tmp_path / "study")
 
-    before_the_next(monkeypatch, "tuning.study.open_storage", lambda: tune("other"))
+    before_the_next(monkeypatch, "tuning.opening.open_storage", lambda: tune("other"))
     with pytest.raises(tuning.StudyError, match="is the folder of the study 'other'"):
         tune("own")
     assert tuning.read(tmp_path / "study").name == "other"
