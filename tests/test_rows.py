@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,3 +47,13 @@ def test_a_truth_value_may_be_absent_in_the_first_rows() -> None:
     rows.packed()
     rows.append({"round": 1, "catastrophic_failure": True})
     assert rows.packed()["catastrophic_failure"].to_pylist() == [None, True]
+
+
+def test_the_first_table_imports_nothing() -> None:
+    """pyarrow's imports at its first table swallow a Ctrl-C."""
+    code = (
+        "import sys; from raysim.run_folder.rows import table; before = set(sys.modules); "
+        "table([{'round': 0, 'loss': 1.5, 'rejected_clients': ['a']}]); print(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import overload
 
+# pyarrow imports it at its first table of Python's values, and drops a Ctrl-C there as if the package were absent.
+import dateutil.relativedelta  # noqa: F401
 import pyarrow as pa
 
 from raysim.experiment.row import Row
