@@ -53,7 +53,7 @@ STACK_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 26}
 on a card, 256 MB of weights, a guess until it is measured on one."""
 
 SHORT_STEPS = 4
-"""Local steps of each short length in a round from which these lengths are recorded: a recording costs 13 to 100 ms, as
+"""Local steps of each short length in a round from which these lengths are recorded: a recording costs 8 to 91 ms, as
 much as some fifty recorded steps save."""
 
 MOST_SHAPES = 500_000
