@@ -538,10 +538,10 @@ class Pooled(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("channels", "pool", "copies"),
-    [(16, functional.max_pool2d, 3), (16, functional.avg_pool2d, 2), (3, functional.max_pool2d, 0)],
+    ("channels", "pool", "is_used"),
+    [(16, functional.max_pool2d, True), (16, functional.avg_pool2d, True), (3, functional.max_pool2d, False)],
 )
-def test_pooling_works_channels_last_with_the_same_numbers(channels: int, pool: Any, copies: int) -> None:
+def test_pooling_works_channels_last_with_the_same_numbers(channels: int, pool: Any, is_used: bool) -> None:
     model, weights = create(lambda: Pooled(channels, pool), 0, torch.float64)
     got = BoundModule(model, weights, TASK, torch.float64, plain=True, recording=StepRecording((4,)))
     wanted = BoundModule(model, weights, TASK, torch.float64, plain=True)
@@ -549,7 +549,7 @@ def test_pooling_works_channels_last_with_the_same_numbers(channels: int, pool: 
     for bound in (got, wanted):
         bound.load(weights)
     assert got.record([x], [y], [4])
-    assert str(got._recordings[4].__doc__).count("memory_format") == copies
+    assert ("memory_format" in str(got._recordings[4].__doc__)) == is_used
     with torch.no_grad():
         got.differentiate(x, y, None, -0.1)
     wanted.differentiate(x, y, None, -0.1)

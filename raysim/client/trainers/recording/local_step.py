@@ -19,9 +19,9 @@ from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers import side_effects
 from raysim.client.trainers.gradient_seed import seeded
 from raysim.client.trainers.loss_gradient import LossGradient
-from raysim.client.trainers.recording import attention, convolution, elsewhere, pooling
+from raysim.client.trainers.recording import attention, channels_last, convolution, elsewhere
 from raysim.client.trainers.recording.replay import Replay, replay
-from raysim.client.trainers.recording.simplify import simplified, storage, writes
+from raysim.client.trainers.recording.simplify import Program, simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
 from raysim.client.trainers.recording.update import updates
 from raysim.config.global_draws import python_draws
@@ -80,11 +80,17 @@ def record_step(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: T
             raise NotRecorded("is another step for another batch")
         left = [buffer.clone() for buffer in module.buffers()]
         _check_memory(first, weighted)
-        made = _compiled(first, weighted)
+        program = _program(first)
+        made = _compiled(program, first, weighted)
         put_back()
         elsewhere.move(module, values, keys)
         _try(made, weighted, batch, second, left)
-    return made
+        laid_out = channels_last.channels_last(program, first.tape.values)
+        if laid_out is program:
+            return made
+        put_back()
+        elsewhere.move(module, values, keys)
+        return _if_carried_out(_compiled(laid_out, first, weighted), batch) or made
 
 
 @dataclass(frozen=True)
@@ -152,16 +158,17 @@ def _others(weighted: Weighted) -> list[Tensor]:
     return list(tensors.values())
 
 
-def _compiled(attempt: _Attempt, weighted: Weighted) -> Replay:
-    weights = attempt.weights
-    program = simplified(attempt.tape, weights, attempt.changing, attempt.results)
+def _program(attempt: _Attempt) -> Program:
+    program = simplified(attempt.tape, attempt.weights, attempt.changing, attempt.results)
     program = convolution.as_products(program, attempt.tape.values)
-    program = pooling.channels_last(program, attempt.tape.values)
-    program = attention.as_products(program, attempt.tape.values)
+    return attention.as_products(program, attempt.tape.values)
+
+
+def _compiled(program: Program, attempt: _Attempt, weighted: Weighted) -> Replay:
     outputs, losses, *gradients = program.wanted
     assert outputs is not None
     kept = [slot for slot in (outputs, losses) if slot is not None]
-    changes = updates(program, weights, gradients, kept)
+    changes = updates(program, attempt.weights, gradients, kept)
     step = replay(program, changes, attempt.batch, (outputs, losses), weighted.written, weighted.keep)
     return _with_gradients(step) if any(op.function in _ASKS_FOR_GRADIENTS for op in program.ops) else _inferring(step)
 
@@ -217,6 +224,21 @@ def _try(
         pairs.append((value - weighted.keep * old, torch.zeros_like(value) if gradient is None else gradient))
     if not all(one is not None and _near(got, one) for got, one in pairs):
         raise NotRecorded("has other gradients when it is repeated")
+
+
+def _if_carried_out(laid_out: Replay, batch: tuple[Tensor, Tensor]) -> Replay | None:
+    """Return the recording in another layout if it can be carried out, which its shapes alone decide.
+
+    Its numbers are not compared: a layout changes the order of additions alone, but one relu that decides otherwise can
+    change a gradient by a hundredth. Whether a layout is taken must not depend on the batch at hand.
+    """
+    try:
+        laid_out(*batch, 1.0)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:
+        return None
+    return laid_out
 
 
 def _near(got: Tensor, expected: Tensor) -> bool:

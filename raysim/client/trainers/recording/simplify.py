@@ -206,10 +206,11 @@ def _argument(op: Op, index: int) -> Any:
 
 
 def _is_pure(op: Op) -> bool:
-    return not op.function._schema.is_mutable and not writes(op) and not _draws(op)
+    return not op.function._schema.is_mutable and not writes(op) and not draws(op)
 
 
-def _draws(op: Op) -> bool:
+def draws(op: Op) -> bool:
+    """Whether the operator draws from torch's generator."""
     return torch.Tag.nondeterministic_seeded in op.function.tags
 
 

@@ -1,0 +1,196 @@
+"""Recorded steps whose maps lie channels last compute what autograd does, with few copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.recording import channels_last
+from raysim.client.trainers.recording.simplify import Program
+from raysim.models.model import create
+from raysim.models.task import task_for
+
+TASK = task_for(4, None)
+SIZE = 12
+
+
+class OfMaps(nn.Module):
+    """Layers and a forward of the test's own, from images of 3 x 12 x 12 to 4 outputs."""
+
+    def __init__(self, forward: Callable[[Any, Tensor], Tensor], width: int = 8, **layers: nn.Module) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+        self.out = nn.Linear(width, 4)
+        self._own = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = self._own(self, x.view(len(x), 3, SIZE, SIZE))
+        return cast(Tensor, self.out(maps.mean((2, 3)) if maps.dim() == 4 else maps))
+
+
+def residual(self: Any, x: Tensor) -> Tensor:
+    h = torch.relu(self.norm(self.first(x)))
+    return torch.relu(self.norm(self.conv(h)) + h)
+
+
+def in_place(self: Any, x: Tensor) -> Tensor:
+    h = functional.relu_(self.norm(self.first(x)))
+    h = self.conv(h)
+    h += 0.1
+    return functional.relu_(h)
+
+
+def by_channel(self: Any, x: Tensor) -> Tensor:
+    h = functional.hardswish(self.first(x))
+    return functional.hardswish(self.point(self.depth(h)))
+
+
+def gated(self: Any, x: Tensor) -> Tensor:
+    h = functional.gelu(self.first(x))
+    return h * torch.sigmoid(h.mean((2, 3), keepdim=True)) * torch.linspace(0.5, 1, SIZE, dtype=h.dtype)
+
+
+def flattened(self: Any, x: Tensor) -> Tensor:
+    h = functional.max_pool2d(torch.relu(self.first(x)), 2)
+    return self.reduce(h.view(len(x), -1))
+
+
+def standardised(self: Any, x: Tensor) -> Tensor:
+    kernel = self.conv.weight
+    rows = kernel.view(len(kernel), -1)
+    kernel = ((rows - rows.mean(1, keepdim=True)) / rows.std(1, keepdim=True)).view_as(kernel)
+    return functional.conv2d(torch.relu(self.first(x)), kernel, None, padding=1)
+
+
+def twice(self: Any, x: Tensor) -> Tensor:
+    return self.conv(torch.tanh(self.conv(torch.tanh(self.first(x)))))
+
+
+def turned(self: Any, x: Tensor) -> Tensor:
+    h = self.conv(torch.relu(self.first(x)))
+    # Neighbours in memory: a view that asks how its operand lies.
+    return h.permute(0, 2, 3, 1).reshape(len(x), -1, 8).view(len(x), SIZE, SIZE, 8).permute(0, 3, 1, 2)
+
+
+def written_through_a_view(self: Any, x: Tensor) -> Tensor:
+    h = self.conv(torch.relu(self.first(x)))
+    with torch.no_grad():
+        h[:, 0].mul_(0.5)
+    return h + self.conv(h)
+
+
+def padded(self: Any, x: Tensor) -> Tensor:
+    h = functional.pad(self.first(x), (1, 1, 1, 1), mode="replicate")
+    return functional.avg_pool2d(self.conv(h), 2)
+
+
+def drawing(self: Any, x: Tensor) -> Tensor:
+    h = torch.relu(self.first(x))
+    return self.conv(h * torch.empty_like(h).bernoulli_(0.5))
+
+
+def conv(**options: Any) -> nn.Conv2d:
+    return nn.Conv2d(8, 8, 3, padding=1, **options)
+
+
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "residual": lambda: OfMaps(residual, norm=nn.GroupNorm(2, 8), conv=conv(bias=False)),
+    "in place": lambda: OfMaps(in_place, norm=nn.BatchNorm2d(8), conv=conv()),
+    "a kernel for each channel": lambda: OfMaps(by_channel, depth=conv(groups=8), point=nn.Conv2d(8, 8, 1)),
+    "gated": lambda: OfMaps(gated),
+    "flattened": lambda: OfMaps(flattened, reduce=nn.Linear(8 * 36, 8)),
+    "standardised kernel": lambda: OfMaps(standardised, conv=conv()),
+    "one kernel twice": lambda: OfMaps(twice, conv=conv()),
+    "turned": lambda: OfMaps(turned, conv=conv()),
+    "written through a view": lambda: OfMaps(written_through_a_view, conv=conv()),
+    "padded": lambda: OfMaps(padded, conv=nn.Conv2d(8, 8, 3)),
+    "draws": lambda: OfMaps(drawing, conv=conv()),
+}
+
+
+def bound_to(model: Any, weights: Any, plain: bool, lengths: tuple[int, ...]) -> BoundModule:
+    made = BoundModule(model, weights, TASK, weights.params.dtype, plain=plain, recording=StepRecording(lengths))
+    made.load(weights)
+    return made
+
+
+def source(bound: BoundModule, length: int) -> str:
+    recorded = bound._recordings[length]
+    assert recorded is not None
+    return str(recorded.__doc__)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("name", MODULES)
+def test_maps_channels_last_leave_the_numbers_as_they_are(name: str, plain: bool) -> None:
+    model, weights = create(MODULES[name], 0, torch.float64)
+    x, y = torch.randn(4, 3 * SIZE**2, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    got, wanted = (bound_to(model, weights, plain, lengths) for lengths in ((4,), ()))
+    assert got.record([x], [y], [4])
+    assert "memory_format" in source(got, 4)
+    for batch in (x, x.flip(0)):
+        for bound in (got, wanted):
+            torch.manual_seed(0)
+            with torch.no_grad():
+                bound.differentiate(batch, y, None, -0.1 if plain else 1.0)
+        torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(got.weights.buffers, wanted.weights.buffers, rtol=1e-10, atol=1e-12)
+    assert not torch.equal(got.gradient, weights.params)
+
+
+def test_a_layer_behind_another_needs_no_copy_of_its_maps() -> None:
+    model, weights = create(MODULES["residual"], 0, torch.float64)
+    bound = bound_to(model, weights, True, (4,))
+    assert bound.record([torch.randn(4, 3 * SIZE**2, dtype=torch.float64)], [torch.tensor([0, 1, 2, 3])], [4])
+    # The images, two kernels, the last maps, and their gradient, which a mean over places made.
+    assert source(bound, 4).count("memory_format") == 5
+
+
+def first_convolution(channels: int, size: int, width: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (channels, size, size)), nn.Conv2d(channels, width, 3), nn.Flatten(), nn.LazyLinear(4)
+    )
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "width", "is_used"),
+    [(3, 12, 4, True), (1, 28, 4, False), (3, 11, 4, False), (3, 12, 64, False)],
+)
+def test_small_maps_few_channels_and_large_kernels_stay_as_they_are(
+    channels: int, size: int, width: int, is_used: bool
+) -> None:
+    made = first_convolution(channels, size, width)
+    x, y = torch.randn(2, channels * size**2, dtype=torch.float64), torch.tensor([0, 1])
+    made.double()(x)
+    model, weights = create(lambda: made, 0, torch.float64)
+    bound = bound_to(model, weights, True, (2,))
+    assert bound.record([x], [y], [2])
+    assert ("memory_format" in source(bound, 2)) == is_used
+
+
+def test_a_layout_that_cannot_be_carried_out_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Program] = []
+
+    def failing(program: Program, values: Any) -> Program:
+        given.append(program)
+        # Without its last operator the step lacks a gradient.
+        return Program(program.ops[:-1], program.constants, program.roots, program.wanted)
+
+    monkeypatch.setattr(channels_last, "channels_last", failing)
+    model, weights = create(MODULES["residual"], 0, torch.float64)
+    x, y = torch.randn(4, 3 * SIZE**2, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    got, wanted = (bound_to(model, weights, True, lengths) for lengths in ((4,), ()))
+    assert got.record([x], [y], [4])
+    assert given
+    with torch.no_grad():
+        for bound in (got, wanted):
+            bound.differentiate(x, y, None, -0.1)
+    torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-10, atol=1e-12)
