@@ -38,7 +38,7 @@ class Members:
 
     def of(self, examples: Examples, broadcast: Broadcast, chunk: Chunk) -> ChunkClients:
         """Return the chunk's clients with their data, except those that an earlier phase rejected."""
-        positions = _taking_part(broadcast, chunk)
+        positions = taking_part(broadcast, chunk)
         if not len(positions):
             return ChunkClients.none()
         members = local_training.members(
@@ -51,7 +51,7 @@ class Members:
 
     def held(self, examples: Examples, broadcast: Broadcast, chunk: Chunk) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Yield position, x and y of the same clients, as an evaluation sees their examples: nothing is drawn."""
-        positions = _taking_part(broadcast, chunk)
+        positions = taking_part(broadcast, chunk)
         if not len(positions):
             return
         sizes, *whole = local_training.load_clients(examples, positions, broadcast.weights.params)
@@ -64,7 +64,7 @@ class Members:
         return flip(y, classes, padding) if classes is not None and position in self.flipped else y
 
 
-def _taking_part(broadcast: Broadcast, chunk: Chunk) -> Int64s:
+def taking_part(broadcast: Broadcast, chunk: Chunk) -> Int64s:
     """Return the positions of the chunk that have a part in the phase and were not rejected."""
     if not broadcast.left_out and not broadcast.elsewhere:
         return np.array(chunk, np.int64)

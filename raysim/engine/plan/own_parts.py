@@ -1,14 +1,22 @@
-"""Tries the parts of a script or a package on vectors of the model's size, before the first round."""
+"""Names the parts of a script or a package that workers call, and tries them before the first round.
+
+They are tried on vectors of the model's size.
+"""
 
 from __future__ import annotations
 
 from raysim.algorithm import transforming
 from raysim.client.corrections import choice as corrections
 from raysim.client.corrections import correction_check as own_corrections
+from raysim.client.objective import OBJECTIVES
 from raysim.client.optimizers import choice as client_optimizers
 from raysim.client.optimizers import step_check as own_client_optimizers
 from raysim.client.transform import TRANSFORMS
+from raysim.config.own_part import OwnPart
+from raysim.config.section import Section
 from raysim.engine.plan.plan import Plan
+from raysim.evaluation.metric import METRICS
+from raysim.server.weighting import WEIGHTINGS
 
 
 def check(plan: Plan) -> None:
@@ -29,3 +37,23 @@ def check(plan: Plan) -> None:
     for section in client.transform:
         if not TRANSFORMS.is_built_in(section):
             transforming.check(TRANSFORMS.make(section), TRANSFORMS.title(section), params, layout)
+
+
+def titles(plan: Plan) -> tuple[str, ...]:
+    """Return the names in messages of the parts of a script or a package that workers call."""
+    client, server = plan.experiment.client, plan.experiment.server
+    chosen = (
+        (OBJECTIVES, client.objective),
+        (corrections.CORRECTIONS, client.correction),
+        (client_optimizers.OPTIMIZERS, client.optimizer),
+        *((TRANSFORMS, section) for section in client.transform),
+        (WEIGHTINGS, server.weighting),
+        *((METRICS, section) for section in plan.experiment.evaluation.metrics),
+    )
+    own = [
+        choice.title(section)
+        for choice, section in chosen
+        if isinstance(section, Section | OwnPart) and not choice.is_built_in(section)
+    ]
+    passed = [f"{name}=" for name in ("model", "loss") if name in plan.passed.names]
+    return tuple(dict.fromkeys([*passed, *own]))

@@ -1,4 +1,4 @@
-"""Describes where user code failed: the client, the round and the unit, with the traceback."""
+"""Describes where user code failed, or gave something else again: the round and the unit, with the traceback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from raysim.client.local_training import ClientFailure
 from raysim.client.section import ClientSection
 from raysim.config.user_call import there_is, trace
 from raysim.engine.job import DOING, UNITS, Kind
+from raysim.engine.plan import own_parts
 from raysim.engine.plan.plan import Plan
+from raysim.engine.worker.repeated_unit import Difference
 
 BATCH_OF_ONE = "Expected more than 1 value per channel when training"
 """torch's words."""
@@ -28,6 +30,28 @@ def described(plan: Plan, kind: Kind, failure: ClientFailure, at: str, split: st
     others = f" or one of {failure.others} others that were with it" if failure.others else ""
     advice = _advice(plan.experiment.client) if BATCH_OF_ONE in str(cause) else ""
     return f"{doing} client {clients.id_of(failure.position)!r}{others} failed in {at}: {raised}{advice}\n{lines}"
+
+
+def gave_otherwise(plan: Plan, kind: Kind, found: Difference, worker: str) -> str:
+    """Return the message of a difference between the first time that a worker carried out a unit and another time."""
+    failure, units = found.failure, f"{UNITS[kind]}s"
+    cause = None if failure is None else failure.__cause__
+    again = "gave other numbers" if failure is None else f"failed, as it had not the first time: {cause!r}"
+    where = place(kind, found.round, found.index, worker)
+    if parts := own_parts.titles(plan):
+        why = (
+            f"Most often a part keeps something from call to call, such as a counter in an attribute, a class or a "
+            f"global variable; this run has {', '.join(parts)}. Compute what a part returns from its arguments alone "
+            f"(an objective= has the round as at.round), and start afresh."
+        )
+    else:
+        why = "The run has no part of a script or a package, so raysim or the machine is at fault: please report it."
+    lines = "" if cause is None else f"\n{trace(cause)}"
+    return (
+        f"{DOING[kind]} the same clients again {again}. They were those of {where}, and the second time was after "
+        f"{found.count} {units}. So this run's numbers depend on which worker did what before, and no other run gives "
+        f"them again. {why}{lines}"
+    )
 
 
 def place(kind: Kind, round_index: int, index: int, worker: str) -> str:

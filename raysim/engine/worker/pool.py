@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar, cast
 
 import torch
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from raysim import card
 from raysim.algorithm.broadcast import Broadcast
-from raysim.algorithm.local_context import ClientStates, LocalContext
+from raysim.algorithm.local_context import ClientStates, LocalContext, LocalResult
+from raysim.algorithm.members import taking_part
 from raysim.client import local_training
 from raysim.client.local_training import ClientFailure
 from raysim.client.personalisation import choice as personalisations
@@ -25,10 +26,11 @@ from raysim.data.on_device import Examples
 from raysim.engine.job import JobBroadcast, Kind, Shard, UpdateQuery
 from raysim.engine.plan.plan import Plan
 from raysim.engine.worker import shard_work
-from raysim.engine.worker.client_failure_text import described, place
+from raysim.engine.worker.client_failure_text import described, gave_otherwise, place
 from raysim.engine.worker.configurations import Configurations
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.plan_trainers import PlanTrainers
+from raysim.engine.worker.repeated_unit import Difference, Repeatable, RepeatedUnit
 from raysim.engine.worker.scored_model import ScoredModel
 from raysim.errors import ClientError
 from raysim.evaluation import personalised, scores
@@ -80,6 +82,8 @@ class Pool:
             *(self._algorithm, self._trainer, self._own, self._gradients, self._model.metrics, self._model.module),
             *(plan.minimised, plan.task.losses, plan.experiment),
         )
+        self._trained_again = RepeatedUnit(self._alone, partial(self._tell, "train"))
+        self._scored_again = RepeatedUnit(self._alone, partial(self._tell, "evaluate"))
 
     def run(
         self,
@@ -100,10 +104,7 @@ class Pool:
         """
 
         def work() -> Result:
-            # What a forward keeps in evaluation must not depend on which units came before.
-            self._model.put_back()
-            # Modules draw from torch's generators: these are restored, so the script's draws do not change.
-            with card.same_draws(self._device), self._generators_of_parts.as_they_stood():
+            with self._alone():
                 if isinstance(broadcast, UpdateQuery):
                     assert isinstance(unit, Shard)
                     rule = self._plan.experiment.server.rule
@@ -112,7 +113,7 @@ class Pool:
                 if kind == "train":
                     return self._train(broadcast, index, cast(Chunk, unit), kept)
                 if kind == "evaluate":
-                    return self._model.scores(broadcast.weights, self._examples, cast(scores.Unit, unit))
+                    return self._evaluate(broadcast, index, cast(scores.Unit, unit))
                 own = self._fine_tune if kind == "fine_tune" else self._personal
                 return own(broadcast, cast(personalised.Unit, unit))
 
@@ -175,17 +176,64 @@ class Pool:
         card.release_memory()
         return work()
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """What is done in the block does not depend on what was done before."""
+        # What a forward keeps in evaluation must not depend on which units came before.
+        self._model.put_back()
+        # Modules draw from torch's generators: these are restored, so the script's draws do not change.
+        with card.same_draws(self._device), self._generators_of_parts.as_they_stood():
+            yield
+
+    def _tell(self, kind: Kind, found: Difference) -> None:
+        """Say that a unit gave something else again.
+
+        Raises:
+            ClientError: always on a CPU; on a card it may be a kernel without a deterministic version.
+        """
+        text = gave_otherwise(self._plan, kind, found, self._worker)
+        if self._device.type == "cpu" or found.failure is not None:
+            raise ClientError(text)
+        log.warning("%s", text)
+
     def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
         if kept is not None:
             kept.clear()
-        received = self._received(broadcast)
-        phase = self._algorithm.phases[received.phase]
-        with self._states(received, index, chunk) as states:
-            context = self._context(states)._replace(keeps_updates=kept is not None)
-            result = phase.local(context, self._examples, received, chunk)
+        carry_out = partial(self._result, broadcast, chunk, kept is not None)
+        with self._states(broadcast, index, chunk) as states:
+            if broadcast.measures or self._algorithm.phases[broadcast.phase].of != "training":
+                result = carry_out(states)
+            else:
+                size, num_bytes = partial(self._size, broadcast, chunk), partial(self._num_bytes, broadcast, chunk)
+                unit = Repeatable(broadcast.round, index, carry_out, size, num_bytes)
+                result = self._trained_again.carry_out(unit, states)
         if kept is not None:
             kept.extend(result.updates)
         return result.sums
+
+    def _result(self, broadcast: Broadcast, chunk: Chunk, keeps: bool, states: ClientStates | None) -> LocalResult:
+        received = self._received(broadcast)
+        context = self._context(states)._replace(keeps_updates=keeps)
+        return self._algorithm.phases[received.phase].local(context, self._examples, received, chunk)
+
+    def _size(self, broadcast: Broadcast, chunk: Chunk) -> int:
+        return int(self._plan.dataset.train.sizes(taking_part(broadcast, chunk)).sum())
+
+    def _num_bytes(self, broadcast: Broadcast, chunk: Chunk = ()) -> int:
+        """The bytes of the vectors of a broadcast, and of the states that the chunk's clients have."""
+        states = sum(position in broadcast.places for position in chunk) * self._algorithm.state_vectors
+        vectors = (*broadcast.weights.vectors, *broadcast.beside.values())
+        return sum(vector.nbytes for vector in vectors) + states * broadcast.weights.params.nbytes
+
+    def _evaluate(self, broadcast: Broadcast, index: int, unit: scores.Unit) -> scores.ClientScores:
+        def carry_out(states: ClientStates | None) -> scores.ClientScores:
+            return self._model.scores(broadcast.weights, self._examples, unit)
+
+        def size() -> int:
+            return sum(stop - start for _, start, stop in unit[1])
+
+        num_bytes = partial(self._num_bytes, broadcast)
+        return self._scored_again.carry_out(Repeatable(broadcast.round, index, carry_out, size, num_bytes))
 
     def _received(self, broadcast: Broadcast) -> Broadcast:
         """The broadcast on the device; the chunks of a round, which have one, send it to a card once."""

@@ -1,0 +1,367 @@
+"""A pool carries one of its first units out again, and a run ends where that gives something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import raysim
+from raysim.client.local_training import ClientFailure
+from raysim.engine.worker import repeated_unit
+from raysim.engine.worker.repeated_unit import Difference, Repeatable, RepeatedUnit, is_due
+from raysim.engine.worker.result_digest import digest
+from raysim.models.softmax import cross_entropy
+from tests.support.executors import bits
+
+Make = Callable[..., raysim.Experiment]
+
+
+# The rule
+
+
+def test_units_are_repeated_at_200_and_whenever_their_number_has_doubled() -> None:
+    assert [count for count in range(1, 4000) if is_due(count)] == [200, 400, 800, 1600, 3200]
+
+
+def test_repetitions_are_at_most_half_a_per_cent_of_the_units() -> None:
+    repeated = 0
+    for count in range(1, 10_000):
+        repeated += is_due(count)
+        assert repeated <= 0.005 * count
+
+
+# A unit by itself
+
+
+class Units:
+    """Units whose results are the test's, and the differences that were told."""
+
+    def __init__(self) -> None:
+        self.done: list[int] = []
+        self.told: list[Difference] = []
+        self.repeated = RepeatedUnit(nullcontext, self.told.append)
+        self.result: Callable[[int], object] = lambda index: index
+
+    def carry_out(self, index: int, size: int = 1, num_bytes: int = 0) -> object:
+        def work(states: object) -> object:
+            self.done.append(index)
+            return self.result(index)
+
+        return self.repeated.carry_out(Repeatable(3, index, work, lambda: size, lambda: num_bytes))
+
+
+@pytest.fixture
+def units(monkeypatch: pytest.MonkeyPatch) -> Units:
+    """Repeated at 4, 8, 16, ..."""
+    monkeypatch.setattr(repeated_unit, "FIRST", 4)
+    return Units()
+
+
+def test_the_first_unit_is_repeated_and_the_units_own_result_returned(units: Units) -> None:
+    assert [units.carry_out(index) for index in range(9)] == list(range(9))
+    assert units.done == [0, 1, 2, 3, 0, 4, 5, 6, 7, 0, 8]
+    assert not units.told
+
+
+def test_of_the_first_units_the_smallest_is_repeated(units: Units, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated_unit, "CANDIDATES", 3)
+    for index, size in enumerate([5, 2, 3, 1]):
+        units.carry_out(index, size)
+    assert units.done == [0, 1, 2, 3, 1]
+
+
+def test_a_unit_without_examples_and_one_that_holds_too_much_are_not_repeated(units: Units) -> None:
+    for index in range(4):
+        units.carry_out(index, size=index % 2, num_bytes=(index % 2) * (repeated_unit.LARGEST + 1))
+    assert units.done == [0, 1, 2, 3]
+
+
+def test_a_difference_is_told_whenever_it_began(units: Units) -> None:
+    for index in range(16):
+        if index == 9:
+            units.result = lambda index: -index - 1
+        units.carry_out(index)
+    assert units.told == [Difference(3, 0, 16, None)]
+
+
+def test_a_failure_of_the_repetition_is_told_as_one(units: Units) -> None:
+    failure = ClientFailure(7)
+
+    def fails_again(index: int) -> object:
+        if units.done.count(0) > 1:
+            raise failure
+        return index
+
+    units.result = fails_again
+    assert [units.carry_out(index) for index in range(4)] == [0, 1, 2, 3]
+    assert units.told == [Difference(3, 0, 4, failure)]
+
+
+def test_a_repetition_for_which_a_card_has_no_memory_is_left_out(units: Units) -> None:
+    def too_large_again(index: int) -> object:
+        if units.done.count(0) > 1:
+            raise torch.OutOfMemoryError
+        return index
+
+    units.result = too_large_again
+    assert [units.carry_out(index) for index in range(4)] == [0, 1, 2, 3]
+    assert not units.told
+
+
+def test_client_states_are_read_from_memory_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated_unit, "FIRST", 2)
+    told: list[Difference] = []
+    repeated = RepeatedUnit(nullcontext, told.append)
+    reads, writes, seen = [], [], []
+
+    class Stored:
+        def read(self, position: int) -> Tensor | None:
+            reads.append(position)
+            return torch.tensor([1.0, 2.0]) if position == 5 else None
+
+        def write(self, row: int, state: Tensor) -> None:
+            writes.append((row, state.tolist()))
+
+    def work(states: Any) -> None:
+        state = states.read(5)
+        seen.append((state.tolist(), states.read(6)))
+        # In place: the repetition reads it as it was.
+        states.write(0, state.mul_(2) + by[0])
+
+    by = [0.0]
+    for index in range(4):
+        by[0] = float(index == 3)
+        repeated.carry_out(Repeatable(0, index, work, lambda: 1, lambda: 0), Stored())
+    # Of four units, and of the first again behind the second and the fourth.
+    assert seen == [([1.0, 2.0], None)] * 6
+    assert reads == [5, 6] * 4
+    assert writes == [(0, [2.0, 4.0])] * 3 + [(0, [3.0, 5.0])]
+    # Only what was written differs.
+    assert told == [Difference(0, 0, 4, None)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (torch.zeros(2), -torch.zeros(2)),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.float64)),
+        (torch.zeros(2, 3), torch.zeros(3, 2)),
+        ((torch.ones(1), torch.ones(2)), (torch.ones(2), torch.ones(1))),
+        ({1: 0.5}, {2: 0.5}),
+        (0.1 + 0.2, 0.3),
+        (((), (1,)), ((1,), ())),
+    ],
+)
+def test_a_digest_tells_bits_shapes_and_kinds(one: object, other: object) -> None:
+    assert digest(one) == digest(one)
+    assert digest(one) != digest(other)
+
+
+def test_a_digest_of_nothing_and_of_one_number() -> None:
+    assert digest(torch.zeros(0)) != digest(torch.zeros(()))
+    assert digest(float("nan")) == digest(float("nan"))
+
+
+# In runs
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units are repeated at 8, 16, ... units."""
+    monkeypatch.setattr(repeated_unit, "FIRST", 8)
+
+
+class WarmsUp:
+    """A loss that grows from its first gradients' 41st call on; in evaluation it stays."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        self.calls += outputs.requires_grad
+        return cross_entropy(outputs, targets) * (1 + min(1.0, max(0.0, (self.calls - 40) / 40)))
+
+
+class CountsInItsClass(WarmsUp):
+    """The same, whose calls are counted by the class."""
+
+    of_all: ClassVar[list[int]] = [0]
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        self.of_all[0] += outputs.requires_grad
+        return cross_entropy(outputs, targets) * (1.0 if self.of_all[0] < 60 else 2.0)
+
+
+CALLS = [0]
+
+
+def counts_globally(module: Any, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
+    CALLS[0] += 1
+    return functional.cross_entropy(module(x), y, reduction="none") * (1.0 if CALLS[0] < 60 else 2.0)
+
+
+class OnlyCounts(WarmsUp):
+    """A loss that counts its calls, and does nothing with them."""
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        self.calls += 1
+        return cross_entropy(outputs, targets)
+
+
+class Sharpens:
+    """A metric that grows with its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        self.calls += 1
+        return (outputs.argmax(1) == targets).double() * (1.0 if self.calls < 12 else 0.5)
+
+
+ENGINE = {"workers": 0, "chunk_size": 1, "trainer": "one_by_one"}
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(
+    ("passed", "named"),
+    [
+        ({"loss": WarmsUp()}, "loss="),
+        ({"loss": CountsInItsClass()}, "loss="),
+        ({"objective": counts_globally}, "objective="),
+    ],
+    ids=["loss", "class", "global"],
+)
+def test_a_part_that_changes_after_many_calls_ends_the_run(
+    passed: dict[str, Any], named: str, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    CALLS[0] = CountsInItsClass.of_all[0] = 0
+    exp = experiment(rounds=20, engine=ENGINE, evaluation={"every": 100})
+    with pytest.raises(raysim.ClientError) as caught:
+        list(raysim.rounds(exp, dataset=dataset, **passed))
+    text = str(caught.value)
+    assert text.startswith("Training the same clients again gave other numbers.")
+    assert "They were those of round 0, chunk" in text
+    assert f"this run has {named}. Compute what a part returns from its arguments alone" in text
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_metric_that_changes_after_many_calls_ends_the_run(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    exp = experiment(rounds=20, evaluation={"every": 1})
+    with pytest.raises(raysim.ClientError, match=r"^Evaluating the same clients again gave other .* metrics=\. "):
+        list(raysim.rounds(exp, dataset=dataset, metrics={"sharp": Sharpens()}))
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_error_of_the_second_time_says_that_the_first_had_none(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    is_late = False
+
+    def fails_late(outputs: Tensor, targets: Tensor) -> Tensor:
+        # Only client "c1" has five examples.
+        if is_late and outputs.requires_grad and len(targets) == 5:
+            raise KeyError("my own mistake")
+        return cross_entropy(outputs, targets)
+
+    cohorts = [[f"c{i}" for i in range(1, 8)], [f"c{i}" for i in range(8, 15)]]
+    exp = experiment(
+        rounds=2,
+        engine=ENGINE,
+        client={"batch_size": "full"},
+        cohort={"sampler": {"name": "replay", "cohorts": cohorts}},
+        evaluation={"every": 100},
+    )
+    steps = raysim.rounds(exp, dataset=dataset, loss=fails_late)
+    next(steps)
+    is_late = True
+    with pytest.raises(raysim.ClientError) as caught:
+        next(steps)
+    text = str(caught.value)
+    assert text.startswith("Training the same clients again failed, as it had not the first time: KeyError('my own")
+    assert "They were those of round 0, chunk" in text
+    assert "in fails_late" in text
+
+
+def numbers(experiment: raysim.Experiment, dataset: raysim.FederatedDataset, **passed: Any) -> list[Any]:
+    return [bits(each) for each in raysim.rounds(experiment, dataset=dataset, **passed)]
+
+
+def test_a_run_has_the_same_numbers_and_trains_a_chunk_again(
+    experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exp = experiment(engine=ENGINE, client={"batch_size": "full"})
+    once, again = OnlyCounts(), OnlyCounts()
+    expected = numbers(exp, dataset, loss=once)
+    monkeypatch.setattr(repeated_unit, "FIRST", 8)
+    assert numbers(exp, dataset, loss=again) == expected
+    # 28 clients in four rounds: a client of one local step is trained again at 8 and at 16 chunks.
+    assert again.calls == once.calls + 2
+
+
+@contextmanager
+def every_unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One of the first units is repeated behind each one."""
+    with monkeypatch.context() as patch:
+        patch.setattr(repeated_unit, "is_due", lambda count: True)
+        yield
+
+
+KEEPS = {"name": "scaffold"}
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        *({"engine": {"workers": 0, "trainer": name}} for name in ("one_by_one", "recorded", "fused", "stacked")),
+        {"engine": {"workers": 0, "trainer": "compiled"}},
+        {"client": {"batch_size": 4, "correction": KEEPS}},
+        {"client": {"batch_size": 4, "correction": {"name": "mime"}}},
+        {"client": {"batch_size": 4, "compression": {"name": "top_k", "fraction": 0.1}}},
+        {"client": {"batch_size": 4, "personalisation": {"name": "apfl", "alpha": 0.3, "split": "train"}}},
+        {"client": {"batch_size": 4, "personalisation": {"name": "clusters", "count": 2, "split": "train"}}},
+        {"server": {"aggregator": {"name": "median"}}},
+    ],
+    ids=str,
+)
+def test_the_first_chunk_has_the_same_bits_behind_every_other(
+    sections: dict[str, Any], experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exp = experiment(**sections)
+    expected = numbers(exp, dataset)
+    with every_unit(monkeypatch):
+        assert numbers(exp, dataset) == expected
+
+
+@pytest.mark.usefixtures("soon")
+def test_client_states_are_those_of_a_run_without_repetitions_and_are_read_again_after_it_went_on(
+    tmp_path: Path, experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exp = experiment(client={"batch_size": 4, "correction": KEEPS}, engine=ENGINE, rounds=6)
+
+    def states(name: str) -> dict[str, bytes]:
+        raysim.run(exp.changed(["rounds=3"]), dataset=dataset, path=tmp_path / name, progress=False)
+        raysim.resume(tmp_path / name, rounds=6, dataset=dataset, progress=False)
+        return {file.name: file.read_bytes() for file in (tmp_path / name / "client_state").iterdir()}
+
+    expected = states("without")
+    with every_unit(monkeypatch):
+        assert states("with") == expected
+    assert expected
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_loss_that_changes_on_workers_ends_the_run(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    engine = {**ENGINE, "workers": 2, "cpus_per_worker": 0.5}
+    exp = experiment(rounds=60, cohort={"size": 20}, engine=engine, evaluation={"every": 100})
+    with pytest.raises(raysim.ClientError, match=r"again gave other numbers\. .* on worker \d .* this run has loss="):
+        list(raysim.rounds(exp, dataset=dataset, loss=WarmsUp()))
