@@ -8,7 +8,6 @@ from raysim.config.user_call import there_is, trace
 from raysim.engine.job import DOING, UNITS, Kind
 from raysim.engine.plan import own_parts
 from raysim.engine.plan.plan import Plan
-from raysim.engine.worker.repeated_unit import Difference
 
 BATCH_OF_ONE = "Expected more than 1 value per channel when training"
 """torch's words."""
@@ -32,12 +31,18 @@ def described(plan: Plan, kind: Kind, failure: ClientFailure, at: str, split: st
     return f"{doing} client {clients.id_of(failure.position)!r}{others} failed in {at}: {raised}{advice}\n{lines}"
 
 
-def gave_otherwise(plan: Plan, kind: Kind, found: Difference, worker: str) -> str:
-    """Return the message of a difference between the first time that a worker carried out a unit and another time."""
-    failure, units = found.failure, f"{UNITS[kind]}s"
+def gave_otherwise(plan: Plan, kind: Kind, at: str, count: int, failure: ClientFailure | None) -> str:
+    """Return the message of a difference between the first time that a worker carried out a unit and another time.
+
+    Args:
+        plan: the run.
+        kind: of the job.
+        at: the first time; see `place`.
+        count: units of the worker before the other time.
+        failure: that of the other time, if it failed.
+    """
     cause = None if failure is None else failure.__cause__
     again = "gave other numbers" if failure is None else f"failed, as it had not the first time: {cause!r}"
-    where = place(kind, found.round, found.index, worker)
     if parts := own_parts.titles(plan):
         why = (
             f"Most often a part keeps something from call to call, such as a counter in an attribute, a class or a "
@@ -48,8 +53,8 @@ def gave_otherwise(plan: Plan, kind: Kind, found: Difference, worker: str) -> st
         why = "The run has no part of a script or a package, so raysim or the machine is at fault: please report it."
     lines = "" if cause is None else f"\n{trace(cause)}"
     return (
-        f"{DOING[kind]} the same clients again {again}. They were those of {where}, and the second time was after "
-        f"{found.count} {units}. So this run's numbers depend on which worker did what before, and no other run gives "
+        f"{DOING[kind]} the same clients again {again}. They were those of {at}, and the second time was behind "
+        f"{count} {UNITS[kind]}s. So this run's numbers depend on which worker did what before, and no other run gives "
         f"them again. {why}{lines}"
     )
 

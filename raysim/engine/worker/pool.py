@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TypeVar, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from raysim.engine.worker.client_failure_text import described, gave_otherwise, 
 from raysim.engine.worker.configurations import Configurations
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.plan_trainers import PlanTrainers
-from raysim.engine.worker.repeated_unit import Difference, Repeatable, RepeatedUnit
+from raysim.engine.worker.repeated_unit import Difference, RepeatedUnit, UnitWork
 from raysim.engine.worker.scored_model import ScoredModel
 from raysim.errors import ClientError
 from raysim.evaluation import personalised, scores
@@ -40,9 +40,19 @@ from raysim.server.sums import Sums
 log = logging.getLogger("raysim")
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 Result = Sums | scores.ClientScores | personalised.BeforeAndAfter | Tensor
 """What a unit makes, by the kind of its job."""
+
+
+class PoolUnit(NamedTuple, Generic[U]):
+    """A unit of clients, with the broadcast of its job; keeps_updates: its result holds every update."""
+
+    broadcast: Broadcast
+    index: int
+    clients: U
+    keeps_updates: bool = False
 
 
 class Pool:
@@ -82,8 +92,8 @@ class Pool:
             *(self._algorithm, self._trainer, self._own, self._gradients, self._model.metrics, self._model.module),
             *(plan.minimised, plan.task.losses, plan.experiment),
         )
-        self._trained_again = RepeatedUnit(self._alone, partial(self._tell, "train"))
-        self._scored_again = RepeatedUnit(self._alone, partial(self._tell, "evaluate"))
+        self._trained_again: RepeatedUnit[PoolUnit[Chunk]] = RepeatedUnit()
+        self._scored_again: RepeatedUnit[PoolUnit[scores.Unit]] = RepeatedUnit()
 
     def run(
         self,
@@ -185,13 +195,15 @@ class Pool:
         with card.same_draws(self._device), self._generators_of_parts.as_they_stood():
             yield
 
-    def _tell(self, kind: Kind, found: Difference) -> None:
+    def _tell(self, kind: Kind, found: Difference[PoolUnit[U]]) -> None:
         """Say that a unit gave something else again.
 
         Raises:
             ClientError: always on a CPU; on a card it may be a kernel without a deterministic version.
         """
-        text = gave_otherwise(self._plan, kind, found, self._worker)
+        unit = found.unit
+        at = place(kind, unit.broadcast.round, unit.index, self._worker)
+        text = gave_otherwise(self._plan, kind, at, found.count, found.failure)
         if self._device.type == "cpu" or found.failure is not None:
             raise ClientError(text)
         log.warning("%s", text)
@@ -199,41 +211,39 @@ class Pool:
     def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
         if kept is not None:
             kept.clear()
-        carry_out = partial(self._result, broadcast, chunk, kept is not None)
+        unit = PoolUnit(broadcast, index, chunk, kept is not None)
         with self._states(broadcast, index, chunk) as states:
             if broadcast.measures or self._algorithm.phases[broadcast.phase].of != "training":
-                result = carry_out(states)
+                result = self._trained(unit, states)
             else:
-                size, num_bytes = partial(self._size, broadcast, chunk), partial(self._num_bytes, broadcast, chunk)
-                unit = Repeatable(broadcast.round, index, carry_out, size, num_bytes)
-                result = self._trained_again.carry_out(unit, states)
+                tell = partial(self._tell, "train")
+                work = UnitWork(self._trained, self._examples_of, self._num_bytes, self._alone, tell)
+                result = self._trained_again.carry_out(work, unit, states)
         if kept is not None:
             kept.extend(result.updates)
         return result.sums
 
-    def _result(self, broadcast: Broadcast, chunk: Chunk, keeps: bool, states: ClientStates | None) -> LocalResult:
-        received = self._received(broadcast)
-        context = self._context(states)._replace(keeps_updates=keeps)
-        return self._algorithm.phases[received.phase].local(context, self._examples, received, chunk)
+    def _trained(self, unit: PoolUnit[Chunk], states: ClientStates | None) -> LocalResult:
+        received = self._received(unit.broadcast)
+        context = self._context(states)._replace(keeps_updates=unit.keeps_updates)
+        return self._algorithm.phases[received.phase].local(context, self._examples, received, unit.clients)
 
-    def _size(self, broadcast: Broadcast, chunk: Chunk) -> int:
-        return int(self._plan.dataset.train.sizes(taking_part(broadcast, chunk)).sum())
+    def _examples_of(self, unit: PoolUnit[Chunk]) -> int:
+        return int(self._plan.dataset.train.sizes(taking_part(unit.broadcast, unit.clients)).sum())
 
-    def _num_bytes(self, broadcast: Broadcast, chunk: Chunk = ()) -> int:
+    def _num_bytes(self, unit: PoolUnit[Chunk]) -> int:
         """The bytes of the vectors of a broadcast, and of the states that the chunk's clients have."""
-        states = sum(position in broadcast.places for position in chunk) * self._algorithm.state_vectors
-        vectors = (*broadcast.weights.vectors, *broadcast.beside.values())
-        return sum(vector.nbytes for vector in vectors) + states * broadcast.weights.params.nbytes
+        broadcast, size = unit.broadcast, unit.broadcast.weights.params.nbytes
+        states = self._algorithm.state_vectors * sum(position in broadcast.places for position in unit.clients)
+        return _bytes_of(broadcast) + states * size
 
     def _evaluate(self, broadcast: Broadcast, index: int, unit: scores.Unit) -> scores.ClientScores:
-        def carry_out(states: ClientStates | None) -> scores.ClientScores:
-            return self._model.scores(broadcast.weights, self._examples, unit)
+        tell = partial(self._tell, "evaluate")
+        work = UnitWork(self._scores, _examples_in, lambda unit: _bytes_of(unit.broadcast), self._alone, tell)
+        return self._scored_again.carry_out(work, PoolUnit(broadcast, index, unit))
 
-        def size() -> int:
-            return sum(stop - start for _, start, stop in unit[1])
-
-        num_bytes = partial(self._num_bytes, broadcast)
-        return self._scored_again.carry_out(Repeatable(broadcast.round, index, carry_out, size, num_bytes))
+    def _scores(self, unit: PoolUnit[scores.Unit], states: ClientStates | None) -> scores.ClientScores:
+        return self._model.scores(unit.broadcast.weights, self._examples, unit.clients)
 
     def _received(self, broadcast: Broadcast) -> Broadcast:
         """The broadcast on the device; the chunks of a round, which have one, send it to a card once."""
@@ -284,3 +294,11 @@ class Pool:
 
 def _to(weights: Weights, device: torch.device, copy: bool = False) -> Weights:
     return Weights(*(vector.to(device, copy=copy) for vector in weights.vectors))
+
+
+def _bytes_of(broadcast: Broadcast) -> int:
+    return sum(vector.nbytes for vector in (*broadcast.weights.vectors, *broadcast.beside.values()))
+
+
+def _examples_in(unit: PoolUnit[scores.Unit]) -> int:
+    return sum(stop - start for _, start, stop in unit.clients[1])

@@ -21,13 +21,13 @@ from raysim.client.local_training import ClientFailure
 from raysim.engine.worker.result_digest import digest
 from raysim.engine.worker.watched_states import WatchedStates
 
+U = TypeVar("U")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 
-FIRST = 200
-"""Units of a pool before its first repetition, which costs half a per cent of them; the others cost less."""
+FIRST = 256
+"""Units of a pool before its first repetition, which costs 0.4 % of them; the others cost less."""
 
-CANDIDATES = 8
+CANDIDATES = 4
 """Of so many first units the smallest is kept, so that a large client's is not repeated."""
 
 LARGEST = 1 << 26
@@ -37,91 +37,85 @@ LARGEST = 1 << 26
 def is_due(count: int) -> bool:
     """Whether the kept unit is carried out again behind this unit, counted from 1.
 
-    >>> [count for count in range(1, 2000) if is_due(count)]
-    [200, 400, 800, 1600]
+    >>> [count for count in range(1, 2500) if is_due(count)]
+    [256, 512, 1024, 2048]
     """
-    times, rest = divmod(count, FIRST)
-    return rest == 0 and times.bit_count() == 1
+    return count >= FIRST and count.bit_count() == 1
 
 
-@dataclass(frozen=True)
-class Repeatable(Generic[R_co]):
-    """A unit that can be carried out again.
+class Difference(NamedTuple, Generic[U]):
+    """The unit gave something else again, behind so many units; failure: it failed then."""
 
-    round, index: for messages. carry_out: a function of client states, if clients keep any; it depends on nothing else
-    that changes. size: returns its examples. num_bytes: returns what it holds.
-    """
-
-    round: int
-    index: int
-    carry_out: Callable[[ClientStates | None], R_co]
-    size: Callable[[], int]
-    num_bytes: Callable[[], int]
-
-
-class Difference(NamedTuple):
-    """A unit of a round gave something else again, after so many units; failure: it failed then."""
-
-    round: int
-    index: int
+    unit: U
     count: int
     failure: ClientFailure | None
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """The unit, its size, the client states that it read if clients keep any, and the digest of what it made."""
+class UnitWork(NamedTuple, Generic[U, R]):
+    """How units of one kind are carried out.
 
-    unit: Repeatable[object]
-    size: int
-    read: dict[int, Tensor | None] | None
-    digest: bytes
-
-
-class RepeatedUnit:
-    """The unit of one kind that a pool carries out again.
-
-    Args:
-        alone: what every unit is carried out in, so that it does not depend on those before it.
-        tell: what is done about a difference; may raise.
+    carry_out: of a unit and client states, if clients keep any; depends on nothing else that changes. size: a unit's
+    examples. num_bytes: what it holds. alone: what every unit is carried out in, so that it does not depend on those
+    before it. tell: what is done about a difference; may raise.
     """
 
-    def __init__(self, alone: Callable[[], AbstractContextManager[object]], tell: Callable[[Difference], None]) -> None:
-        self._alone, self._tell = alone, tell
-        self._count = 0
-        self._kept: _Kept | None = None
+    carry_out: Callable[[U, ClientStates | None], R]
+    size: Callable[[U], int]
+    num_bytes: Callable[[U], int]
+    alone: Callable[[], AbstractContextManager[object]]
+    tell: Callable[[Difference[U]], None]
 
-    def carry_out(self, unit: Repeatable[R], states: ClientStates | None = None) -> R:
+
+@dataclass(frozen=True)
+class _Kept(Generic[U]):
+    """The unit, its size, the client states that it read if clients keep any, and the digest of what it made."""
+
+    unit: U
+    size: int
+    read: dict[int, Tensor | None] | None
+    digest: int
+
+
+class RepeatedUnit(Generic[U]):
+    """The unit of one kind that a pool carries out again.
+
+    It does not hold the pool, whose memory is then free as soon as nobody else holds it.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._kept: _Kept[U] | None = None
+
+    def carry_out(self, work: UnitWork[U, R], unit: U, states: ClientStates | None = None) -> R:
         """Carry the unit out and return its result; behind some units, carry the kept one out again.
 
         Raises:
             ClientFailure: this unit failed, and not the repetition.
         """
         self._count += 1
-        size = unit.size() if self._count <= CANDIDATES else 0
-        result = self._keep(unit, size, states) if self._is_kept(unit, size) else unit.carry_out(states)
+        size = work.size(unit) if self._count <= CANDIDATES else 0
+        is_smaller = size > 0 and (self._kept is None or size < self._kept.size)
+        if is_smaller and work.num_bytes(unit) <= LARGEST:
+            result = self._keep(work, unit, size, states)
+        else:
+            result = work.carry_out(unit, states)
         if self._kept is not None and is_due(self._count):
-            self._repeat(self._kept)
+            self._repeat(work, self._kept)
         return result
 
-    def _is_kept(self, unit: Repeatable[R], size: int) -> bool:
-        is_smallest = self._kept is None or size < self._kept.size
-        return size > 0 and is_smallest and unit.num_bytes() <= LARGEST
-
-    def _keep(self, unit: Repeatable[R], size: int, states: ClientStates | None) -> R:
+    def _keep(self, work: UnitWork[U, R], unit: U, size: int, states: ClientStates | None) -> R:
         read: dict[int, Tensor | None] | None = None if states is None else {}
         watched = None if read is None else WatchedStates(states, read)
-        result = unit.carry_out(watched)
+        result = work.carry_out(unit, watched)
         self._kept = _Kept(unit, size, read, _digest(result, watched))
         return result
 
-    def _repeat(self, kept: _Kept) -> None:
+    def _repeat(self, work: UnitWork[U, R], kept: _Kept[U]) -> None:
         watched = None if kept.read is None else WatchedStates(None, kept.read)
-        unit = kept.unit
         failure: ClientFailure | None = None
         try:
-            with self._alone():
-                if _digest(unit.carry_out(watched), watched) == kept.digest:
+            with work.alone():
+                if _digest(work.carry_out(kept.unit, watched), watched) == kept.digest:
                     return
         except ClientFailure as error:
             failure = error
@@ -129,8 +123,8 @@ class RepeatedUnit:
             # The run itself had room for its work, and goes on.
             card.release_memory()
             return
-        self._tell(Difference(unit.round, unit.index, self._count, failure))
+        work.tell(Difference(kept.unit, self._count, failure))
 
 
-def _digest(result: object, watched: WatchedStates | None) -> bytes:
+def _digest(result: object, watched: WatchedStates | None) -> int:
     return digest((result, None if watched is None else watched.written))

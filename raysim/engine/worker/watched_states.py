@@ -18,7 +18,7 @@ class WatchedStates:
 
     def __init__(self, stored: ClientStates | None, read: dict[int, Tensor | None]) -> None:
         self._stored, self._read = stored, read
-        self.written: dict[int, bytes] = {}
+        self.written: dict[int, int] = {}
         """By row of the chunk, digests of what was written."""
 
     def read(self, position: int) -> Tensor | None:
