@@ -21,7 +21,7 @@ from raysim.engine.plan.resolve import resolve
 from raysim.engine.worker import repeated_unit
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
-from raysim.engine.worker.repeated_unit import Difference, RepeatedUnit, UnitWork, is_due
+from raysim.engine.worker.repeated_unit import GaveOtherwise, RepeatedUnit, UnitWork, is_due
 from raysim.engine.worker.result_digest import digest
 from raysim.models.softmax import cross_entropy
 from tests.support.executors import bits
@@ -47,7 +47,7 @@ def test_repetitions_are_at_most_four_in_a_thousand_units() -> None:
 
 
 class Asked(NamedTuple):
-    index: int
+    number: int
     size: int
     num_bytes: int
 
@@ -57,14 +57,14 @@ class Units:
 
     def __init__(self) -> None:
         self.done: list[int] = []
-        self.told: list[Difference[Asked]] = []
+        self.told: list[GaveOtherwise[Asked]] = []
         self.repeated: RepeatedUnit[Asked] = RepeatedUnit()
         self.result: Callable[[int], object] = lambda index: index
 
     def carry_out(self, index: int, size: int = 1, num_bytes: int = 0) -> object:
         def carried_out(unit: Asked, states: object) -> object:
-            self.done.append(unit.index)
-            return self.result(unit.index)
+            self.done.append(unit.number)
+            return self.result(unit.number)
 
         work = UnitWork(carried_out, lambda unit: unit.size, lambda unit: unit.num_bytes, nullcontext, self.told.append)
         return self.repeated.carry_out(work, Asked(index, size, num_bytes))
@@ -101,7 +101,7 @@ def test_a_difference_is_told_whenever_it_began(units: Units) -> None:
         if index == 9:
             units.result = lambda index: -index - 1
         units.carry_out(index)
-    assert units.told == [Difference(Asked(0, 1, 0), 16, None)]
+    assert units.told == [GaveOtherwise(Asked(0, 1, 0), 16, None)]
 
 
 def test_a_failure_of_the_repetition_is_told_as_one(units: Units) -> None:
@@ -114,7 +114,7 @@ def test_a_failure_of_the_repetition_is_told_as_one(units: Units) -> None:
 
     units.result = fails_again
     assert [units.carry_out(index) for index in range(4)] == [0, 1, 2, 3]
-    assert units.told == [Difference(Asked(0, 1, 0), 4, failure)]
+    assert units.told == [GaveOtherwise(Asked(0, 1, 0), 4, failure)]
 
 
 def test_a_repetition_for_which_a_card_has_no_memory_is_left_out(units: Units) -> None:
@@ -130,7 +130,7 @@ def test_a_repetition_for_which_a_card_has_no_memory_is_left_out(units: Units) -
 
 def test_client_states_are_read_from_memory_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_unit, "FIRST", 2)
-    told: list[Difference[int]] = []
+    told: list[GaveOtherwise[int]] = []
     repeated: RepeatedUnit[int] = RepeatedUnit()
     reads, writes, seen = [], [], []
 
@@ -158,7 +158,7 @@ def test_client_states_are_read_from_memory_and_written_once(monkeypatch: pytest
     assert reads == [5, 6] * 4
     assert writes == [(0, [2.0, 4.0])] * 3 + [(0, [3.0, 5.0])]
     # Only what was written differs.
-    assert told == [Difference(0, 4, None)]
+    assert told == [GaveOtherwise(0, 4, None)]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_part_that_changes_after_many_calls_ends_the_run(
         list(raysim.rounds(exp, dataset=dataset, **passed))
     text = str(caught.value)
     assert text.startswith("Training the same clients again gave other numbers.")
-    assert "They were those of round 0, chunk" in text
+    assert "The first time was round 0, chunk" in text
     assert f"this run has {named}. Compute what a part returns from its arguments alone" in text
 
 
@@ -301,8 +301,8 @@ def test_an_error_of_the_second_time_says_that_the_first_had_none(
     with pytest.raises(raysim.ClientError) as caught:
         next(steps)
     text = str(caught.value)
-    assert text.startswith("Training the same clients again failed, as it had not the first time: KeyError('my own")
-    assert "They were those of round 0, chunk" in text
+    assert text.startswith("Training the same clients again failed, as it had not the first time (KeyError('my own")
+    assert "The first time was round 0, chunk" in text
     assert "in fails_late" in text
 
 

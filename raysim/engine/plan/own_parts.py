@@ -5,6 +5,8 @@ They are tried on vectors of the model's size.
 
 from __future__ import annotations
 
+from typing import Any
+
 from raysim.algorithm import transforming
 from raysim.client.corrections import choice as corrections
 from raysim.client.corrections import correction_check as own_corrections
@@ -13,6 +15,7 @@ from raysim.client.optimizers import choice as client_optimizers
 from raysim.client.optimizers import step_check as own_client_optimizers
 from raysim.client.transform import TRANSFORMS
 from raysim.config.own_part import OwnPart
+from raysim.config.part import Choice
 from raysim.config.section import Section
 from raysim.engine.plan.plan import Plan
 from raysim.evaluation.metric import METRICS
@@ -42,7 +45,7 @@ def check(plan: Plan) -> None:
 def titles(plan: Plan) -> tuple[str, ...]:
     """Return the names in messages of the parts of a script or a package that workers call."""
     client, server = plan.experiment.client, plan.experiment.server
-    chosen = (
+    chosen: tuple[tuple[Choice[Any], object], ...] = (
         (OBJECTIVES, client.objective),
         (corrections.CORRECTIONS, client.correction),
         (client_optimizers.OPTIMIZERS, client.optimizer),

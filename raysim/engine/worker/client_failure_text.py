@@ -42,7 +42,7 @@ def gave_otherwise(plan: Plan, kind: Kind, at: str, count: int, failure: ClientF
         failure: that of the other time, if it failed.
     """
     cause = None if failure is None else failure.__cause__
-    again = "gave other numbers" if failure is None else f"failed, as it had not the first time: {cause!r}"
+    again = "gave other numbers" if failure is None else f"failed, as it had not the first time ({cause!r})"
     if parts := own_parts.titles(plan):
         why = (
             f"Most often a part keeps something from call to call, such as a counter in an attribute, a class or a "
@@ -53,9 +53,9 @@ def gave_otherwise(plan: Plan, kind: Kind, at: str, count: int, failure: ClientF
         why = "The run has no part of a script or a package, so raysim or the machine is at fault: please report it."
     lines = "" if cause is None else f"\n{trace(cause)}"
     return (
-        f"{DOING[kind]} the same clients again {again}. They were those of {at}, and the second time was behind "
-        f"{count} {UNITS[kind]}s. So this run's numbers depend on which worker did what before, and no other run gives "
-        f"them again. {why}{lines}"
+        f"{DOING[kind]} the same clients again {again}. The first time was {at}, the second after {count} "
+        f"{UNITS[kind]}s. So the run's numbers depend on what its workers did before, and a resumed run or another "
+        f"number of workers would give others. {why}{lines}"
     )
 
 

@@ -30,7 +30,7 @@ from raysim.engine.worker.client_failure_text import described, gave_otherwise, 
 from raysim.engine.worker.configurations import Configurations
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.plan_trainers import PlanTrainers
-from raysim.engine.worker.repeated_unit import Difference, RepeatedUnit, UnitWork
+from raysim.engine.worker.repeated_unit import GaveOtherwise, RepeatedUnit, UnitWork
 from raysim.engine.worker.scored_model import ScoredModel
 from raysim.errors import ClientError
 from raysim.evaluation import personalised, scores
@@ -50,7 +50,7 @@ class PoolUnit(NamedTuple, Generic[U]):
     """A unit of clients, with the broadcast of its job; keeps_updates: its result holds every update."""
 
     broadcast: Broadcast
-    index: int
+    number: int
     clients: U
     keeps_updates: bool = False
 
@@ -195,15 +195,15 @@ class Pool:
         with card.same_draws(self._device), self._generators_of_parts.as_they_stood():
             yield
 
-    def _tell(self, kind: Kind, found: Difference[PoolUnit[U]]) -> None:
+    def _tell(self, kind: Kind, found: GaveOtherwise[PoolUnit[U]]) -> None:
         """Say that a unit gave something else again.
 
         Raises:
             ClientError: always on a CPU; on a card it may be a kernel without a deterministic version.
         """
         unit = found.unit
-        at = place(kind, unit.broadcast.round, unit.index, self._worker)
-        text = gave_otherwise(self._plan, kind, at, found.count, found.failure)
+        at = place(kind, unit.broadcast.round, unit.number, self._worker)
+        text = gave_otherwise(self._plan, kind, at, found.behind, found.failure)
         if self._device.type == "cpu" or found.failure is not None:
             raise ClientError(text)
         log.warning("%s", text)

@@ -43,11 +43,11 @@ def is_due(count: int) -> bool:
     return count >= FIRST and count.bit_count() == 1
 
 
-class Difference(NamedTuple, Generic[U]):
-    """The unit gave something else again, behind so many units; failure: it failed then."""
+class GaveOtherwise(NamedTuple, Generic[U]):
+    """The unit gave something else again, behind so many units of the pool; failure: it failed then."""
 
     unit: U
-    count: int
+    behind: int
     failure: ClientFailure | None
 
 
@@ -63,11 +63,11 @@ class UnitWork(NamedTuple, Generic[U, R]):
     size: Callable[[U], int]
     num_bytes: Callable[[U], int]
     alone: Callable[[], AbstractContextManager[object]]
-    tell: Callable[[Difference[U]], None]
+    tell: Callable[[GaveOtherwise[U]], None]
 
 
 @dataclass(frozen=True)
-class _Kept(Generic[U]):
+class _KeptUnit(Generic[U]):
     """The unit, its size, the client states that it read if clients keep any, and the digest of what it made."""
 
     unit: U
@@ -84,7 +84,7 @@ class RepeatedUnit(Generic[U]):
 
     def __init__(self) -> None:
         self._count = 0
-        self._kept: _Kept[U] | None = None
+        self._kept: _KeptUnit[U] | None = None
 
     def carry_out(self, work: UnitWork[U, R], unit: U, states: ClientStates | None = None) -> R:
         """Carry the unit out and return its result; behind some units, carry the kept one out again.
@@ -107,10 +107,10 @@ class RepeatedUnit(Generic[U]):
         read: dict[int, Tensor | None] | None = None if states is None else {}
         watched = None if read is None else WatchedStates(states, read)
         result = work.carry_out(unit, watched)
-        self._kept = _Kept(unit, size, read, _digest(result, watched))
+        self._kept = _KeptUnit(unit, size, read, _digest(result, watched))
         return result
 
-    def _repeat(self, work: UnitWork[U, R], kept: _Kept[U]) -> None:
+    def _repeat(self, work: UnitWork[U, R], kept: _KeptUnit[U]) -> None:
         watched = None if kept.read is None else WatchedStates(None, kept.read)
         failure: ClientFailure | None = None
         try:
@@ -123,7 +123,7 @@ class RepeatedUnit(Generic[U]):
             # The run itself had room for its work, and goes on.
             card.release_memory()
             return
-        work.tell(Difference(kept.unit, self._count, failure))
+        work.tell(GaveOtherwise(kept.unit, self._count, failure))
 
 
 def _digest(result: object, watched: WatchedStates | None) -> int:
