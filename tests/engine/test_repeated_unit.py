@@ -20,7 +20,7 @@ from raysim.client.local_training import ClientFailure
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.worker import repeated_unit
 from raysim.engine.worker.example_memory import ExampleMemory
-from raysim.engine.worker.pool import Pool
+from raysim.engine.worker.pool import Pool, PoolUnit
 from raysim.engine.worker.repeated_unit import GaveOtherwise, RepeatedUnit, UnitWork, is_due
 from raysim.engine.worker.result_digest import digest
 from raysim.models.softmax import cross_entropy
@@ -335,6 +335,23 @@ def test_a_pool_that_nobody_holds_is_gone_at_once(experiment: Make, dataset: ray
         assert known() is None
     finally:
         gc.enable()
+
+
+def test_on_a_card_other_numbers_are_a_warning(
+    experiment: Make, dataset: raysim.FederatedDataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = resolve(experiment(), dataset=dataset)
+    pool = Pool(plan, torch.device("cpu"), "a worker", ExampleMemory())
+    pool._device = torch.device("cuda")
+    found = GaveOtherwise(PoolUnit(Broadcast(2, plan.initial, 0.1), 3, (1, 2)), 256, None)
+    with caplog.at_level("WARNING", "raysim"):
+        pool._tell("train", found)
+    assert caplog.messages == [
+        "Training the same clients again gave other numbers. The first time was round 2, chunk 3, on a worker, the "
+        "second after 256 chunks. So the run's numbers depend on what its workers did before, and a resumed run or "
+        "another number of workers would give others. The run has no part of a script or a package, so raysim or the "
+        "machine is at fault: please report it. On a card it may also be a kernel without a deterministic version."
+    ]
 
 
 @contextmanager

@@ -206,7 +206,7 @@ class Pool:
         text = gave_otherwise(self._plan, kind, at, found.behind, found.failure)
         if self._device.type == "cpu" or found.failure is not None:
             raise ClientError(text)
-        log.warning("%s", text)
+        log.warning("%s On a card it may also be a kernel without a deterministic version.", text)
 
     def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
         if kept is not None:
