@@ -210,7 +210,7 @@ class CountsInItsClass(WarmsUp):
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         self.of_all[0] += outputs.requires_grad
-        return cross_entropy(outputs, targets) * (1.0 if self.of_all[0] < 60 else 2.0)
+        return cross_entropy(outputs, targets) * (1.0 if self.of_all[0] < 150 else 2.0)
 
 
 CALLS = [0]
@@ -218,7 +218,7 @@ CALLS = [0]
 
 def counts_globally(module: Any, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
     CALLS[0] += 1
-    return functional.cross_entropy(module(x), y, reduction="none") * (1.0 if CALLS[0] < 60 else 2.0)
+    return functional.cross_entropy(module(x), y, reduction="none") * (1.0 if CALLS[0] < 150 else 2.0)
 
 
 class OnlyCounts(WarmsUp):
