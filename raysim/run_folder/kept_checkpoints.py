@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from raysim.errors import CheckpointError, within
@@ -37,6 +39,14 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
             f"afresh (--overwrite)."
         )
     return None
+
+
+def newest_intact(checkpoint_files: Mapping[int, Path]) -> int:
+    """Return the number of rounds of the newest intact one of these checkpoints, in order; 0 if there is none."""
+    for done, file in reversed(checkpoint_files.items()):
+        with suppress(CheckpointError):
+            return checkpoint.read(file, done=done).round
+    return 0
 
 
 def named_states(path: Path) -> set[tuple[int, int]]:

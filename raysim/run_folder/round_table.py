@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from raysim.errors import RunFolderError
 from raysim.experiment.row import Row
+from raysim.run_folder import files, kept_checkpoints
 from raysim.run_folder.files import ROUNDS
 from raysim.run_folder.rows import table
 from raysim.run_folder.run_table import is_of_figures, read_table
@@ -22,12 +23,16 @@ def read_rounds(path: Path) -> pa.Table:
     """The rounds so far; an empty table before the first are written.
 
     Raises:
-        RunFolderError: the file is damaged, or rows are lost.
+        RunFolderError: the file is damaged, or rows are lost, or the whole file.
     """
     file = path / ROUNDS
-    if not os.path.lexists(file):
-        return table([])
-    return _checked(read_table(path, file), file)
+    # Listed first: a run under way writes its rows before their checkpoint.
+    listed = files.checkpoints(path)
+    found = _checked(read_table(path, file), file) if os.path.lexists(file) else table([])
+    ahead = {done: checkpoint for done, checkpoint in listed.items() if done > found.num_rows}
+    # A run that goes on from an earlier checkpoint leaves the damaged ones, which say nothing of its rows.
+    _check_reaches(found.num_rows, kept_checkpoints.newest_intact(ahead), file)
+    return found
 
 
 def rows_before(path: Path, done: int) -> list[Row]:

@@ -8,6 +8,7 @@ import pytest
 
 import raysim
 from raysim.report.runs import find, read_all
+from raysim.run_folder import files
 from tests.support.run_folders import accuracies, experiment, write
 
 
@@ -37,6 +38,27 @@ def test_a_run_that_is_still_going_is_read_as_far_as_it_is_and_says_so(tmp_path:
     assert [note.partition("run ")[2] for note in notes] == [
         "has finished 1 of 3 rounds: it is still going, or was stopped, and is shown as far as it is."
     ]
+
+
+def test_a_finished_run_that_has_lost_its_rows_is_not_said_to_be_going(tmp_path: Path) -> None:
+    """Its rows are written before their checkpoint, so a run under way has those of its newest checkpoint."""
+    path = tmp_path / "run"
+    raysim.run(experiment(engine={"workers": 0}), path=path, progress=False)
+    (path / "rounds.parquet").unlink()
+    (run,), notes = read_all([path])
+    assert run.rounds.num_rows == 0
+    assert [note for note in notes if "rounds.parquet" in note] == notes
+    assert "has rows of 0 rounds, but the newest checkpoint has 2 rounds behind it: rows are lost" in notes[0]
+    with pytest.raises(raysim.RunFolderError, match="rows are lost"):
+        raysim.read(path)
+
+
+def test_a_damaged_checkpoint_says_nothing_of_a_run_that_goes_on_from_an_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    raysim.run(experiment(engine={"workers": 0}), path=path, progress=False)
+    files.checkpoint_file(path, 3).write_bytes(b"damaged")
+    (run,), notes = read_all([path])
+    assert (run.rounds.num_rows, notes) == (2, [])
 
 
 def test_damaged_files_are_left_out_and_named(tmp_path: Path) -> None:
