@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from html import escape, unescape
 from pathlib import Path
 from typing import NamedTuple
 
 from raysim.errors import RunFolderError
 from raysim.experiment.pictures import EVERY_FORMAT
+from raysim.report import picture_files
 from raysim.report.gallery.gallery import kinds
+from raysim.report.gallery.render import render
 from raysim.report.groups import Group, group_runs, with_labels
 from raysim.report.page import GENERATOR, Picture, page
-from raysim.report.picture_files import DATA, save
+from raysim.report.picture_files import DATA
 from raysim.report.runs import read_all
 from raysim.storage import atomic, disk
 from raysim.storage.inside import flaw, inside
@@ -48,6 +50,9 @@ def build(
 ) -> Built:
     """Write `out`/index.html and `out`/figures/; an older report there is replaced, other files stay.
 
+    The page is the record of the pictures that are the report's: it comes after the older one's pictures are deleted,
+    and before its own are written, so wherever a process is killed, the page links all of them.
+
     Args:
         folders: of runs, trials or sweeps, or folders that contain them.
         out: the report's folder.
@@ -58,7 +63,7 @@ def build(
 
     Raises:
         RunFolderError: a folder is missing, or contains no readable run; or a name is of no method; or `out` has a page
-            that is none of a report.
+            that is none of a report, or a file where a picture goes that is none of its page's.
         ExperimentError: a change does not fit.
     """
     runs, unread = read_all(folders)
@@ -67,6 +72,10 @@ def build(
     groups = with_labels(groups, names)
     by_kind = [(kind, list(kind.make(groups))) for kind in kinds(targets, monotone)]
     former, pictures = _former_pictures(out), inside(out, PICTURES, out, RunFolderError)
+    every = [figure for _, figures in by_kind for figure in figures]
+    places = {figure.name: picture_files.places(figure, pictures, out, report) for figure in every}
+    _check_free((file for of_figure in places.values() for file in of_figure.values()), former)
+    drawn = {figure.name: render(figure, report) for figure in every}
     with disk.writing(pictures):
         pictures.mkdir(parents=True, exist_ok=True)
     for file in former:
@@ -75,9 +84,7 @@ def build(
     atomic.sweep(out)
     sections: dict[str, list[Picture]] = {}
     for kind, figures in by_kind:
-        for figure in figures:
-            drawn = save(figure, pictures, out, report)
-            sections.setdefault(kind.section, []).append(Picture(figure, drawn.svg))
+        sections.setdefault(kind.section, []).extend(Picture(figure, drawn[figure.name].svg) for figure in figures)
     absent = [f"{kind.title} ({kind.needs})" for kind, figures in by_kind if not figures]
     text = page(
         _title(groups),
@@ -89,6 +96,8 @@ def build(
         [*(report.formats or EVERY_FORMAT), DATA],
     )
     atomic.write_text(out / PAGE, text)
+    for figure in every:
+        picture_files.write(figure, drawn[figure.name], places[figure.name])
     return Built(out / PAGE, sum(map(len, sections.values())), (*unread, *careful))
 
 
@@ -119,6 +128,20 @@ def _former_pictures(out: Path) -> list[Path]:
         )
     named = (unescape(name) for name in _LINK.findall(text))
     return [out / PICTURES / name for name in named if flaw(name) is None and (out / PICTURES / name).is_file()]
+
+
+def _check_free(places: Iterable[Path], former: Collection[Path]) -> None:
+    """Check that no file lies where a picture goes, but those of the older report.
+
+    Raises:
+        RunFolderError: one does; names it.
+    """
+    for file in places:
+        if os.path.lexists(file) and file not in former:
+            raise RunFolderError(
+                f"{file} is none of the pictures that {PAGE} links, so it is not replaced: move it away, or choose "
+                f"another folder (--out, out=)."
+            )
 
 
 def _title(groups: Sequence[Group]) -> str:

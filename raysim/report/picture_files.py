@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow.csv as csv
@@ -24,11 +25,21 @@ def save(figure: Figure, pictures: Path, out: Path, report: ReportSection) -> Dr
         ExperimentError: see `drawing`.
     """
     drawn = render(figure, report)
-    for kind in report.formats or EVERY_FORMAT:
-        file = inside(pictures, f"{figure.name}.{kind}", out, RunFolderError)
-        with disk.writing(file, len(drawn.files[kind])):
-            file.write_bytes(drawn.files[kind])
-    data = inside(pictures, f"{figure.name}.{DATA}", out, RunFolderError)
-    with disk.writing(data):
-        csv.write_csv(figure.data, data)
+    write(figure, drawn, places(figure, pictures, out, report))
     return drawn
+
+
+def places(figure: Figure, pictures: Path, out: Path, report: ReportSection) -> dict[str, Path]:
+    """Return where the files of a figure go, by their suffix; see `save`."""
+    suffixes = (*(report.formats or EVERY_FORMAT), DATA)
+    return {suffix: inside(pictures, f"{figure.name}.{suffix}", out, RunFolderError) for suffix in suffixes}
+
+
+def write(figure: Figure, drawn: Drawn, places: Mapping[str, Path]) -> None:
+    """Write the files of a figure that is drawn."""
+    for kind, content in drawn.files.items():
+        if (file := places.get(kind)) is not None:
+            with disk.writing(file, len(content)):
+                file.write_bytes(content)
+    with disk.writing(places[DATA]):
+        csv.write_csv(figure.data, places[DATA])

@@ -14,6 +14,7 @@ from matplotlib import pyplot
 
 from raysim.errors import RunFolderError
 from raysim.experiment.pictures import ReportSection
+from raysim.report import picture_files
 from raysim.report.build import Built, build, default_folder
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure, Panel
@@ -193,3 +194,43 @@ def test_a_page_of_others_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"index\.html is no page of `raysim report`, so it is not replaced"):
         build([tmp_path / "run"], tmp_path / "out")
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["index.html"]
+
+
+@pytest.mark.parametrize("ending", ["png", "csv"])
+def test_a_file_of_others_with_the_name_of_a_picture_is_not_replaced(ending: str, tmp_path: Path) -> None:
+    write(tmp_path / "run", accuracies(0.5, 0.6))
+    out = tmp_path / "out"
+    (out / "figures").mkdir(parents=True)
+    name = next(file.stem for file in build([tmp_path / "run"], tmp_path / "other").page.parent.glob("figures/*.csv"))
+    mine = out / "figures" / f"{name}.{ending}"
+    mine.write_bytes(b"mine")
+    with pytest.raises(RunFolderError, match=rf"{name}\.{ending} is none of the pictures .*: move it away, or choose"):
+        build([tmp_path / "run"], out)
+    assert [file for file in out.rglob("*") if file.is_file()] == [mine]
+    assert mine.read_bytes() == b"mine"
+
+
+def test_a_report_that_was_killed_between_its_files_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it wrote is linked by its page."""
+    monkeypatch.setattr("raysim.report.build.kinds", lambda *asked: kinds(*asked)[:1])
+    write(tmp_path / "run", accuracies(0.5, 0.6))
+    whole = build([tmp_path / "run"], tmp_path / "whole")
+    assert whole.figures
+    written = picture_files.write
+    for after in range(whole.figures):
+        left = iter(range(after))
+
+        def killed(*given: Any, left: Any = left) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            written(*given)
+
+        monkeypatch.setattr(picture_files, "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            build([tmp_path / "run"], tmp_path / "out")
+    monkeypatch.setattr(picture_files, "write", written)
+    again = build([tmp_path / "run"], tmp_path / "out")
+    files = [{file.name for file in made.page.parent.rglob("*")} for made in (whole, again)]
+    assert files[0] == files[1]
