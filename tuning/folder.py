@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,17 +61,39 @@ def check_links(folder: Path) -> None:
     inside.check_links(folder, StudyError)
 
 
-def claim(folder: Path, storage: str, name: str, identity: str) -> None:
-    """Record that the folder belongs to this study; `identity`: digest of its settings; the others as for `check`."""
-    text = json.dumps({"storage": storage, "name": name, "identity": identity}, indent=2)
+def claim(folder: Path, storage: str, name: str, identity: str) -> str:
+    """Record that the folder belongs to this study; `identity`: digest of its settings; the others as for `check`.
+
+    Returns:
+        The folder's mark: drawn when it is first claimed, it goes where the folder is moved.
+    """
+    mark = _text_of(folder, "mark") or uuid.uuid4().hex
+    text = json.dumps({"storage": storage, "name": name, "identity": identity, "mark": mark}, indent=2)
     write_text(folder / STUDY, text)
+    return mark
+
+
+@contextmanager
+def released_if_refused(folder: Path) -> Iterator[None]:
+    """Take back the first claim of the folder if the block, which claims it, raises an error."""
+    is_new = not os.path.lexists(folder / STUDY)
+    try:
+        yield
+    except StudyError:
+        if is_new:
+            (folder / STUDY).unlink(missing_ok=True)
+        raise
 
 
 def identity_of(folder: Path) -> str | None:
     """Return the digest of the settings of the folder's study; None if the folder does not have it."""
+    return _text_of(folder, "identity")
+
+
+def _text_of(folder: Path, key: str) -> str | None:
     if not os.path.lexists(folder / STUDY):
         return None
-    found = json_object(folder / STUDY, StudyError).get("identity")
+    found = json_object(folder / STUDY, StudyError).get(key)
     return found if isinstance(found, str) else None
 
 

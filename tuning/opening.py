@@ -38,7 +38,8 @@ def opened(plan: StudyPlan, progress: bool | None) -> Iterator[OpenStudy]:
 
     Raises:
         StorageError: the storage cannot be reached, or no longer answers.
-        StudyError: storage and folder are of different studies, or have more trials than `trials`.
+        StudyError: storage and folder are of different studies, or the study is of another folder, or they have more
+            trials than `trials`.
     """
     where, name, own = plan.folder, plan.experiment.name, plan.tuning.storage is None
     with ExitStack() as stack:
@@ -46,12 +47,15 @@ def opened(plan: StudyPlan, progress: bool | None) -> Iterator[OpenStudy]:
         if own:
             where.mkdir(parents=True, exist_ok=True)
         storage = stack.enter_context(open_storage(plan.url))
-        with folder.opened(where, plan.portable_url, name):
+        with folder.opened(where, plan.portable_url, name), folder.released_if_refused(where):
             open_study(storage, name, plan.tuning.directions, plan.identity, shown(plan.url), plan.way_out)
-            folder.claim(where, plan.portable_url, name, kept_trial.digest(plan.identity))
+            # The folder first: were the process killed after its mark is in the storage only, no folder would have it.
+            mark = folder.claim(where, plan.portable_url, name, kept_trial.digest(plan.identity))
+            processes = stack.enter_context(Processes(storage, name))
+            if not own:
+                processes.check_folder(mark, str(where.absolute()))
         optuna.load_study(study_name=name, storage=storage).set_user_attr(UNIT, unit_of(plan.tuning))
         show = stack.enter_context(StudyProgress.where_wanted(progress, plan.tuning.objective))
-        processes = stack.enter_context(Processes(storage, name))
         ledger = _ledger(storage, processes, plan)
         _check_trials(plan, ledger)
         yield OpenStudy(ledger, show)

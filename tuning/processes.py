@@ -1,9 +1,10 @@
 """Divides the work of a study among processes that share a storage, and replaces processes that end.
 
-Beside the study, the storage holds a second study, "<name>/processes", whose rows are a log. A process registers, takes
-the study's next slots, claims a task by name, or inherits from a process that has ended. A storage numbers rows one
-after the other, so two processes always agree: slots are dealt in the order of the rows, and of several claims of one
-task the first one counts. No decision depends on a read followed by a write.
+Beside the study, the storage holds a second study, "<name>/processes", whose rows are a log. A process registers, tells
+its folder, takes the study's next slots, claims a task by name, or inherits from a process that has ended. A storage
+numbers rows one after the other, so two processes always agree: slots are dealt in the order of the rows, and of
+several claims of one task the first one counts, as of several folders. No decision depends on a read followed by a
+write.
 
 A process has ended when it has logged its end, when it ran on this machine and no longer exists, or, on another
 machine, when its beat has not changed for a minute of this process's clock.
@@ -42,6 +43,7 @@ class Log:
 
     processes: number -> its identity. left: the processes that logged their end. beats: the newest beat of each.
     slots: the process that took each slot, in order. taken: task -> the process that claimed it. heirs: ended -> heir.
+    folder: mark and path of the study's; None: no process has told it.
     """
 
     processes: Mapping[int, Mapping[str, Any]]
@@ -50,6 +52,7 @@ class Log:
     slots: tuple[int, ...]
     taken: Mapping[str, int]
     heirs: Mapping[int, int]
+    folder: tuple[str, str] | None = None
 
     @classmethod
     def read(cls, rows: Iterable[FrozenTrial]) -> Log:
@@ -64,6 +67,7 @@ class Log:
         beats: dict[int, int] = {}
         taken: dict[str, int] = {}
         heirs: dict[int, int] = {}
+        folder: tuple[str, str] | None = None
         for row in sorted(rows, key=lambda row: row.number):
             record = row.user_attrs
             if (flaw := _flaw(record)) is not None:
@@ -77,6 +81,8 @@ class Log:
                     beats[row.number] = record.get("beat", 0)
                     if row.state.is_finished():
                         left.add(row.number)
+                case "folder":
+                    folder = folder or (record["mark"], record["path"])
                 case "slots":
                     slots += [record["process"]] * record["count"]
                 case "take":
@@ -84,7 +90,7 @@ class Log:
                 case "heir" if record["process"] not in heirs:
                     # If two processes inherit from each other, only the first row counts.
                     heirs.setdefault(record["of"], record["process"])
-        return cls(processes, frozenset(left), beats, tuple(slots), taken, heirs)
+        return cls(processes, frozenset(left), beats, tuple(slots), taken, heirs, folder)
 
     def owner(self, process: int) -> int:
         """Return the present owner of a process's work: itself, its heir, or the heir's heir."""
@@ -95,6 +101,7 @@ class Log:
 
 _FIELDS: Mapping[str, Mapping[str, type]] = {
     "process": {"identity": dict},
+    "folder": {"mark": str, "path": str},
     "slots": {"process": int, "count": int},
     "take": {"process": int, "what": str},
     "heir": {"process": int, "of": int},
@@ -123,7 +130,7 @@ class Processes:
     """The log, and this process in it; a context manager around the work."""
 
     def __init__(self, storage: BaseStorage, study: str, beat_s: float = BEAT_S, silent_s: float = SILENT_S) -> None:
-        self._storage, self._name = storage, f"{study}/processes"
+        self._storage, self._study_name, self._name = storage, study, f"{study}/processes"
         self._beat_s, self._silent_s = beat_s, silent_s
         self._ended = threading.Event()
         self._beaten_s = time.time()
@@ -175,6 +182,31 @@ class Processes:
     def take(self, what: str) -> None:
         """Claim a task by name; `read` shows whether another process was first."""
         self._add({"kind": "take", "what": what, "process": self.number})
+
+    def check_folder(self, mark: str, path: str) -> None:
+        """Tell the folder of this process; see that it is that of the study.
+
+        Args:
+            mark: of the folder, wherever it is moved. path: for people.
+
+        Raises:
+            StudyError: the study began in another folder, where its trials' checkpoints lie.
+        """
+        found = self.read().folder
+        if found is None:
+            self._add({"kind": "folder", "mark": mark, "path": path})
+            found = self.read().folder
+        assert found is not None
+        if found[0] != mark and found[1] == path:
+            raise StudyError(
+                f"The storage has the study {self._study_name!r} of {path}, but the folder there has lost its "
+                f"study.json, or is another one: put that back, or give this study another name."
+            )
+        if found[0] != mark:
+            raise StudyError(
+                f"The storage has the study {self._study_name!r} of another folder, {found[1]}, and this is {path}: "
+                f"go on with that one there (--path, path=), or give this one another name."
+            )
 
     def inherit(self, rows: Log, owners: Iterable[int], *, warn: bool = True) -> bool:
         """Take over the work of the ended ones among these processes; return whether there were any."""

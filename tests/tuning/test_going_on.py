@@ -189,6 +189,27 @@ def test_two_studies_of_a_storage_have_a_folder_each(
     assert found.counts == {"finished": 1}
 
 
+def test_a_study_of_a_shared_storage_is_of_one_folder(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    """Two would take turns with the trials of one study, whose checkpoints lie in two places."""
+    one = tuned(trials=1, final=0, storage=f"sqlite:///{tmp_path / 'shared.db'}")
+    first = tuning.tune(one, dataset=small, path=tmp_path / "first")
+    said = r"the study 'test' of another folder, .*first, and this is .*second: go on with that one there \(--path"
+    for trials in (1, 2):
+        with pytest.raises(tuning.StudyError, match=said):
+            tuning.tune(one.changed({"tuning.trials": trials}), dataset=small, path=tmp_path / "second")
+    assert not (tmp_path / "second" / "study.json").exists(), "another study may have the folder"
+    (tmp_path / "first" / "study.json").rename(tmp_path / "kept.json")
+    with pytest.raises(tuning.StudyError, match=r"of .*first, but the folder there has lost its study\.json"):
+        tuning.tune(one, dataset=small, path=tmp_path / "first")
+    (tmp_path / "kept.json").rename(tmp_path / "first" / "study.json")
+    (tmp_path / "first").rename(tmp_path / "moved")
+    assert tuning.tune(one, dataset=small, path=tmp_path / "moved").trials == first.trials
+    other = one.changed({"name": "other"})
+    assert tuning.tune(other, dataset=small, path=tmp_path / "second").counts == {"finished": 1}
+
+
 def test_a_folder_that_was_moved_goes_on(
     study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
 ) -> None:
