@@ -22,12 +22,9 @@ from raysim.run_folder import beginning, experiment_record, files, round_table, 
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic, lock
 from tests.support import command
+from tests.support.kills import KILLED, kill_before
 
 Make = Callable[..., raysim.Experiment]
-
-CHANGES = frozenset({"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir"})
-
-KILLED = 77
 
 MAKERS = ("a run", "a sweep")
 
@@ -70,7 +67,7 @@ def killed_everywhere(maker: str, at: Path, full: bool) -> list[str]:
                 (path / name).write_text("of the old run")
         reader, writer = os.pipe()
         if not (child := os.fork()):
-            _kill_before(len(changes), str(path), writer)
+            kill_before(len(changes), str(path), writer)
             make(maker, path)
             os._exit(0)
         os.close(writer)
@@ -85,21 +82,6 @@ def killed_everywhere(maker: str, at: Path, full: bool) -> list[str]:
         if code == 0:
             return changes
         changes.append(said)
-
-
-def _kill_before(number: int, path: str, pipe: int) -> None:
-    left = number
-
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
-        nonlocal left
-        writes = event != "open" or (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
-        if event in CHANGES and writes and path in str(arguments[0]):
-            if not left:
-                os.write(pipe, f"{event} {arguments[0]}".encode())
-                os._exit(KILLED)
-            left -= 1
-
-    sys.addaudithook(hook)
 
 
 def main() -> None:
