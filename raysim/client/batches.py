@@ -19,6 +19,7 @@ import numpy as np
 from raysim import seeds
 from raysim.arrays import Int64s
 from raysim.client.section import ClientSection
+from raysim.client.work import RoundWork
 from raysim.errors import ExperimentError
 
 MOST_ORDERED = 2**26
@@ -129,9 +130,8 @@ def draw(
     sizes, positions, work = np.asarray(sizes), np.asarray(clients), section.work_at(round_index)
     steps = work.steps(sizes, seed, round_index, positions)
     batch, steps_an_epoch, visits_an_epoch = work.epoch(sizes)
-    # Of the last epoch, perhaps only the beginning.
-    epochs = -(-steps // steps_an_epoch)
-    _check_count(np.maximum(sizes * epochs, work.examples(sizes, steps)), round_index)
+    _check_count(ordered(work, sizes, steps), round_index)
+    epochs = _epochs(steps, steps_an_epoch)
     orders = _orders(section, sizes, epochs, batch, seed, round_index, positions)
     owner, step = owner_and_place(steps + 1)
     epoch, step_of_epoch = step // steps_an_epoch[owner], step % steps_an_epoch[owner]
@@ -149,6 +149,30 @@ def draw(
         starts = seeds.keys(seed, "fill", round_index, positions[filled], epoch[fills])
         order[fills] = (seeds.draws(starts, place[fills] - size) % size.astype(np.uint64)).astype(np.int64)
     return ClientBatches(order, bounds, steps)
+
+
+def ordered(work: RoundWork, sizes: Int64s, steps: Int64s) -> Int64s:
+    """Return the visits whose order is drawn of clients of these sizes, for so many local steps of each."""
+    epochs = _epochs(steps, work.epoch(sizes)[1])
+    return np.maximum(sizes * epochs, work.examples(sizes, steps))
+
+
+def _epochs(steps: Int64s, steps_an_epoch: Int64s) -> Int64s:
+    """Return the epochs that are begun: of the last one, perhaps only the beginning counts."""
+    epochs: Int64s = -(-steps // steps_an_epoch)
+    return epochs
+
+
+def check_each(section: ClientSection, sizes: Int64s, rounds: int) -> None:
+    """Check that no client of these sizes (at least one) has more visits in any round than can be ordered at once.
+
+    Raises:
+        ExperimentError: one has, where the most work is drawn; names the first round of this work.
+    """
+    changes = [change.round for change in section.schedule if change.round < rounds]
+    for round_index in sorted({0, *changes}):
+        work = section.work_at(round_index)
+        _check_count(ordered(work, sizes, work.most(sizes)).max(keepdims=True), round_index)
 
 
 def _check_count(visits: Int64s, round_index: int) -> None:

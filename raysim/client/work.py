@@ -93,6 +93,13 @@ class RoundWork:
             tau = draw_amounts(self.epochs, seed, round_index, positions) * self.epoch(sizes)[1]
         return tau if self.most_steps is None else np.minimum(tau, self.most_steps)
 
+    def most(self, sizes: Int64s) -> Int64s:
+        """Return the largest tau that `steps` may draw for clients with so many examples."""
+        amount = self.epochs if self.local_steps is None else self.local_steps
+        most = amount if isinstance(amount, int) else amount.high
+        tau: Int64s = most * (self.epoch(sizes)[1] if self.local_steps is None else np.ones_like(sizes))
+        return tau if self.most_steps is None else np.minimum(tau, self.most_steps)
+
     def epoch(self, sizes: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """Return how clients with so many examples divide an epoch: the batch, the local steps, the examples met.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -82,6 +83,25 @@ def stacks(
     cuts = [evenly(number) for number in sorted({max(fewest, number) for number in _numbers(num_chunks)})]
     best = cuts[_suiting_all([times(ends) for ends in cuts])]
     return tuple(deal([tuple(members[first:stop]) for first, stop in pairwise(best)], costs_of(best)))
+
+
+def within(planned: tuple[Chunk, ...], amounts: Mapping[int, int], most: int) -> tuple[Chunk, ...]:
+    """Divide the chunks whose members' amounts are more than `most` together; a member alone may have more.
+
+    >>> within(((8, 9, 4), (7,)), amounts={8: 3, 9: 2, 4: 1, 7: 9}, most=4)
+    ((8,), (9, 4), (7,))
+    """
+    divided: list[Chunk] = []
+    for chunk in planned:
+        part, total = list[int](), 0
+        for member in chunk:
+            if part and total + amounts[member] > most:
+                divided.append(tuple(part))
+                part, total = [], 0
+            part.append(member)
+            total += amounts[member]
+        divided.append(tuple(part))
+    return tuple(divided)
 
 
 def enough(work: int, call: int, most: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from torch import Tensor, nn
 
 import raysim
+from raysim.client import batches
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 
@@ -36,6 +38,46 @@ def test_a_chunk_costs_what_its_clients_do_and_with_a_client_axis_the_steps_of_i
     assert costs == [overhead * steps[list(chunk)].max() + rows[list(chunk)].sum() for chunk in planned]
     if chunk_size == 3:
         assert max(map(len, planned)) <= 3
+
+
+MUCH: dict[str, dict[str, Any]] = {
+    "epochs": {"epochs": 25},
+    "most that may be drawn": {"epochs": {"low": 1, "high": 25}},
+    "later work": {"schedule": [{"round": 3, "epochs": 25}]},
+    "a personal model": {"personalisation": {"name": "ditto", "lam": 0.1, "epochs": 25}},
+}
+
+
+@pytest.mark.parametrize("name", MUCH)
+def test_more_work_than_can_be_ordered_is_refused_before_the_first_round(
+    name: str,
+    experiment: Callable[..., raysim.Experiment],
+    dataset: raysim.FederatedDataset,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whichever cohort first has the largest client, of 41 examples."""
+    monkeypatch.setattr(batches, "MOST_ORDERED", 1000)
+    first = 3 if name == "later work" else 0
+    with pytest.raises(raysim.ExperimentError, match=rf"a client processes 1,025 examples in round {first}, "):
+        resolve(experiment(client=MUCH[name]), dataset=dataset)
+    resolve(experiment(client={"epochs": 24, "schedule": [{"round": 4, "epochs": 25}]}), dataset=dataset)
+
+
+@pytest.mark.parametrize("trainer", ["stacked", "one_by_one"])
+def test_no_chunk_has_more_than_can_be_ordered(
+    trainer: str,
+    experiment: Callable[..., raysim.Experiment],
+    dataset: raysim.FederatedDataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batches, "MOST_ORDERED", 50)
+    exp = experiment(cohort={"size": 20}, engine={"workers": 0, "trainer": trainer, "chunk_size": 5})
+    planned, costs = resolve(exp, dataset=dataset).chunks(np.arange(20), 0)
+    assert sorted(member for chunk in planned for member in chunk) == list(range(20))
+    assert max(sum(3 + 2 * member for member in chunk) for chunk in planned) <= 50
+    assert len(costs) == len(planned) < 20
+    assert raysim.run(exp, dataset=dataset, path=tmp_path / "run", progress=False).rounds.num_rows == exp.rounds
 
 
 class Centred(nn.Module):

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from raysim.client import batches
 from raysim.client.adversary import LabelFlip
 from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.feddualavg import unmatched_patterns
+from raysim.client.personalisation import choice as personalisations
 from raysim.client.work import Between
 from raysim.cohort.sampler import Participant
 from raysim.config.own_generators import OwnGenerators
@@ -23,6 +25,9 @@ from raysim.server.aggregators import own_rule as rules
 from raysim.server.optimizers import choice as optimizers
 from raysim.server.optimizers import step_check
 from raysim.server.weighting import ClientFacts, weight
+
+MOST_SIZES = 2**19
+"""Clients whose sizes are looked at. Generated data may have more, which are drawn alike."""
 
 
 def check(plan: Plan, own_loss: bool) -> None:
@@ -137,6 +142,16 @@ def _check_equal_work(plan: Plan) -> None:
             )
 
 
+def _check_ordered(plan: Plan) -> None:
+    """Refuse local work of a client that is too much to be ordered: a run would end when it is first drawn."""
+    train = plan.dataset.train
+    sizes = np.unique(train.sizes(np.arange(min(len(train), MOST_SIZES))))
+    kind = personalisations.make(plan.experiment.client, plan.model.params)
+    own = () if kind is None or kind.own is None else (kind.own.section,)
+    for section in (*(plan.configurations or (plan.experiment.client,)), *own):
+        batches.check_each(section, sizes, plan.experiment.rounds)
+
+
 def _check_splits(plan: Plan) -> None:
     """Refuse data without a split that is evaluated, or without a client's own examples that are scored."""
     e = plan.experiment
@@ -158,6 +173,7 @@ _CHECKS: tuple[Callable[[Plan], None], ...] = (
     _check_rule,
     _check_own_cohorts,
     _check_equal_work,
+    _check_ordered,
     full_cohorts.check,
     _check_splits,
     recorded_metrics.check,

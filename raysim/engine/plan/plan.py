@@ -17,6 +17,7 @@ from raysim.algorithm.clustered import join, with_clusters
 from raysim.algorithm.federated import federated
 from raysim.algorithm.participants import Participants
 from raysim.arrays import Int64s
+from raysim.client import batches
 from raysim.client.adversary import positions
 from raysim.client.personalisation.clusters import Clusters
 from raysim.client.section import ClientSection
@@ -41,11 +42,13 @@ from raysim.server.state import ServerState, Tensors
 
 
 class CohortWork(NamedTuple):
-    """Of each client in a round: its local steps tau, tau batches in examples, and the examples that it processes."""
+    """Of each client in a round: its local steps tau, tau batches in examples, the examples that it processes, and how
+    many of them are ordered at once."""
 
     steps: Int64s
     visits: Int64s
     examples: Int64s
+    ordered: Int64s
 
 
 @dataclass(frozen=True)
@@ -214,13 +217,14 @@ class Plan:
             total.steps[own] = steps = work.steps(sizes[own], e.seed, round_index, clients[own])
             total.visits[own] = steps * np.minimum(sizes[own], work.epoch(sizes[own])[0])
             total.examples[own] = work.examples(sizes[own], steps)
+            total.ordered[own] = batches.ordered(work, sizes[own], steps)
         return total
 
     def chunks(
         self, cohort: Int64s, round_index: int, theta: Tensors | None = None
     ) -> tuple[tuple[chunks.Chunk, ...], list[int]]:
         """Return the cohort's chunks, and the cost of each one, in examples to train on; `theta`: see `work`."""
-        steps, work, _ = self.work(cohort, round_index, theta)
+        steps, work, _, ordered = self.work(cohort, round_index, theta)
         choice, num = self.choice, len(cohort)
         if not choice.together:
             num_chunks = choice.num_chunks(num)
@@ -231,6 +235,9 @@ class Plan:
             planned = chunks.plan(cohort, steps, work, choice.chunk_size(num))
         else:
             planned = chunks.stacks(cohort, steps, work, choice.overhead, choice.num_chunks(num), choice.most)
+        if ordered.sum() > batches.MOST_ORDERED:
+            amounts = dict(zip(cohort.tolist(), ordered.tolist(), strict=True))
+            planned = chunks.within(planned, amounts, batches.MOST_ORDERED)
         steps_of, work_of = (dict(zip(cohort.tolist(), of.tolist(), strict=True)) for of in (steps, work))
         longest = [max(steps_of[member] for member in chunk) for chunk in planned]
         return planned, [
