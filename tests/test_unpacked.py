@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,90 @@ def test_texts_that_share_their_beginnings_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match="the column 'x' has the encoding DELTA_BYTE_ARRAY"):
         parquet.read(tmp_path / "t.parquet", DataError)
+
+
+def _number(value: int, length: int = 0) -> bytes:
+    """A number as a footer has it, filled up to a length."""
+    digits, value = [], 2 * value
+    while value > 127 or len(digits) + 1 < length:
+        digits.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*digits, value])
+
+
+def forge(path: Path, true: int, said: int) -> None:
+    """Let the footer say another number, wherever it says this one."""
+    content = bytearray(path.read_bytes())
+    (length,) = struct.unpack_from("<i", content, len(content) - 8)
+    begin = len(content) - 8 - length
+    assert _number(true) in content[begin:]
+    content[begin:] = content[begin:].replace(_number(true), _number(said, len(_number(true))))
+    path.write_bytes(content)
+
+
+def test_an_encoding_is_that_of_the_pages_whatever_the_footer_says(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    encoding = {"x": "DELTA_BYTE_ARRAY"}
+    pq.write_table(pa.table({"x": [TEXT] * 9}), path, use_dictionary=False, column_encoding=encoding)
+    content = path.read_bytes()
+    # The list of RLE and DELTA_BYTE_ARRAY, in Thrift.
+    path.write_bytes(content.replace(b"\x25\x06\x0e", b"\x25\x06\x00"))
+    assert pq.read_metadata(path).row_group(0).column(0).encodings == ("RLE", "PLAIN")
+    with pytest.raises(DataError, match="the column 'x' has the encoding DELTA_BYTE_ARRAY"):
+        parquet.read(path, DataError)
+
+
+def test_texts_are_as_long_as_their_pages_whatever_the_footer_says(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"x": [TEXT] * 2500}), path, use_dictionary=False, compression="zstd")
+    forge(path, pq.read_metadata(path).row_group(0).column(0).total_uncompressed_size, 9)
+    with pytest.raises(DataError, match=r"t\.parquet unpacks to 2\.51 MB"):
+        parquet.read(path, DataError)
+
+
+def test_a_column_has_the_values_of_its_pages_whatever_the_footer_says(tmp_path: Path) -> None:
+    """A list of one row may have any number of them."""
+    path = tmp_path / "t.parquet"
+    for said, why in ((1, "a page has more than its column"), (301, "of a column have 300 values, and 301 are said")):
+        pq.write_table(pa.table({"x": [list(range(300))]}), path, use_dictionary=False)
+        forge(path, 300, said)
+        assert pq.read_metadata(path).row_group(0).column(0).num_values == said
+        with pytest.raises(DataError, match=rf"t\.parquet is damaged: .*{why}"):
+            parquet.read(path, DataError)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+def test_pages_of_all_kinds_are_read_as_written(version: str, compression: str, tmp_path: Path) -> None:
+    """With dictionaries and without, many small ones, with statistics of long texts."""
+    made = pa.table({"text": [f"{number} {TEXT}" for number in range(60)], "number": range(60), "none": pa.nulls(60)})
+    for dictionary in (True, False):
+        path = tmp_path / f"{dictionary}.parquet"
+        pq.write_table(
+            made,
+            path,
+            row_group_size=25,
+            use_dictionary=dictionary,
+            compression=compression,
+            data_page_version=version,
+            data_page_size=100,
+            write_batch_size=10,
+        )
+        assert parquet.read(path, DataError).equals(made)
+
+
+def test_a_parquet_file_that_was_cut_off_or_changed_is_an_error_or_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"x": ["a", "b"], "y": [[1], [2, 3]]}), path, write_page_checksum=True)
+    content = path.read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 64]) + content[place + 1 :])
+        with suppress(DataError):
+            parquet.read(path, DataError)
+    for length in range(0, len(content), 25):
+        path.write_bytes(content[:length])
+        with pytest.raises(DataError, match=r"t\.parquet is damaged: expected a table in Parquet"):
+            parquet.read(path, DataError)
 
 
 def _longer(content: bytearray) -> None:
