@@ -90,7 +90,7 @@ def test_texts_that_share_their_beginnings_are_refused(tmp_path: Path) -> None:
 
 def _number(value: int, length: int = 0) -> bytes:
     """A number as a footer has it, filled up to a length."""
-    digits, value = [], 2 * value
+    digits, value = list[int](), 2 * value
     while value > 127 or len(digits) + 1 < length:
         digits.append(value & 127 | 128)
         value >>= 7

@@ -154,7 +154,8 @@ def draw(
 def ordered(work: RoundWork, sizes: Int64s, steps: Int64s) -> Int64s:
     """Return the visits whose order is drawn of clients of these sizes, for so many local steps of each."""
     epochs = _epochs(steps, work.epoch(sizes)[1])
-    return np.maximum(sizes * epochs, work.examples(sizes, steps))
+    visits: Int64s = np.maximum(sizes * epochs, work.examples(sizes, steps))
+    return visits
 
 
 def _epochs(steps: Int64s, steps_an_epoch: Int64s) -> Int64s:

@@ -42,8 +42,8 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
 
 
 def newest_intact(checkpoint_files: Mapping[int, Path]) -> int:
-    """Return the number of rounds of the newest intact one of these checkpoints, in order; 0 if there is none."""
-    for done, file in reversed(checkpoint_files.items()):
+    """Return the number of rounds of the newest intact one of these checkpoints; 0 if there is none."""
+    for done, file in sorted(checkpoint_files.items(), reverse=True):
         with suppress(CheckpointError):
             return checkpoint.read(file, done=done).round
     return 0
