@@ -13,7 +13,7 @@ import pytest
 
 from raysim.data.prepare import prepare
 from raysim.data.section import Instructions
-from raysim.data.tokens import growth
+from raysim.data.tokens import encoder, growth
 from raysim.data.tokens.growth import growth_of
 from raysim.data.tokens.pretrained import Pretrained, encode
 from raysim.errors import DataError
@@ -102,6 +102,28 @@ def test_pretrained_tokens_have_the_same_bound(tmp_path: Path) -> None:
     assert encode(section, []).shape == (0, 4)
     with pytest.raises(DataError, match="a text of 400 letters may become 4,800 by its parts"):
         encode(section, ["oil " * 100])
+
+
+SLOW = {
+    "type": "Split",
+    # Each letter is the beginning of a try, which goes to the end of the text and back.
+    "pattern": {"Regex": "o*(?!o)(?!$)"},
+    "behavior": "Isolated",
+    "invert": False,
+}
+
+
+def test_a_pattern_that_takes_for_ever_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "MOST_LETTERS", 2**26)
+    monkeypatch.setattr(encoder, "CPU_S", 1)
+    monkeypatch.setattr(encoder, "LETTERS_A_SECOND", 2**26)
+    changed(language.write_tokenizer(tmp_path), "pre_tokenizer", SLOW)
+    (tmp_path / "train.jsonl").write_text(json.dumps({"user": "ann", "prompt": "o" * 300_000, "answer": "one"}) + "\n")
+    section = Instructions.model_validate({"root": str(tmp_path), "tokenizer": str(tmp_path), "length": 8})
+    with pytest.raises(
+        DataError, match=r"tokenizer\.json: .* it worked on 1 of the texts for 1 s of a proc"
+    ):
+        prepare(section, seed=0)
 
 
 def test_tokens_are_the_same_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

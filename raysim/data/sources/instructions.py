@@ -96,9 +96,10 @@ def open_source(section: Instructions) -> Population:
         return found
 
     def stream() -> Iterator[ClientRows]:
-        for split, users in splits().items():
-            for user, lines in users.items():
-                yield ClientRows(split, user, *tokens.rows(lines))
+        with tokens.encoding() as encode:
+            for split, users in splits().items():
+                for user, lines in users.items():
+                    yield ClientRows(split, user, *tokens.rows(lines, encode))
 
     return Population(address, tokens.x, tokens.y, tokens.num_classes, lambda: list(splits()["train"]), stream)
 

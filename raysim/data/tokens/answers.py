@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ import numpy.typing as npt
 
 from raysim.data.field import Field
 from raysim.data.targets import check_largest
+from raysim.data.tokens import encoder
+from raysim.data.tokens.encoder import Encode
 from raysim.data.tokens.growth import TextGrowth, growth_of
 from raysim.errors import DataError
 from raysim.storage.reading import content, json_object, parsing
@@ -66,7 +69,12 @@ class Answers:
         """The field of targets: only answers count, and all their places alike."""
         return Field((self.length,), self.x.dtype, padding=PADDING, by_place=True)
 
-    def rows(self, lines: Sequence[Line]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def encoding(self) -> AbstractContextManager[Encode]:
+        """Start what encodes texts, as far as a row can hold them, for `rows`."""
+        # Tokens that a template would put around a text are left out.
+        return encoder.encoding(self.tokenizer, self.growth, self.length + 1)
+
+    def rows(self, lines: Sequence[Line], encode: Encode) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return x and y (lines, length).
 
         Raises:
@@ -76,7 +84,8 @@ class Answers:
         y = np.full_like(x, PADDING)
         end = [] if self.end is None else [self.end]
         most = self.length // 2 - len(end)
-        prompts, answers = (self._numbers(texts) for texts in zip(*(line[1:] for line in lines), strict=True))
+        with parsing(self.path, "a tokeniser of these texts", DataError, verdict=""):
+            prompts, answers = (list(encode(texts)) for texts in zip(*(line[1:] for line in lines), strict=True))
         for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
             if not (prompt and answer):
                 raise DataError(f"{lines[number].where}: the {'answer' if prompt else 'prompt'} has no token")
@@ -85,16 +94,6 @@ class Answers:
             x[number, : len(row) - 1] = row[:-1]
             y[number, len(first) - 1 : len(row) - 1] = row[len(first) :]
         return x, y
-
-    def _numbers(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each text, as far as a row can hold them."""
-        with parsing(self.path, "a tokeniser of these texts", DataError, verdict=""):
-            # Tokens that a template would put around a text are left out.
-            return [
-                encoding.ids[: self.length + 1]
-                for group in self.growth.groups(texts)
-                for encoding in self.tokenizer.encode_batch(group, add_special_tokens=False)
-            ]
 
 
 def read(folder: Path, end: str | None, length: int) -> Answers:

@@ -14,6 +14,7 @@ from pydantic import Field as Key
 
 from raysim.config.section import Section
 from raysim.config.values import FilePath, Width
+from raysim.data.tokens.encoder import encoding
 from raysim.data.tokens.growth import growth_of
 from raysim.errors import DataError
 from raysim.storage.reading import MOST_BYTES, content, parsing, regular
@@ -65,8 +66,8 @@ def encode(section: Pretrained, texts: Sequence[str]) -> npt.NDArray[np.int32]:
             raise DataError(f"{section.path} must pad with token 0, but pads with {tokeniser.pad_token_id}")
         if not tokeniser.is_fast:
             raise ValueError(f"its {type(tokeniser).__name__} is not of the package tokenizers")
-        rows = [np.empty((0, section.length), np.int32)]
-        for group in growth_of(tokeniser.backend_tokenizer).groups(texts):
-            encoded = tokeniser(group, padding="max_length", truncation=True, max_length=section.length)
-            rows.append(np.asarray(encoded["input_ids"], np.int32))
-        return np.concatenate(rows)
+        # It sets up what does the work, which keeps it.
+        tokeniser("", padding="max_length", truncation=True, max_length=section.length)
+        backend = tokeniser.backend_tokenizer
+        with encoding(backend, growth_of(backend), section.length, marks=True) as encode:
+            return np.fromiter(encode(texts), np.dtype((np.int32, section.length)), len(texts))

@@ -1,0 +1,51 @@
+"""Encodes texts by a tokeniser in a process of its own: a stranger's patterns may take for ever on ordinary texts.
+
+It is run as a script, and imports nothing of raysim, so that it starts at once. Its standard input has lines of JSON:
+first the tokeniser as the package tokenizers writes it, whether its marks around a text count, and how many tokens of a
+text are kept; then texts, with the seconds of a processor that they may take. For each of these it writes a line with
+their tokens, or with the key "error".
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from typing import Any
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    from tokenizers import Tokenizer  # optional
+
+    _limit(resource.RLIMIT_CORE, 0)
+    told = json.loads(sys.stdin.buffer.readline())
+    tokenizer: Any = Tokenizer.from_str(told["tokenizer"])
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        _limit(resource.RLIMIT_CPU, int(time.process_time()) + asked["cpu_s"])
+        _send(_answer(tokenizer, asked["texts"], told["marks"], told["most"]))
+
+
+def _answer(tokenizer: Any, texts: list[str], marks: bool, most: int) -> dict[str, Any]:
+    try:
+        return {"tokens": [each.ids[:most] for each in tokenizer.encode_batch(texts, add_special_tokens=marks)]}
+    except BaseException as error:
+        # What the library's own language calls a panic is no `Exception`.
+        return {"error": str(error) or type(error).__name__}
+
+
+def _send(answer: dict[str, Any]) -> None:
+    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _limit(kind: int, value: int) -> None:
+    """Set a limit of this process, below the one that it was started with."""
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+
+
+if __name__ == "__main__":
+    main()
