@@ -120,9 +120,7 @@ def test_a_pattern_that_takes_for_ever_is_ended(tmp_path: Path, monkeypatch: pyt
     changed(language.write_tokenizer(tmp_path), "pre_tokenizer", SLOW)
     (tmp_path / "train.jsonl").write_text(json.dumps({"user": "ann", "prompt": "o" * 300_000, "answer": "one"}) + "\n")
     section = Instructions.model_validate({"root": str(tmp_path), "tokenizer": str(tmp_path), "length": 8})
-    with pytest.raises(
-        DataError, match=r"tokenizer\.json: .* it worked on 1 of the texts for 1 s of a proc"
-    ):
+    with pytest.raises(DataError, match=r"tokenizer\.json: .* it worked on 1 of the texts for 1 s of a proc"):
         prepare(section, seed=0)
 
 
