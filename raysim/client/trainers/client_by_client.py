@@ -59,8 +59,10 @@ class ClientByClient(ABC):
         lengths = [stop - first for first, stop in pairwise(client.batches.bounds)]
         x, y = client.visits()
         batches = x.split_with_sizes(lengths), y.split_with_sizes(lengths)
+        # Each module records, also behind one with steps by autograd: else its recordings depend on earlier clients.
+        of_each = [module.record(*batches, lengths) for module in self._modules]
         # Where all steps are recorded, what lies between them is quicker too without what torch notes for autograd.
-        recorded = all(module.record(*batches, lengths) for module in self._modules)
+        recorded = all(of_each)
         # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
         card.start_generators(client.key, client.x.device)
         before = versions(y, broadcast.params)

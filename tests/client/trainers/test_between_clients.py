@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -222,6 +223,36 @@ def test_what_a_module_holds_is_put_back_for_each_client(model: type[Own], train
 @pytest.mark.parametrize("objective", [other_attribute, hook, hook_of_a_parameter, mode, gradients, mask])
 def test_what_an_objective_does_to_its_module_is_undone_for_each_client(objective: Any, trained: Train) -> None:
     assert torch.equal(trained([1, 2, 9], model=Own, objective=objective), trained([9], model=Own, objective=objective))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"correction": {"name": "mime", "base": "sgd"}},
+        {"personalisation": {"name": "apfl", "alpha": 0.5, "split": "train"}},
+        {"personalisation": {"name": "maml", "alpha": 0.1, "hessian": "none", "split": "train"}},
+    ],
+    ids=["mime", "apfl", "maml"],
+)
+def test_what_two_modules_of_a_client_record_does_not_depend_on_the_clients_before(
+    method: dict[str, Any], experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    """Client 6 has whole batches only; client 10 has a short one too, which autograd takes."""
+    client = {"optimizer": {"lr": 0.1}, "batch_size": 5, **method}
+    exp = experiment(client=client, engine={"workers": 0, "trainer": "recorded", "chunk_size": 1})
+    plan = resolve(exp, dataset=dataset)
+    weights, training = plan.initial, plan.experiment.client
+    made = []
+    for before in ((), (6,)):
+        pool = Pool(plan, torch.device("cpu"), "a worker", ExampleMemory(1.0))
+        for position in (*before, 10):
+            members = local_training.members(Examples(dataset), (position,), training, 0, 0, weights.params)
+            members = members.with_each(lambda client: replace(client, own=weights.params))
+            (trained,) = local_training.train(pool._trainer, weights, members, 0.1, plan.model.params)
+        made.append([trained.updates.delta, [set(each._recordings) for each in cast(Any, pool._trainer)._modules]])
+    (alone, lengths), (behind, _) = made
+    assert torch.equal(alone, behind)
+    assert lengths == [{3, 5}] * 2
 
 
 def another_weight(module: Any, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
