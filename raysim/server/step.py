@@ -186,6 +186,9 @@ class _OfRun:
         """
         nothing, correct = torch.zeros_like(sums.delta), 1.0 if self.counts else math.nan
         zeros = replace(sums, weight=1.0, normaliser=1.0, delta=nothing, clients=1, seen=1, steps=1, correct=correct)
+        if self.label_population is not None:
+            # Sums of a round that trained nobody count no labels.
+            zeros = replace(zeros, labels=torch.zeros_like(self.label_population))
         _, figures = self._closed(state, zeros, 0.0, None, None)
         return dict.fromkeys(figures)
 

@@ -97,6 +97,20 @@ def test_examples_add_up_and_labels_are_compared(experiment: Make, dataset: rays
 
 
 @pytest.mark.parametrize(
+    "stop", [None, {"target": {"metric": "label_similarity", "maximise": True, "value": 2.0}}], ids=["", "stop"]
+)
+def test_a_round_that_trains_nobody_has_no_labels_to_compare(
+    stop: dict[str, Any] | None, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    sampler = {"name": "bernoulli", "probability": 0.04}
+    exp = experiment(server={"diagnostics": {"labels": True}}, cohort={"sampler": sampler}, rounds=8, stop=stop, seed=1)
+    done = list(raysim.rounds(exp, dataset=dataset))
+    assert {len(r.cohort) > 0 for r in done} == {True, False}
+    for r in done:
+        assert (r.metrics["label_similarity"] is None) == (not r.cohort)
+
+
+@pytest.mark.parametrize(
     ("client", "cohort_factor", "a_client"),
     [
         ({"epochs": 5}, 5, 0),
