@@ -330,3 +330,35 @@ def test_answers_that_are_no_numbers_are_damage(
     sealed_json.write(path / "experiment.json", {**record, "passed_answers": {"model": ["no number"]}})
     with pytest.raises(raysim.RunFolderError, match=r"experiment.json is damaged: expected the record of what was"):
         raysim.resume(path, rounds=5, dataset=dataset, model=module)
+
+
+def own_correction(section: Any) -> raysim.Correction:
+    return raysim.Correction(raysim.ClientHalf(bend=lambda at: 2 * at.gradient))
+
+
+def own_objective(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
+    return own_loss(module(x), y)
+
+
+@pytest.mark.parametrize(
+    ("keys", "parts", "said"),
+    [
+        ({"client.posterior": {}}, {"correction": own_correction}, "posterior makes an update"),
+        (
+            {"composite": {"penalty": "l1", "strength": 0.1}},
+            {"correction": own_correction},
+            "composite has local steps",
+        ),
+        ({"server.weighting": "ida"}, {"aggregator": raysim.Coefficients(lambda inner, w: w)}, "'ida' weighs a mean"),
+        ({"client.accumulate": 2}, {"objective": own_objective}, "accumulate divides a batch"),
+    ],
+    ids=["posterior", "composite", "ida", "accumulate"],
+)
+def test_the_rules_of_a_file_hold_for_what_a_script_passes(
+    keys: dict[str, Any], parts: Parts, said: str, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    """Such a run began, without the part, and nobody could read its folder."""
+    exp = experiment().changed(keys)
+    with pytest.raises(raysim.ExperimentError, match=re.escape(said)):
+        raysim.run(exp, path=tmp_path / "run", dataset=dataset, progress=False, **parts)
+    assert not (tmp_path / "run").exists()

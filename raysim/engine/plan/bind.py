@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple, Unpack
@@ -70,6 +71,8 @@ def bound(experiment: Experiment, **parts: Unpack[Parts]) -> Experiment:
     experiment = experiment.model_copy(update={"server": server})
     if refused := list(experiment.refusals()):
         raise ExperimentError(f"{'; '.join(refused)}.")
+    # The copies above were not checked by the rules of their tables, which check what the run's record says.
+    Experiment.model_validate(json.loads(experiment.to_json()))
     return experiment
 
 
