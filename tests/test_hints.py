@@ -495,3 +495,22 @@ def test_a_module_that_mixes_examples_is_said_to_make_scores_depend_on_batches(
     exp = experiment(data=None, model=None, cohort={"size": 2}, client={"batch_size": "full"})
     list(raysim.rounds(exp, dataset=data, model=network, executor="local"))
     assert any("depend on the others of its batch" in text for text in caplog.messages) == warned
+
+
+@pytest.mark.parametrize(
+    ("loss", "warned"),
+    [
+        (lambda outputs, targets: (outputs - targets).square().mean(1), True),
+        (lambda outputs, targets: (outputs[:, 0] - targets).square().mean().expand(len(targets)), True),
+        (lambda outputs, targets: (outputs[:, 0] - targets).square(), False),
+    ],
+    ids=["extended", "mean", "own"],
+)
+def test_a_loss_that_mixes_examples_is_said_to_make_scores_depend_on_batches(
+    loss: Any, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = np.linspace(-1, 1, 12).reshape(4, 3)
+    data = raysim.FederatedDataset.from_clients({k: (x + 0.1 * k, x[:, 0]) for k in range(4)})
+    exp = experiment(data=None, model=None, cohort={"size": 2})
+    list(raysim.rounds(exp, dataset=data, model=lambda: nn.Linear(3, 1), loss=loss, executor="local"))
+    assert any("loss= of an example depends on the others" in text for text in caplog.messages) == warned

@@ -190,6 +190,8 @@ def draws(outputs: Tensor, targets: Tensor) -> Tensor:
         ),
         (lambda outputs, targets: 0.5, r"one figure per example, shape \(2,\), but got float"),
         (lambda outputs: outputs, r"'mine' failed on outputs \(2, 3\) and targets \(2,\).*positional argument"),
+        (lambda o, t: (o[:, :1] - t).abs().mean(1), "'mine' must return a figure of each example"),
+        (lambda o, t: o.mean().expand(len(t)), "'mine' must return a figure of each example"),
         (writes, "'mine' writes to outputs"),
         (draws, "'mine' drew from a global generator"),
         ("f1", "'mine' must be a function .* but is 'f1'"),

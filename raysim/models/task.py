@@ -133,6 +133,19 @@ def _class_name(loss: object) -> str | None:
     return loss.__name__ if isinstance(loss, type) else None
 
 
+def _is_row_by_row(outputs: Tensor, targets: Tensor) -> bool:
+    """Whether both have the same numbers of each example, in one order: in one shape, but for dimensions of 1, or flat.
+
+    >>> y = torch.zeros(4, 3)
+    >>> [_is_row_by_row(torch.zeros(*shape), y) for shape in [(4, 3), (4, 1, 3), (12, 1), (3, 4)]]
+    [True, True, False, False]
+    """
+    if outputs.numel() != targets.numel() or outputs.shape[:1] != targets.shape[:1]:
+        return False
+    own, wanted = ([size for size in one.shape[1:] if size > 1] for one in (outputs, targets))
+    return own == wanted or len(own) <= 1 or len(wanted) <= 1
+
+
 def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | None, own_loss: bool) -> None:
     """Raise ModelError unless outputs and losses have the shapes that the task is defined for."""
     if not isinstance(outputs, Tensor):
@@ -140,8 +153,8 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
     batch = targets.shape[0]
     if not own_loss:
         if num_classes is None:
-            fits = outputs.numel() == targets.numel()
-            rule = f"have as many numbers as the targets y, {tuple(targets.shape)}"
+            fits = _is_row_by_row(outputs, targets)
+            rule = f"have as many numbers as the targets y, {tuple(targets.shape)}, example by example"
             why = f" y is of {targets.dtype}, which makes this a regression: class labels are integers."
         else:
             fits = outputs.dim() == targets.dim() + 1 and outputs.shape[:-1] == targets.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +63,24 @@ def test_targets_of_another_task_are_named(y: Any, message: str, experiment: Mak
     data = raysim.FederatedDataset.from_clients({i: (np.ones((4, 5), np.float32), y) for i in range(9)})
     with pytest.raises(raysim.ModelError, match=message):
         raysim.rounds(experiment(model=None), dataset=data, model=lambda: nn.Linear(5, 3))
+
+
+class Transposed(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).T
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+def test_outputs_of_a_regression_are_the_targets_example_by_example(shape: tuple[int, ...], experiment: Make) -> None:
+    """As many numbers in another order would be compared with those of other targets."""
+    y = np.ones((4, *shape), np.float32)
+    data = raysim.FederatedDataset.from_clients({i: (np.ones((4, 5), np.float32), y) for i in range(9)})
+    swapped = nn.Sequential(nn.Linear(5, 6), nn.Unflatten(1, (3, 2)))
+    model = Transposed(5, 3) if shape == (3,) else swapped
+    with pytest.raises(raysim.ModelError, match=r"as many numbers as the targets y, .*, example by example"):
+        raysim.rounds(experiment(model=None), dataset=data, model=lambda: copy.deepcopy(model))
+    flat = raysim.rounds(experiment(model=None), dataset=data, model=lambda: nn.Linear(5, y[0].size))
+    assert next(flat).metrics["clients"] == 7
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,21 @@ def mixes_examples(plan: Plan, x: Tensor, together: Tensor) -> bool:
     return copies is not None and not is_close(together[:1], copies[:1], first_module.RELATIVE)
 
 
+def loss_mixes_examples(plan: Plan) -> bool:
+    """Return whether the loss of a client's first example depends on the other examples of its batch; see above."""
+    x, y = load(plan.experiment, plan.dataset, plan.initial)
+    together = outputs(plan.model, plan.initial, x)
+    if together is None:
+        return False
+    copied = torch.zeros(len(y), dtype=torch.int64, device=y.device)
+    try:
+        losses, copies = plan.task.losses(together, y), plan.task.losses(together[copied], y[copied])
+    except Exception:
+        # A loss that compares examples may refuse equal ones.
+        return True
+    return not is_close(losses[:1], copies[:1], first_module.RELATIVE)
+
+
 def _failing(module: nn.Module, x: Tensor) -> str:
     """Return which layer fails on the batch, and on which shape: torch's words alone name neither."""
     began: list[tuple[str, nn.Module, tuple[Any, ...]]] = []

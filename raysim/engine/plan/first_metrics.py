@@ -12,6 +12,7 @@ from raysim.arrays import Float64s
 from raysim.config.global_draws import draws
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
+from raysim.config.repetition import is_close
 from raysim.errors import ExperimentError
 from raysim.evaluation.metric import Metric, Metrics, PerExample, by_segment, of_batch, value
 
@@ -60,7 +61,7 @@ def _refusal(name: str, metric: Any, outputs: Tensor, targets: Tensor) -> str | 
     if generators.drew():
         return "draws from a generator of its own, so that it depends on the calls before"
     if not isinstance(metric, Metric):
-        return None
+        return _mixing(name, metric, outputs, targets)
     value(metric, whole, len(targets))
     if len(targets) == 1:
         return None
@@ -73,6 +74,20 @@ def _refusal(name: str, metric: Any, outputs: Tensor, targets: Tensor) -> str | 
             f"rest {rest.tolist()}, and those of both {whole.tolist()}"
         )
     return None
+
+
+def _mixing(name: str, metric: PerExample, outputs: Tensor, targets: Tensor) -> str | None:
+    """Say that a function's figure of an example depends on the others of its batch; None if it does not."""
+    size = len(targets)
+    together = of_batch(name, metric, outputs, targets, [(0, size)])
+    alone = [of_batch(name, metric, outputs[i : i + 1], targets[i : i + 1], [(0, 1)]) for i in range(size)]
+    if is_close(torch.cat(alone), together, _CLOSE):
+        return None
+    return (
+        f"must return a figure of each example, which does not depend on the others, but those of a batch are "
+        f"{together.tolist()}, and alone they are {torch.cat(alone).tolist()}: give outputs and targets one shape, or "
+        f"make it a raysim.Metric"
+    )
 
 
 def _sums(name: str, metric: Metric | PerExample, outputs: Tensor, targets: Tensor) -> Float64s:

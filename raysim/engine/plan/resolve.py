@@ -229,6 +229,8 @@ def log_beginning(plan: Plan) -> None:
         )
     if "model" in plan.passed.names:
         _warn_of_outputs(plan)
+    if "loss" in plan.passed.names:
+        _warn_of_loss(plan)
     if (slow := slow_precision(plan)) is not None:
         log.warning("engine.precision: %s", slow)
 
@@ -252,6 +254,18 @@ def _warn_of_outputs(plan: Plan) -> None:
             "in evaluation the outputs of model= for an example depend on the others of its batch, so scores depend on "
             "evaluation.batch_size, and on the clients that share a batch: let forward compute each example by itself, "
             "and BatchNorm keep running statistics"
+        )
+
+
+def _warn_of_loss(plan: Plan) -> None:
+    """Warn of a script's loss that looks at the whole batch, which is more often a mistake than meant."""
+    with on_free_cores(), draws(), torch.no_grad():
+        mixed = first_examples.loss_mixes_examples(plan)
+    if mixed:
+        log.warning(
+            "loss= of an example depends on the others of its batch, so scores depend on evaluation.batch_size, and on "
+            "the clients that share a batch: if that is not meant, look for a mean over the batch, and for outputs "
+            "(batch, 1) beside targets (batch,), which torch extends to (batch, batch)"
         )
 
 
