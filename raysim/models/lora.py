@@ -21,6 +21,9 @@ CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 _HELD = (".lora_A.", ".lora_B.")
 
+_OF_PEFT = frozenset({"lora_A", "lora_B", "base_layer"})
+"""Names that peft gives to the parts of a layer with an adapter, by which these are known."""
+
 
 class Lora(Section):
     """Trains adapters only: a layer W x becomes W x + (alpha / r) B A x, with A (r, in) drawn and B (out, r) zero.
@@ -100,20 +103,37 @@ def merged(module: nn.Module) -> dict[str, Any]:
     """Return the state of the module without adapters, by its names: a layer with one has W + (alpha / r) B A.
 
     Only such weights are new; the rest is the module's own.
+
+    Raises:
+        ModelError: such a weight is tied to another one: the module without adapters has one tensor for both.
     """
     tensors = {base_name(name): value for name, value in module.state_dict().items()}
     tensors = {name: value for name, value in tensors.items() if not is_adapter(name)}
-    for name, layer in module.named_modules():
-        if hasattr(layer, "get_delta_weight"):
-            weight = tensors[f"{name}.weight"]
-            with torch.no_grad():
-                added = layer.get_delta_weight("default")
-            # A base may be shorter than its adapters.
-            tensors[f"{name}.weight"] = (weight.to(added.dtype) + added).to(weight.dtype)
+    adapted = {name: layer for name, layer in module.named_modules() if hasattr(layer, "get_delta_weight")}
+    _check_untied(module, adapted)
+    for name, layer in adapted.items():
+        weight = tensors[f"{name}.weight"]
+        with torch.no_grad():
+            added = layer.get_delta_weight("default")
+        # A base may be shorter than its adapters.
+        tensors[f"{name}.weight"] = (weight.to(added.dtype) + added).to(weight.dtype)
     return tensors
 
 
+def _check_untied(module: nn.Module, adapted: Iterable[str]) -> None:
+    parameters = list(module.named_parameters(remove_duplicate=False))
+    own = {f"{name}.base_layer.weight" for name in adapted}
+    first = {id(parameter): name for name, parameter in reversed(parameters) if name in own}
+    for name, parameter in parameters:
+        if (layer := first.get(id(parameter), name)) != name:
+            raise ModelError(
+                f"merged: {base_name(layer)!r} has an adapter and is tied to {base_name(name)!r}, and without adapters "
+                f"both are one tensor: export the adapter alone (--adapter, adapter=True), or the module with it."
+            )
+
+
 def _with_adapters(module: nn.Module, section: Lora) -> nn.Module:
+    _check_names(module)
     targets, whole = _targets(module, section), _whole(module, section)
     for layer in whole:
         if both := [name for name in targets if f"{name}.".startswith(f"{layer}.")]:
@@ -130,6 +150,15 @@ def _with_adapters(module: nn.Module, section: Lora) -> nn.Module:
         elif name.startswith(tuple(f"{layer}." for layer in whole)):
             parameter.requires_grad_(True)
     return module
+
+
+def _check_names(module: nn.Module) -> None:
+    for name, _ in (*module.named_modules(), *module.named_parameters()):
+        if odd := _OF_PEFT.intersection(name.split(".")):
+            raise ModelError(
+                f"model.lora: the module has {name!r}, and peft calls the parts of a layer with an adapter "
+                f"{min(odd)!r}: rename it, or leave model.lora out if it is an adapter of its own."
+            )
 
 
 def _targets(module: nn.Module, section: Lora) -> list[str]:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from raysim.errors import ExperimentError, ModelError
+from raysim.models import lora
 from raysim.models.lora import Lora, WithLora
 from raysim.models.model import Model, create
 
@@ -120,3 +121,28 @@ def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(ModelError, match=r"pip install 'raysim\[adapters\]'"):
         made()
+
+
+def test_a_merged_layer_is_tied_to_no_other() -> None:
+    """The module without adapters has one tensor for both names, and its loader would take the last."""
+
+    def tied() -> nn.Module:
+        module = nn.ModuleDict({"table": nn.Embedding(6, 4), "fc": nn.Linear(4, 4), "head": nn.Linear(4, 6)})
+        module["head"].weight = module["table"].weight
+        return module
+
+    merged = lora.merged(WithLora(tied, Lora(targets=("fc",)))())
+    assert sorted(merged) == sorted(tied().state_dict())
+    with pytest.raises(ModelError, match=r"'head\.weight' has an adapter and is tied to 'table\.weight'"):
+        lora.merged(WithLora(tied, Lora(targets=("head",)))())
+
+
+@pytest.mark.parametrize("name", ["lora_A", "base_layer"])
+def test_names_of_peft_are_not_the_module_s(name: str) -> None:
+    """By them adapters are known: the module's own layer would be trained, or be missing in what is merged."""
+
+    def own() -> nn.Module:
+        return nn.ModuleDict({"a": nn.ModuleDict({name: nn.Linear(4, 4)}), "fc": nn.Linear(4, 2)})
+
+    with pytest.raises(ModelError, match=f"the module has 'a.{name}', and peft calls"):
+        WithLora(own, Lora(targets=("fc",)))()
