@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,21 @@ def test_the_command_draws_the_loss(folder: Path, tmp_path: Path, monkeypatch: p
     assert f"theta = 1: test loss {float(points[1.0]['loss']):.4g}" == one
     assert points[1.0]["group"] == "seed-1 and seed-0"
     assert called("interpolate", "seed-1", "nothing") == MISUSED
+
+
+def test_models_with_other_frozen_parameters_have_none_between_them(
+    experiment: Callable[..., raysim.Experiment], dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+
+    exp = experiment(rounds=1, model={"name": "own", "freeze": ["0.*"]}, evaluation={"split": "train"})
+    for name, seed in (("a", 1), ("b", 2), ("c", 1)):
+        run = exp.changed({"model.seed": seed, "seed": len(name)})
+        raysim.run(run, dataset=dataset, model=model, path=tmp_path / name)
+    first = exp.changed({"model.seed": 1})
+    raysim.interpolate(first, tmp_path / "a", tmp_path / "c", [0.5], dataset=dataset, model=model)
+    with pytest.raises(
+        raysim.RunFolderError, match=r"b the frozen parameters '0\.bias', '0\.weight' have"
+    ):
+        raysim.interpolate(first, tmp_path / "a", tmp_path / "b", [0.5], dataset=dataset, model=model)

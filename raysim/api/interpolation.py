@@ -20,7 +20,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.models.model import Weights, replace_params
 from raysim.report.gallery import interpolated
 from raysim.report.picture_files import save
-from raysim.run_folder import checkpoint, experiment_record, kept_checkpoints
+from raysim.run_folder import checkpoint, experiment_record, frozen, kept_checkpoints
 from raysim.server.state import ServerState
 from raysim.storage.remote.folder import read_only_copy
 from raysim.storage.remote.uri import check_is_path
@@ -50,7 +50,7 @@ def interpolate(
     Raises:
         ExperimentError: the experiment evaluates no split, or several; or a theta is not finite.
         ModelError: a mapping does not have the model's tensors.
-        RunFolderError: a folder has no checkpoint, or a model of another kind.
+        RunFolderError: a folder has no checkpoint, or a model of another kind, or with other frozen parameters.
         DataError: the split has no examples.
     """
     if not thetas or not all(map(math.isfinite, thetas)):
@@ -108,6 +108,11 @@ def _weights(plan: Plan, given: Mapping[str, npt.ArrayLike] | Place) -> Weights:
                 f"{given} must have a model of the experiment's kind, with {len(expected):,} {name} of "
                 f"{expected.dtype}, but has {len(found):,} of {found.dtype}."
             )
+    if other := frozen.other_values(folder, plan.model.constants):
+        raise RunFolderError(
+            f"Of {given} the {other[0].removeprefix('the ')} than in the experiment's module, and a model between two "
+            f"has one value of each: take runs of the same frozen parameters (model.seed, model.init, params=)."
+        )
     return state.weights
 
 

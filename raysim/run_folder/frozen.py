@@ -14,17 +14,24 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from raysim.errors import RunFolderError
+from raysim.run_folder.experiment_record import stored_fingerprint
 from raysim.storage import atomic, sealed
 from raysim.storage.reading import parsing, regular
 
 FILE = "frozen.safetensors"
 
+_OWNER = "fingerprint"
+"""In the metadata: the run's."""
+
 MOST_NAMED = 3
 """Parameters in a message."""
 
 
-def write(path: Path, constants: Mapping[str, Tensor]) -> None:
+def write(path: Path, constants: Mapping[str, Tensor], fingerprint: str) -> None:
     """Write the frozen parameters into a run's folder, unless they are there; without any there is no file.
+
+    Args:
+        path: the folder. constants: the parameters by name. fingerprint: the run's.
 
     Raises:
         DiskError: the disk is full, or the folder cannot be written.
@@ -36,7 +43,7 @@ def write(path: Path, constants: Mapping[str, Tensor]) -> None:
         ) as aside:
             aside.touch()
             usual = aside.stat().st_mode
-            save_file(dict(constants), aside, {"checksum": sealed.BLANK})
+            save_file(dict(constants), aside, {"checksum": sealed.BLANK, _OWNER: fingerprint})
             # Only the owner may read it.
             aside.chmod(usual)
             sealed.seal(aside)
@@ -46,7 +53,7 @@ def read(path: Path) -> dict[str, Tensor]:
     """Read the frozen parameters of a folder's run.
 
     Raises:
-        RunFolderError: the file is damaged.
+        RunFolderError: the file is damaged, or says that it is another run's.
     """
     file = path / FILE
     if not file.exists():
@@ -54,7 +61,15 @@ def read(path: Path) -> dict[str, Tensor]:
     regular(file, RunFolderError)
     sealed.check(file, RunFolderError, "Delete it: a resumed run writes it anew.")
     with parsing(file, "a safetensors file", RunFolderError), safe_open(file, framework="pt") as opened:
-        return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        owner = (opened.metadata() or {}).get(_OWNER)
+        found = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    # Earlier versions' do not tell whose they are.
+    if owner is not None and owner != (fingerprint := stored_fingerprint(path)):
+        raise RunFolderError(
+            f"{file} belongs to a run with fingerprint {owner}, but this folder's has {fingerprint}: put back its own "
+            f"file, or delete it: a resumed run writes it anew."
+        )
+    return found
 
 
 def other_values(path: Path, constants: Mapping[str, Tensor]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 import raysim
-from raysim.run_folder import frozen
+from raysim.run_folder import files, frozen
 
 Make = Callable[..., raysim.Experiment]
 
@@ -163,3 +164,16 @@ def test_values_that_are_not_finite_are_said_before_the_first_round(
     with caplog.at_level(logging.WARNING, "raysim"):
         raysim.rounds(here.changed({"cohort.size": 2}), dataset=spoiled, model=factory(0.1))
     assert "of the first 4 training clients 1 have values that are not finite: 3" in caplog.text
+
+
+def test_frozen_values_of_another_run_are_not_taken(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: raysim.Experiment
+) -> None:
+    for name, value in (("a", 0.1), ("b", 0.2)):
+        raysim.run(here, path=tmp_path / name, dataset=dataset, model=factory(value))
+    begun = here.changed({"model": {"name": "own", "init": str(files.checkpoint_file(tmp_path / "a", 2))}})
+    raysim.run(begun, path=tmp_path / "c", dataset=dataset, model=factory(0.3))
+    assert torch.equal(frozen.read(tmp_path / "c")["0.weight"], torch.full((4, 5), 0.1))
+    shutil.copy(tmp_path / "b" / frozen.FILE, tmp_path / "a" / frozen.FILE)
+    with pytest.raises(raysim.RunFolderError, match=r"frozen\.safetensors belongs to a run with fingerprint"):
+        raysim.run(begun, path=tmp_path / "d", dataset=dataset, model=factory(0.3))

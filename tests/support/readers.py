@@ -91,7 +91,7 @@ def write_run(path: Path) -> None:
     Timeline(path / "timeline.json").add(
         [Span("driver", "train", 1.0, 2.0), Span("worker 1", "chunk", 1.2, 1.9), Span("driver", "step", 2.0, 2.1)]
     )
-    frozen.write(path, {"fixed": torch.arange(4.0)})
+    frozen.write(path, {"fixed": torch.arange(4.0)}, "fingerprint")
     store_id(path, "mlflow", "some id")
     (path / lock.FILE).write_text("")
 

@@ -72,7 +72,7 @@ def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterato
             had = experiment_record.stored_passed(path)
             facts = facts if had is None else replace(facts, passed=had)
             experiment_record.write_experiment(path, experiment, plan.fingerprint, facts)
-        frozen.write(path, plan.model.constants)
+        frozen.write(path, plan.model.constants, plan.fingerprint)
         folder, state = RunFolder.reopen(path, experiment, opening.profile)
         if state is not None:
             check_fits(state, plan.begins, path)
