@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from raysim import Experiment, RaysimError, Report, Runs
 from raysim.experiment.row import Row
+from raysim.run_folder.tables import mean
 from tuning import standard_error
 from tuning.errors import StudyError
 from tuning.folder import clear_unfinished
@@ -126,5 +126,5 @@ def _summary(last: Sequence[Row]) -> dict[str, dict[str, float | None]]:
     for name in (name for name in last[0] if name.startswith("eval/")):
         values = [row[name] for row in last if row.get(name) is not None]
         if values:
-            found[name] = {"mean": statistics.fmean(values), "standard_error": standard_error.over_seeds(values)}
+            found[name] = {"mean": mean(values), "standard_error": standard_error.over_seeds(values)}
     return found

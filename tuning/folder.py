@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from raysim.storage import inside, lock
 from raysim.storage.atomic import write_text
 from raysim.storage.reading import json_object
 from tuning.errors import StudyError
+
+_RUN = re.compile(r"seed-(0|[1-9]\d{0,8})", re.ASCII)
 
 
 def check(folder: Path, storage: str, name: str) -> None:
@@ -119,6 +122,14 @@ def read(folder: Path) -> tuple[str, str]:
 def trials_of(folder: Path) -> list[int]:
     """Return the numbers of the trials that have a folder with something in it, in a study's folder."""
     return sorted({int(run.parent.name) for run in (folder / "trials").glob("*/*") if run.parent.name.isdecimal()})
+
+
+def runs_of(trial: Path) -> list[Path]:
+    """Return the folders of a trial's runs, one for each seed; copies by a file manager ("seed-0 (copy)") are none."""
+    if not trial.is_dir():
+        return []
+    numbered = {int(match[1]): run for run in trial.iterdir() if (match := _RUN.fullmatch(run.name))}
+    return [numbered[place] for place in sorted(numbered)]
 
 
 def way_out(has_storage: bool, has_folder: bool) -> str:

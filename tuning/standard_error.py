@@ -15,12 +15,12 @@ Over seeds: s / sqrt(R), with s the sample standard deviation of the R seeds' va
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from raysim.storage import parquet
-from tuning.errors import StudyError
+from raysim.run_folder import files
+from raysim.run_folder.run_table import read_table
+from raysim.run_folder.tables import deviation
 
 
 def over_clients(sums: Sequence[float], sizes: Sequence[int]) -> float | None:
@@ -43,7 +43,7 @@ def over_seeds(values: Sequence[float]) -> float | None:
     >>> over_seeds([1.0, 3.0]), over_seeds([1.0])
     (1.0, None)
     """
-    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return deviation(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def root_mean_square(errors: Sequence[float | None]) -> float | None:
@@ -57,15 +57,16 @@ def root_mean_square(errors: Sequence[float | None]) -> float | None:
 
 
 def of_run(run: Path, column: str) -> float | None:
-    """Return the error over clients of "accuracy" or "loss" at the last evaluation in the run's folder."""
-    parts = sorted((run / "clients").glob("round-*.parquet"))
+    """Return the error over clients of "accuracy" or "loss" at the last evaluation in the run's folder.
+
+    Raises:
+        RunFolderError: the evaluation's file is damaged, or of another run.
+    """
+    parts = files.client_files(run)
     if not parts:
         return None
-    rows = [
-        row
-        for row in parquet.read(parts[-1], StudyError).to_pylist()
-        if row["split"] == "validation" and row["examples"]
-    ]
+    newest = read_table(run, parts[max(parts)]).to_pylist()
+    rows = [row for row in newest if row["split"] == "validation" and row["examples"]]
     if any(row[column] is None for row in rows):
         return None
     sizes = [row["examples"] for row in rows]

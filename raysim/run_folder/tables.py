@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ def summarise(trials: Sequence[pa.Table]) -> pa.Table:
 
     Columns: `round`; `trials`, the number of trials that finished it; and for every figure of the records
     `<name>/mean` and `<name>/std`, over the trials in which it is defined. The standard deviation is that of a sample
-    (divisor n - 1): null if fewer than two trials have the figure.
+    (divisor n - 1): null if fewer than two trials have the figure, NaN if one of theirs is not finite.
 
     Args:
         trials: each one's rounds, a row per round, as `Result.rounds`.
@@ -73,11 +74,36 @@ def summarise(trials: Sequence[pa.Table]) -> pa.Table:
     }
     for name in names:
         found = [values[t].get(name, []) for t in order]
-        columns[f"{name}/{MEAN}"] = pa.array([statistics.fmean(v) if v else None for v in found], pa.float64())
-        columns[f"{name}/{DEVIATION}"] = pa.array(
-            [statistics.stdev(v) if len(v) > 1 else None for v in found], pa.float64()
-        )
+        columns[f"{name}/{MEAN}"] = pa.array([mean(v) if v else None for v in found], pa.float64())
+        columns[f"{name}/{DEVIATION}"] = pa.array([deviation(v) if len(v) > 1 else None for v in found], pa.float64())
     return pa.table(columns)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean of at least one value; NaN and infinities count as in IEEE's sums.
+
+    >>> mean([1.0, 2.0]), mean([1.0, math.inf]), mean([math.inf, -math.inf])
+    (1.5, inf, nan)
+    """
+    try:
+        return statistics.fmean(values)
+    except (OverflowError, ValueError):
+        # Infinities of both signs, or a sum beyond float64.
+        return sum(value / len(values) for value in values)
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation of a sample of at least two values (divisor n - 1); NaN if one is not finite.
+
+    >>> deviation([1.0, 3.0]) == 2**0.5, deviation([1.0, math.inf])
+    (True, nan)
+    """
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    try:
+        return statistics.stdev(values)
+    except OverflowError:
+        return math.inf
 
 
 def by_trial(rounds: pa.Table) -> list[pa.Table]:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import raysim
+from raysim.run_folder.files import client_file
+from tests.support.run_folders import accuracies, write
 from tuning import standard_error
+from tuning.pictures import curves
 
 
 def test_clients_of_one_size_have_the_standard_error_of_a_mean() -> None:
@@ -39,3 +45,43 @@ def test_one_of_a_kind_tells_nothing() -> None:
     assert standard_error.over_seeds([0.5]) is None
     assert standard_error.over_clients([1], [4]) is None
     assert standard_error.over_clients([0, 0], [0, 0]) is None
+
+
+def test_a_copy_by_a_file_manager_is_no_evaluation(tmp_path: Path) -> None:
+    scores = {"a": 0.25, "b": 0.75}
+    run = write(tmp_path / "run", accuracies(0.5, 0.5), scores, clients_of="validation")
+    found = standard_error.of_run(run, "accuracy")
+    assert found == pytest.approx(0.25)
+    other = write(tmp_path / "other", accuracies(0.5, 0.5), {"a": 0.5, "b": 0.5}, clients_of="validation")
+    file = client_file(run, 1)
+    shutil.copy(client_file(other, 1), file.with_name("round-000001 (copy).parquet"))
+    assert standard_error.of_run(run, "accuracy") == found
+
+
+def test_a_damaged_evaluation_is_not_used(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", accuracies(0.5, 0.5), {"a": 0.25, "b": 0.75}, clients_of="validation")
+    flip(client_file(run, 1))
+    with pytest.raises(raysim.RunFolderError, match="is damaged"):
+        standard_error.of_run(run, "accuracy")
+
+
+def flip(file: Path) -> None:
+    """Flip a bit in the table's footer, which pages' checksums leave out."""
+    content = bytearray(file.read_bytes())
+    content[content.rfind(b"accuracy")] ^= 1
+    file.write_bytes(bytes(content))
+
+
+def test_of_a_trial_only_its_own_runs_are_drawn(tmp_path: Path) -> None:
+    write(tmp_path / "seed-0", accuracies(0.5, 0.5))
+    write(tmp_path / "seed-0 (copy)", accuracies(0.9, 0.9))
+    write(tmp_path / "seed-10", accuracies(0.7, 0.7))
+    drawn = curves.mean_curve(tmp_path, "eval/test/accuracy")
+    assert drawn is not None
+    assert drawn.mean.tolist() == pytest.approx([0.6, 0.6])
+
+
+def test_figures_that_are_not_finite_have_no_error() -> None:
+    error = standard_error.over_seeds([0.1, math.inf])
+    assert error is not None
+    assert math.isnan(error)

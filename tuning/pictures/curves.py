@@ -14,8 +14,9 @@ from raysim.report.gallery import reference_marks
 from raysim.report.gallery.figure import Figure
 from raysim.report.looks import GREY, nth
 from raysim.report.series import Series, over_trials
-from raysim.storage import parquet
-from tuning.errors import StudyError
+from raysim.run_folder.files import ROUNDS
+from raysim.run_folder.round_table import read_rounds
+from tuning.folder import runs_of
 from tuning.pictures.values import over_rounds, write_values
 from tuning.result import Study
 from tuning.search import trial_folder
@@ -95,7 +96,7 @@ def mean_curve(folder: Path, column: str) -> Series | None:
 
     None if there is no such round, or the folder is on another machine.
     """
-    seeds = [parquet.read(file, StudyError) for file in sorted(folder.glob("seed-*/rounds.parquet"))]
+    seeds = [read_rounds(run) for run in runs_of(folder) if (run / ROUNDS).exists()]
     found = over_trials(seeds, column)
     if found is None:
         return None
