@@ -23,6 +23,7 @@ from raysim import RaysimError
 from raysim.storage.inside import inside
 from raysim.storage.reading import regular, why
 from raysim.storage.remote.uri import check_is_path
+from raysim.storage.sqlite_url import sqlite_url
 from tuning.errors import StorageError, StudyError
 from tuning.write_ahead import is_here, put_back, write_ahead
 
@@ -35,8 +36,8 @@ _BUSY_S = 60
 
 
 def default_url(folder: Path) -> str:
-    """Return the SQLite file of a study's folder."""
-    return f"sqlite:///{folder / 'study.db'}"
+    """Return the URL of the SQLite file of a study's folder; StudyError if no URL names it."""
+    return sqlite_url(folder / "study.db", StudyError)
 
 
 def shown(url: str) -> str:
@@ -70,6 +71,8 @@ def kept(recorded: str, folder: Path) -> str:
         StudyError: it is kept elsewhere, or its file is not there.
     """
     kind, _, file = recorded.partition("///") if recorded.startswith("sqlite:") else recorded.partition(":")
+    if kind == "sqlite:":
+        file = make_url(recorded).database or ""
     if kind not in ("sqlite:", JOURNAL.rstrip(":")) or Path(file).is_absolute() or not file:
         if recorded == "a table":
             raise StudyError(f"{folder} is a study on a table, which is not kept: carry it out again, in seconds.")
@@ -77,7 +80,7 @@ def kept(recorded: str, folder: Path) -> str:
     place = inside(folder, file, folder, StudyError)
     if not place.is_file():
         raise StudyError(f"The trials of {folder} are kept in {place}, which is not there.")
-    return f"{kind}///{place}" if kind == "sqlite:" else f"{JOURNAL}{place}"
+    return sqlite_url(place, StudyError) if kind == "sqlite:" else f"{JOURNAL}{place}"
 
 
 def _path_from(folder: Path, file: str) -> str:

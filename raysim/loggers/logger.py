@@ -18,6 +18,7 @@ from raysim.errors import RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.row import Row
 from raysim.storage import atomic
+from raysim.storage.inside import check_links, inside
 from raysim.storage.reading import json_object
 
 Log = Callable[[Row], None]
@@ -32,6 +33,17 @@ class Logged(NamedTuple):
 
 
 Logger = Callable[[Logged], AbstractContextManager[Log]]
+
+
+def own_folder(path: Path, name: str) -> Path:
+    """Return the folder in a run's folder to which a service's library writes; it need not be there.
+
+    Raises:
+        RunFolderError: it, or a file in it, is a symbolic link that leads out of the run's folder.
+    """
+    folder = inside(path, name, path, RunFolderError)
+    check_links(folder, RunFolderError)
+    return folder
 
 
 def scalars(row: Row) -> dict[str, float]:

@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raysim.errors import RunFolderError
 from raysim.experiment.row import Row
 from raysim.loggers.logger import Log, Logged, scalars, settings, store_id, stored_id
+from raysim.storage.sqlite_url import sqlite_url
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -59,7 +61,7 @@ def apart(figures: Mapping[str, float]) -> dict[str, float]:
 
 def tracking_uri(path: Path) -> str:
     """Return the tracking URI of the run in this folder."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{path.absolute().parent / FILE}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or sqlite_url(path.absolute().parent / FILE, RunFolderError)
 
 
 def _create(client: MlflowClient, run: Logged) -> str:

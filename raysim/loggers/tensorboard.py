@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from raysim.experiment.row import Row
-from raysim.loggers.logger import Log, Logged, scalars
+from raysim.loggers.logger import Log, Logged, own_folder, scalars
 
 FOLDER = "tensorboard"
 
@@ -16,7 +16,7 @@ def tensorboard(run: Logged) -> Iterator[Log]:
     """Write event files; after a resume, the figures of repeated rounds are replaced."""
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(run.path / FOLDER, purge_step=run.first_round)
+    writer = SummaryWriter(own_folder(run.path, FOLDER), purge_step=run.first_round)
 
     def log(row: Row) -> None:
         for name, value in scalars(row).items():

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from raysim.experiment.row import Row
-from raysim.loggers.logger import Log, Logged, scalars, store_id, stored_id
+from raysim.loggers.logger import Log, Logged, own_folder, scalars, store_id, stored_id
 
 SERVICE, PROJECT = "wandb", "raysim"
 
@@ -21,6 +21,8 @@ def wandb(run: Logged) -> Iterator[Log]:
     """Log to Weights & Biases; its lines on the console are off, because progress is shown there."""
     import wandb as service
 
+    # The service makes it.
+    own_folder(run.path, SERVICE)
     known = stored_id(run.path, SERVICE)
     opened = service.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from sqlalchemy.engine import make_url
 
 import raysim
 from raysim.loggers import open as loggers
-from raysim.loggers.logger import scalars, settings
+from raysim.loggers.logger import Logged, own_folder, scalars, settings
 from raysim.loggers.mlflow import apart, tracking_uri
 
 Make = Callable[..., raysim.Experiment]
@@ -108,3 +111,43 @@ def test_mlflow_goes_where_its_variable_says(monkeypatch: pytest.MonkeyPatch) ->
     assert tracking_uri(Path("/a/runs/first")) == "sqlite:////a/runs/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker")
     assert tracking_uri(Path("/a/runs/first")) == "http://tracker"
+
+
+def test_what_a_service_writes_does_not_leave_the_folder(tmp_path: Path) -> None:
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    run.mkdir()
+    outside.mkdir()
+    assert own_folder(run, "tensorboard") == run / "tensorboard"
+    (run / "tensorboard").symlink_to(outside)
+    with pytest.raises(raysim.RunFolderError, match=r"leads to \S+outside by a symbolic link"):
+        own_folder(run, "tensorboard")
+    (run / "wandb").mkdir()
+    (run / "wandb" / "debug.log").symlink_to(outside / "x")
+    with pytest.raises(raysim.RunFolderError, match=r"debug\.log is a symbolic link to"):
+        own_folder(run, "wandb")
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+def test_no_service_is_opened_on_a_folder_that_leads_out(
+    name: str, experiment: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).symlink_to(tmp_path / "outside")
+    opened = Mock()
+    for package in ("torch.utils.tensorboard", "wandb"):
+        monkeypatch.setitem(sys.modules, package, opened)
+    with (
+        pytest.raises(raysim.RunFolderError, match="symbolic link"),
+        loggers._LOGGERS[name](Logged(tmp_path / "run", experiment(), 0)),
+    ):
+        pass
+    assert not opened.mock_calls
+
+
+def test_mlflow_s_file_lies_beside_the_folder_whatever_its_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    found = make_url(tracking_uri(tmp_path / "lr?=1" / "run"))
+    assert found.database == str(tmp_path / "lr?=1" / "mlflow.db")

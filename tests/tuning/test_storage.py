@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from sqlalchemy.dialects.postgresql import dialect
 
-from tuning.errors import StorageError
-from tuning.storage import answering
+import raysim
+import tuning
+from tuning.errors import StorageError, StudyError
+from tuning.storage import answering, default_url
 
 
 def _of_the_library() -> None:
@@ -46,3 +50,19 @@ def test_an_error_of_others_passes_unchanged_while_a_server_is_lost(lost: str) -
 def test_an_error_of_the_library_passes_unchanged_where_there_is_no_server(url: str) -> None:
     with pytest.raises(TypeError, match="not subscriptable"), answering(url):
         _of_the_library()
+
+
+def test_a_study_lies_in_its_folder_whatever_its_letters(
+    tuned: Callable[..., raysim.Experiment], small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    """In a URL "?" ends a path, "%20" is a blank, and Optuna fills in what stands in braces."""
+    where = tmp_path / "lr?=50%20{x}" / "study"
+    found = tuning.tune(tuned(), dataset=small, path=where)
+    assert (where / "study.db").is_file()
+    assert [each.name for each in tmp_path.iterdir() if each.name != "runs"] == [where.parent.name]
+    assert tuning.read(where).best == found.best
+
+
+def test_a_folder_that_no_url_names_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="because no URL names it"):
+        default_url(Path(f"{tmp_path}/\udcff"))
