@@ -32,7 +32,7 @@ class Comparisons(NamedTuple):
         as_printed(self, printer, cycle)
 
     def _repr_markdown_(self) -> str:
-        return "\n\n".join([*self.notes, self.written("markdown")])
+        return "\n\n".join([*map(comparison_table.as_markdown, self.notes), self.written("markdown")])
 
 
 def build(

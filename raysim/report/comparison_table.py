@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Literal
 
+from raysim.config.printable import in_one_line
 from raysim.report import number_formats
 from raysim.report.column_names import is_share
 from raysim.report.comparison import Comparison, Method
 
 Format = Literal["text", "markdown", "latex"]
+
+_MARKDOWN = MappingProxyType({**{each: f"&#{ord(each)};" for each in "&<>[]`$\\"}, "|": r"\|"})
+"""What Markdown and a notebook act on: HTML, links, code, formulas and the ends of cells."""
 
 _TESTS = MappingProxyType({"t": "paired t", "wilcoxon": "Wilcoxon"})
 _LATEX = MappingProxyType(
@@ -20,14 +24,26 @@ _LATEX = MappingProxyType(
 
 
 def written(comparison: Comparison, form: Format) -> str:
-    """Return the comparison's heading, table and notes."""
+    """Return the comparison's heading, table and notes; what a folder says is shown, and acts on nothing."""
     heading = f"{comparison.metric}, {_when(comparison)}"
     corrected = ", Holm" if len(comparison.methods) > 2 else ""
     first = comparison.methods[0].label
     head = ["", "trials", "mean", "std", "difference", "pairs", f"p ({_TESTS[comparison.test]}{corrected})"]
     rows = [_cells(method, comparison.metric) for method in comparison.methods]
     notes = [f"Differences are from {first}, trial by trial, with their standard deviation.", *comparison.notes]
+    # A setting may hold the end of a line, which would end a row, or a comment in LaTeX.
+    heading, notes = in_one_line(heading), [in_one_line(note) for note in notes]
+    rows = [[in_one_line(cell) for cell in row] for row in rows]
     return {"text": _text, "markdown": _markdown, "latex": _latex}[form](heading, head, rows, notes)
+
+
+def as_markdown(text: str) -> str:
+    """Return a text as Markdown that shows it, in one line.
+
+    >>> as_markdown("x_train < <b>")
+    'x_train &#60; &#60;b&#62;'
+    """
+    return "".join(_MARKDOWN.get(letter, letter) for letter in in_one_line(text))
 
 
 def _when(comparison: Comparison) -> str:
@@ -67,9 +83,9 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _markdown(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    table = ["| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines]
-    return "\n".join([f"**{heading}**", "", *table, "", *notes])
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *([as_markdown(cell) for cell in row] for row in rows)]
+    table = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([f"**{as_markdown(heading)}**", "", *table, "", *map(as_markdown, notes)])
 
 
 def _latex(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:

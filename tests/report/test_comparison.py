@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -183,3 +184,20 @@ def test_what_was_left_out_is_said_where_too_little_is_left(tmp_path: Path) -> N
     (tmp_path / "0.2-0" / "experiment.json").write_text("{}")
     with pytest.raises(raysim.RunFolderError, match=r"two methods must have .*0\.2-0 is left out: .* is damaged"):
         raysim.compare(tmp_path)
+
+
+def test_what_a_folder_says_acts_on_nothing(tmp_path: Path) -> None:
+    """A notebook runs what is HTML in Markdown, and LaTeX reads the lines behind a comment."""
+    said = "<img src=x onerror=alert(1)>\n\\input{x} [a](javascript:b) `c` $d$ | e"
+    for name in (said, "plain"):
+        data = {"name": "arrow", "train": "a", "client": "c", "x": ["x"], "y": name}
+        write(tmp_path / str(len(name)), accuracies(0.5, 0.6), data=data, data_fingerprint=None)
+    found = raysim.compare(tmp_path)
+    markdown = found._repr_markdown_()
+    assert "data.y" in markdown
+    assert not set(markdown) & set("<>[]`$")
+    assert "\n\\input" not in markdown
+    assert all(len(line.replace(r"\|", "").split("|")) in (1, 9) for line in markdown.splitlines())
+    begins = r"(%|\\(begin|end|toprule|midrule|bottomrule)| & |data\.y = |$)"
+    assert all(re.match(begins, line) for line in found.written("latex").splitlines())
+    assert len(found.written("text").splitlines()) == 6
