@@ -28,6 +28,9 @@ Make = Callable[..., raysim.Experiment]
 
 MAKERS = ("a run", "a sweep")
 
+OLD = ("rounds.parquet", "curve.png", "checkpoints/round-000002.safetensors", "checkpoints/x", "clients/x", "clients/y")
+"""What a folder holds before it is overwritten."""
+
 
 def make(maker: str, path: Path) -> None:
     """Begin a run, or a sweep, in a folder; what is there is overwritten."""
@@ -62,7 +65,7 @@ def killed_everywhere(maker: str, at: Path, full: bool) -> list[str]:
         path = at / f"{maker}-{full}-{len(changes)}"
         if full:
             make(maker, path)
-            for name in ("rounds.parquet", "curve.png", "checkpoints/round-000002.safetensors", "clients/x"):
+            for name in OLD:
                 (path / name).parent.mkdir(exist_ok=True)
                 (path / name).write_text("of the old run")
         reader, writer = os.pipe()
@@ -75,8 +78,9 @@ def killed_everywhere(maker: str, at: Path, full: bool) -> list[str]:
             said = pipe.read()
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert code in (0, KILLED), code
-        # What was overwritten without a sweep's values is overwritten again.
-        assert is_sound(maker, path) or full, said
+        assert is_sound(maker, path), said
+        # A checkpoint alone could not be gone on from.
+        assert not files.checkpoints(path) or all((path / name).exists() for name in OLD), said
         make(maker, path)
         assert is_sound(maker, path)
         if code == 0:

@@ -24,13 +24,18 @@ def clear(path: Path) -> None:
     """Delete the content of a run's folder; `RunFolder.check_free` has checked that it is one.
 
     The lock stays, which other processes may have open. The record goes last: without it, it would be unknown whose the
-    rest is.
+    rest is. Checkpoints go first, and at once: there is never one without what it takes to go on from it.
     """
-    for entry in sorted(path.iterdir(), key=lambda entry: entry.name == RECORD):
+    for entry in sorted(path.iterdir(), key=_turn):
         if entry.is_dir() and not entry.is_symlink():
             removed.rmtree(entry)
         elif entry.name != lock.FILE:
             removed.unlink(entry)
+
+
+def _turn(entry: Path) -> int:
+    """Return when an entry is deleted. A sweep's values alone are no run, and its record without them is none."""
+    return {"checkpoints": -1, RECORD: 1, SWEEP: 2}.get(entry.name, 0)
 
 
 def _comes_before(entry: Path) -> bool:

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from raysim.storage import atomic
 from raysim.storage.cache import cache_root
 from raysim.storage.remote.index import INDEX
 
@@ -53,10 +54,15 @@ def unlink(file: Path) -> None:
 
 
 def rmtree(folder: Path) -> None:
-    """Delete a folder of a run's folder with all that is in it, and note its files if the folder is a copy."""
+    """Delete a folder of a run's folder with all that is in it, and note its files if the folder is a copy.
+
+    It is renamed first: a process that is killed leaves all of it or nothing under its name.
+    """
     files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
-    shutil.rmtree(folder)
+    aside = atomic.beside(folder)
+    folder.rename(aside)
     _note(folder, files)
+    shutil.rmtree(aside)
 
 
 def noted(home: Path) -> Sequence[str]:
