@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -308,3 +309,15 @@ def test_loggers_and_progress_hear_every_round_of_one_trial_after_the_other(
     assert placement == "placement  1 run at a time, one on each worker"
     assert first.startswith("round 1/12: ")
     assert last.startswith("round 12/12: ")
+
+
+def test_the_summary_of_figures_that_are_not_finite() -> None:
+    def summary(*values: float) -> tuple[Any, Any]:
+        (row,) = tables.summarise([pa.table({"round": [0], "loss": [value]}) for value in values]).to_pylist()
+        return row["loss/mean"], row["loss/std"]
+
+    assert list(map(str, summary(1.0, math.inf))) == ["inf", "nan"]
+    assert list(map(str, summary(1.0, math.nan))) == ["nan", "nan"]
+    assert list(map(str, summary(-math.inf, math.inf))) == ["nan", "nan"]
+    assert summary(1e308, 1e308) == (1e308, 0.0)
+    assert summary(1.7e308, -1.7e308) == (0.0, math.inf)

@@ -26,7 +26,7 @@ from raysim.report.picture_files import save
 from raysim.run_folder.files import checkpoints
 from raysim.run_folder.round_table import read_rounds
 from raysim.run_folder.tables import column
-from raysim.storage.atomic import is_beside, write, write_text
+from raysim.storage.atomic import is_beside, sweep, write, write_text
 from raysim.storage.lock import FILE as LOCK
 from raysim.storage.lock import locked
 from raysim.storage.reading import json_object
@@ -233,6 +233,8 @@ def _opened(folder: Path, identity: Mapping[str, Any]) -> Iterator[None]:
     _check_own(folder, identity)
     with locked(folder):
         _check_own(folder, identity)
+        # The lock keeps others away: what is here was left by a process that was killed.
+        sweep(folder, older_than_s=0)
         if not (folder / IDENTITY).exists():
             write_text(folder / IDENTITY, json.dumps(identity, indent=2))
         yield

@@ -138,7 +138,7 @@ def opened(
             RunFolder.check_free(path, overwrite, is_locked=True)
             with disk.writing(path):
                 beginning.clear(path)
-        atomic.sweep(path)
+        atomic.sweep(path, older_than_s=0)
         write()
         experiment_record.write_experiment(path, experiment, "")
         yield

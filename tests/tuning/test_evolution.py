@@ -18,7 +18,7 @@ import raysim
 import tuning
 from raysim.cli import app
 from raysim.run_folder import cost_columns, experiment_record
-from raysim.storage import lock
+from raysim.storage import atomic, lock
 from tests.support.tiny_study import EXPERIMENT
 from tests.support.training_ray import training
 from tuning import generations
@@ -233,3 +233,13 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert model == f"runs/tiny-evolution/generation-001/member-{json.loads(told.stdout)['best']}"
     # Its folder is a run's.
     assert call(app, ["evaluate", model, "--json"]).exit_code == 0
+
+
+def test_what_a_killed_process_left_is_removed(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    left = atomic.beside(tmp_path / "own" / "evolution.json")
+    left.parent.mkdir()
+    left.write_text("{")
+    tuning.evolve(exp.changed({"rounds": 1, "tuning.evolution.members": 2}), dataset=small, path=left.parent)
+    assert not left.exists()
