@@ -7,9 +7,9 @@ of device and whether there is a C compiler, are resolved once before anything s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -187,6 +187,27 @@ def choose(
         ExperimentError: bf16 or tf32 with float64 weights; tf32 without a card.
         ModelError: a trainer, or pieces of a batch, that the module or its loss does not allow.
     """
+    _check_precision(given)
+    if given.accumulate > 1:
+        _check_pieces(module, task)
+    changed = changed_torch.changes(tuple(KINDS))
+    numbers, kind = sum(p.numel() for p in module.parameters() if p.requires_grad), given.device_kind
+    only = _only(given, objective, changed)
+    if given.trainer != "auto":
+        name, why = _asked_for(given, module, task, only, not_recorded), "the experiment asks for it"
+    elif only is None:
+        name, why = _best(given, module, task, numbers, not_recorded)
+    else:
+        name, why = _best_of(only, given, not_recorded)
+    overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
+    records_short = name == "recorded" and numbers <= MOST_SHAPES and given.short_steps >= SHORT_STEPS
+    if given.chunk_size != "auto":
+        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, records_short, changed)
+    call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
+    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, records_short, changed)
+
+
+def _check_precision(given: TrainingConditions) -> None:
     precision, dtype, kind = given.precision, given.dtype, given.device_kind
     if precision != "float32" and dtype != "float32":
         raise ExperimentError(f"engine.precision = {precision!r} needs engine.dtype = 'float32', but got {dtype!r}.")
@@ -195,43 +216,56 @@ def choose(
             f"engine.precision = 'tf32' is a precision of NVIDIA cards, and clients would be trained on {kind} "
             f"here: take 'float32', or 'bf16'."
         )
-    numbers = sum(p.numel() for p in module.parameters() if p.requires_grad)
-    needs_module = None if objective is None else f"objective= {objective}, so it needs the module and autograd"
-    if given.gradients == "twice":
-        needs_module = "client.personalisation differentiates twice, so it needs the module and autograd"
+
+
+class _Only(NamedTuple):
+    """The only trainers that can do what is asked for, and what that is."""
+
+    trainers: tuple[TrainerName, ...]
+    why: str
+
+
+def _only(given: TrainingConditions, objective: str | None, changed: Sequence[str]) -> _Only | None:
+    """Return what restricts the trainers, whatever the module is; None: nothing does."""
+    one: tuple[TrainerName, ...] = ("one_by_one",)
+    if changed:
+        return _Only(one, f"there is {', '.join(changed)}, and the other trainers do not call that")
     if given.accumulate > 1:
-        _check_pieces(module, task)
-        needs_module = f"client.accumulate = {given.accumulate} adds gradients of autograd"
-    if changed := changed_torch.changes(tuple(KINDS)):
-        needs_module = f"there is {', '.join(changed)}, and the other trainers do not call that"
-    several = given.gradients == "several"
-    needs_points = "client.personalisation takes gradients of a batch at several points" if several else ""
-    name: TrainerName
-    if given.trainer == "auto":
-        if needs_module:
-            name, why = "one_by_one", needs_module
-        elif needs_points:
-            missing = _not_recorded(given, not_recorded)
-            name = "one_by_one" if missing else "recorded"
-            why = f"{needs_points}; its local step is not recorded: {missing}" if missing else needs_points
-        else:
-            name, why = _best(given, module, task, numbers, not_recorded)
-    elif needs_module and given.trainer != "one_by_one":
-        raise ModelError(f"engine.trainer = {given.trainer!r} cannot be used: {needs_module}: take 'one_by_one'.")
-    elif needs_points and given.trainer not in ("one_by_one", "recorded"):
-        raise ModelError(
-            f"engine.trainer = {given.trainer!r} cannot be used: {needs_points}: take 'one_by_one' or 'recorded'."
-        )
-    elif reason := _obstacle(given.trainer, given, module, task, not_recorded):
-        raise ModelError(f"engine.trainer = {given.trainer!r} cannot be used: {reason}.")
-    else:
-        name, why = given.trainer, "the experiment asks for it"
-    overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
-    records_short = name == "recorded" and numbers <= MOST_SHAPES and given.short_steps >= SHORT_STEPS
-    if given.chunk_size != "auto":
-        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, records_short, changed)
-    call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
-    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, records_short, changed)
+        return _Only(one, f"client.accumulate = {given.accumulate} adds gradients of autograd")
+    if given.gradients == "twice":
+        return _Only(one, "client.personalisation differentiates twice, so it needs the module and autograd")
+    if objective is not None:
+        return _Only(one, f"objective= {objective}, so it needs the module and autograd")
+    if given.gradients == "several":
+        points = "client.personalisation takes gradients of a batch at several points"
+        return _Only(("one_by_one", "recorded"), points)
+    return None
+
+
+def _asked_for(
+    given: TrainingConditions,
+    module: nn.Module,
+    task: Task,
+    only: _Only | None,
+    not_recorded: Callable[[], str | None],
+) -> TrainerName:
+    """Return the trainer that the experiment names; ModelError if it cannot be used."""
+    assert given.trainer != "auto"
+    cannot = f"engine.trainer = {given.trainer!r} cannot be used"
+    if only is not None and given.trainer not in only.trainers:
+        raise ModelError(f"{cannot}: {only.why}: take {' or '.join(map(repr, only.trainers))}.")
+    if reason := _obstacle(given.trainer, given, module, task, not_recorded):
+        raise ModelError(f"{cannot}: {reason}.")
+    return given.trainer
+
+
+def _best_of(only: _Only, given: TrainingConditions, not_recorded: Callable[[], str | None]) -> tuple[TrainerName, str]:
+    """Return the fastest of the trainers that can do what is asked for, and why it is that one."""
+    if "recorded" not in only.trainers:
+        return "one_by_one", only.why
+    if missing := _not_recorded(given, not_recorded):
+        return "one_by_one", f"{only.why}; its local step is not recorded: {missing}"
+    return "recorded", only.why
 
 
 def _check_pieces(module: nn.Module, task: Task) -> None:
