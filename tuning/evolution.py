@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raysim import DivergedError, Experiment, Runs, differing
+from raysim import DivergedError, Experiment, FederatedDataset, Parts, Runs, differing
 from raysim.config.ipython import as_printed
 from raysim.experiment.row import Row
 from raysim.report.closing import Line
@@ -107,6 +107,43 @@ def evolve(
         ExperimentError: a key or a value does not fit, or clients keep states, which cannot be copied.
         StudyError: the folder is of another experiment, or all members have diverged.
     """
+    planned = _plan(experiment, path, parts_and_settings)
+    with ExitStack() as stack:
+        stack.enter_context(quiet_rounds())
+        show = stack.enter_context(StudyProgress.where_wanted(progress, planned.tuning.objective))
+        show.expects(planned.section.members * planned.measured.rounds)
+        how: dict[str, Any] = {"executor": executor, "address": address, **planned.parts, "dataset": planned.held}
+        # Which members share a stack depends on the workers, and so would bits.
+        with quiet_hosts():
+            runs = stack.enter_context(Runs(planned.measured, **how, together="exact"))
+        runs.check_branch(planned.measured)
+        check_links(planned.folder)
+        stack.enter_context(_opened(planned.folder, json.loads(json.dumps(planned.identity))))
+        history = _carried_out(runs, planned.measured, planned.tuning, planned.section, planned.folder, show)
+        return _written(planned, history)
+
+
+@dataclass(frozen=True)
+class EvolutionPlan:
+    """What an evolution is, before its folder is opened.
+
+    experiment: as it was given. tuning: its `[tuning]`, with the keys of the call. section: of the evolution. parts:
+    what the script passed. measured: the experiment that members run. held: the script's dataset with validation
+    clients; None: `measured` says the data. folder: of all members. identity: if it differs, it is another evolution.
+    """
+
+    experiment: Experiment
+    tuning: TuningSection
+    section: EvolutionSection
+    parts: Parts
+    measured: Experiment
+    held: FederatedDataset | None
+    folder: Path
+    identity: Mapping[str, Any]
+
+
+def _plan(experiment: Experiment, path: str | Path | None, parts_and_settings: Mapping[str, Any]) -> EvolutionPlan:
+    """Decide what an evolution is; see `evolve` for arguments and errors."""
     parts, tuning = study_plan.parts_and_section(experiment, None, parts_and_settings)
     section, space = tuning.evolution or EvolutionSection(), tuning.parsed_space()
     generations.check(section, space, tuning.objective, tuning.seeds, experiment)
@@ -117,30 +154,23 @@ def evolve(
     check_is_path(where, "The members' folder (--path, path=)", StudyError)
     identity = protocol.identity(measured, tuning, space, held, parts)
     identity["tuning"] = {**identity["tuning"], "sampler": None, "pruner": None, "evolution": section.model_dump()}
-    with ExitStack() as stack:
-        stack.enter_context(quiet_rounds())
-        show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
-        show.expects(section.members * measured.rounds)
-        how: dict[str, Any] = {"executor": executor, "address": address, **parts, "dataset": held}
-        # Which members share a stack depends on the workers, and so would bits.
-        with quiet_hosts():
-            runs = stack.enter_context(Runs(measured, **how, together="exact"))
-        runs.check_branch(measured)
-        check_links(where)
-        stack.enter_context(_opened(where, json.loads(json.dumps(identity))))
-        history = _carried_out(runs, measured, tuning, section, where, show)
-        bred, scored = history.bred, history.scored
-        best = _best(tuning.objective, scored[-1])
-        table = _table(bred, scored, generations.ends(section, measured), list(space.dimensions))
-        write(where / "evolution.parquet", lambda file: pq.write_table(table, file))
-        lineage = tuple(generations.lineage(bred, best))
-        drawn = rates.figure(experiment.name, table, list(space.dimensions), tuning.objective, lineage)
-        save(drawn, where, where, experiment.report)
+    return EvolutionPlan(experiment, tuning, section, parts, measured, held, where, identity)
+
+
+def _written(planned: EvolutionPlan, history: History) -> Evolution:
+    """Write the table and the picture of what has been carried out; returns the result."""
+    bred, scored, objective = history.bred, history.scored, planned.tuning.objective
+    name, where, keys = planned.experiment.name, planned.folder, list(planned.tuning.parsed_space().dimensions)
+    best = _best(objective, scored[-1])
+    table = _table(bred, scored, generations.ends(planned.section, planned.measured), keys)
+    write(where / "evolution.parquet", lambda file: pq.write_table(table, file))
+    lineage = tuple(generations.lineage(bred, best))
+    save(rates.figure(name, table, keys, objective, lineage), where, where, planned.experiment.report)
     value = scored[-1][best]
     assert value is not None
     return Evolution(
-        experiment.name,
-        tuning.objective,
+        name,
+        objective,
         table,
         best,
         value,
