@@ -55,6 +55,7 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
         *_settings(),
         *_clients(),
         *_updates(),
+        *_agreement(),
         *_engine(),
     ]
 
@@ -203,6 +204,11 @@ def _updates() -> list[Kind]:
             "Numbers that wrapped around",
             "Numbers of a round whose true sum has no place among the integers of a secure sum.",
         ),
+    ]
+
+
+def _agreement() -> list[Kind]:
+    return [
         by_round(
             UPDATES,
             "gsi",
