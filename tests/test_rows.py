@@ -29,7 +29,7 @@ def test_rows_read_the_same_whenever_they_are_packed(
     known = [{key: value for key, value in own.items() if value is not None} for own in rows[start:stop]]
     assert known == [{k: v for k, v in own.items() if v is not None} for own in numbered[start:stop]]
     assert rows.packed().to_pylist() == table(numbered).to_pylist()
-    assert set(rows.packed().column_names) == set(table(numbered).column_names)
+    assert {*rows.packed().schema} == {*table(numbered).schema}
 
 
 def test_what_was_whole_numbers_first_may_be_fractions_later() -> None:
@@ -40,6 +40,14 @@ def test_what_was_whole_numbers_first_may_be_fractions_later() -> None:
     assert rows.packed()["clip_level"].to_pylist() == [1, 0.25]
     assert rows.packed()["gsi"].to_pylist() == [None, 0.5]
     assert rows[-1]["rejected_clients"] == ["c1"]
+
+
+def test_whole_numbers_may_be_absent_in_the_first_rows() -> None:
+    rows = Rows([{"round": 0, "probe/clients": None}])
+    assert rows.packed().schema.field("probe/clients").type == pa.float64()
+    rows.append({"round": 1, "probe/clients": 14})
+    assert rows.packed().schema.field("probe/clients").type == pa.int64()
+    assert rows.packed()["probe/clients"].to_pylist() == [None, 14]
 
 
 def test_a_truth_value_may_be_absent_in_the_first_rows() -> None:

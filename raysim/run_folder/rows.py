@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import overload
 
 # pyarrow imports it at its first table of Python's values, and drops a Ctrl-C there as if the package were absent.
@@ -21,6 +21,8 @@ class Rows(Sequence[Row]):
     >>> rows.append({"round": 1})
     >>> len(rows), rows[-1], rows.packed()["loss"].to_pylist()
     (2, {'round': 1}, [2.0, None])
+
+    A column's type follows from its values, and not from when rows were packed.
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
@@ -36,8 +38,9 @@ class Rows(Sequence[Row]):
         before, new = self._parts
         if new:
             # A column's first values may all be whole numbers, or absent.
-            every = pa.concat_tables([before, table(new)], promote_options="permissive") if len(before) else table(new)
-            self._parts = (every.combine_chunks(), [])
+            parts = [_without_types_of_nothing(part) for part in (before, table(new)) if len(part)]
+            every = pa.concat_tables(parts, promote_options="permissive")
+            self._parts = (_with_types(every).combine_chunks(), [])
         return self._parts[0]
 
     def __len__(self) -> int:
@@ -82,3 +85,20 @@ def table(rows: Sequence[Row]) -> pa.Table:
             # A figure that no round has yet: the column is one of figures all the same.
             types.setdefault(name, pa.float64())
     return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
+
+
+def _without_types_of_nothing(rows: pa.Table) -> pa.Table:
+    """Leave the type of figures that no row has to the rows that follow: they may be whole numbers."""
+    return _retyped(rows, lambda column: column.type == pa.float64() and column.null_count == len(column), pa.null())
+
+
+def _with_types(rows: pa.Table) -> pa.Table:
+    """Return the rows with the columns of `table`: a figure that no row has is one all the same."""
+    return _retyped(rows, lambda column: pa.types.is_null(column.type), pa.float64())
+
+
+def _retyped(rows: pa.Table, which: Callable[[pa.ChunkedArray], bool], to: pa.DataType) -> pa.Table:
+    for place, name in enumerate(rows.column_names):
+        if which(column := rows.column(place)):
+            rows = rows.set_column(place, name, pa.nulls(len(column), to))
+    return rows
