@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from html import escape, unescape
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +14,7 @@ from typing import NamedTuple
 from raysim.errors import RunFolderError
 from raysim.experiment.pictures import EVERY_FORMAT
 from raysim.report import picture_files
+from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.gallery import kinds
 from raysim.report.gallery.render import render
 from raysim.report.groups import Group, group_runs, with_labels
@@ -70,7 +73,8 @@ def build(
     report = runs[0].experiment.report.changed(changes)
     groups, careful = group_runs(runs)
     groups = with_labels(groups, names)
-    by_kind = [(kind, list(kind.make(groups))) for kind in kinds(targets, monotone)]
+    taken: set[str] = set()
+    by_kind = [(kind, [_apart(figure, taken) for figure in kind.make(groups)]) for kind in kinds(targets, monotone)]
     former, pictures = _former_pictures(out), inside(out, PICTURES, out, RunFolderError)
     every = [figure for _, figures in by_kind for figure in figures]
     places = {figure.name: picture_files.places(figure, pictures, out, report) for figure in every}
@@ -110,6 +114,14 @@ def default_folder(folders: Sequence[Path]) -> Path:
     if len(folders) == 1 and uri_of(folders[0]) is None:
         return inside(folders[0], "report", folders[0], RunFolderError)
     return Path("report")
+
+
+def _apart(figure: Figure, taken: set[str]) -> Figure:
+    """Return a figure whose files have names of their own, also where small and capital letters are the same."""
+    names = itertools.chain([figure.name], (f"{figure.name}-{number}" for number in itertools.count(2)))
+    name = next(name for name in names if name.casefold() not in taken)
+    taken.add(name.casefold())
+    return replace(figure, name=name)
 
 
 def _former_pictures(out: Path) -> list[Path]:

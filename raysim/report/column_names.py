@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 _HEADLINE = re.compile(r"eval/(?P<split>.+)/(?P<metric>accuracy|loss)")
-_PERCENTILE = re.compile(r"eval/(?P<split>.+)/p(?P<percentile>[0-9.]+)")
+_PERCENTILE = re.compile(r"eval/(?P<split>.+)/p(?P<percentile>[0-9]+(\.[0-9]+)?)")
 
 
 def headlines(names: Iterable[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from raysim.report import number_formats
 from raysim.report.column_names import headlines
 from raysim.report.drawing import blank, drawing, encoded
 from raysim.report.looks import GREY, INK, QUIET, CurveStyle, nth, plain
+from raysim.report.series import LARGEST
 from raysim.run_folder import round_table
 from raysim.storage import atomic
 
@@ -65,11 +67,20 @@ def curves(rounds: pa.Table, deviations: pa.Table | None = None) -> tuple[list[C
     for label, name in columns.items():
         values = rounds[name].to_pylist() if name in names else []
         around = deviations[name].to_pylist() if deviations is not None else [None] * len(values)
-        points = [(x, y, d or 0.0) for x, y, d in zip(after, values, around, strict=False) if y is not None]
+        points = [
+            (x, _drawable(y), _drawable(d or 0.0))
+            for x, y, d in zip(after, values, around, strict=False)
+            if y is not None
+        ]
         if points:
             xs, ys, ds = zip(*points, strict=True)
             lines.append(Curve(label, xs, ys, ds if deviations is not None else ()))
     return lines, is_accuracy
+
+
+def _drawable(value: float) -> float:
+    """Return a number that an axis can hold; matplotlib leaves a gap for those that are not finite."""
+    return value if abs(value) <= LARGEST else math.nan
 
 
 def figure(

@@ -11,6 +11,9 @@ import pyarrow.compute as pc
 
 from raysim.arrays import Float64s, Int64s
 
+LARGEST = 1e150
+"""Of numbers in pictures: sums of squares of larger ones, and the ends of an axis around them, are not finite."""
+
 
 class Series(NamedTuple):
     """Row i belongs to `rounds[i]` finished rounds, in rising order; all arrays have one shape, (rows,).
@@ -89,9 +92,9 @@ def thin_out(count: int, most: int) -> Int64s:
 
 def _finite(rounds: pa.Table, column: str, cumulated: bool) -> tuple[Int64s, Float64s]:
     """Return (finished rounds, values) of the rows with a finite value; a row's index counts from 0."""
-    values = pc.cast(rounds[column], pa.float64()).to_numpy().astype(np.float64)
+    values = pc.cast(rounds[column], pa.float64(), safe=False).to_numpy().astype(np.float64)
     after = rounds["round"].to_numpy().astype(np.int64) + 1
     if cumulated:
-        return after, np.cumsum(np.nan_to_num(values))
-    kept = np.isfinite(values)
+        return after, np.cumsum(np.where(np.abs(values) <= LARGEST, values, 0.0))
+    kept = np.abs(values) <= LARGEST
     return after[kept], values[kept]

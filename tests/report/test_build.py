@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from matplotlib import pyplot
 
 from raysim.errors import RunFolderError
 from raysim.experiment.pictures import ReportSection
-from raysim.report import picture_files
+from raysim.report import curve, picture_files
 from raysim.report.build import Built, build, default_folder
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure, Panel
@@ -234,3 +235,44 @@ def test_a_report_that_was_killed_between_its_files_is_replaced(
     again = build([tmp_path / "run"], tmp_path / "out")
     files = [{file.name for file in made.page.parent.rglob("*")} for made in (whole, again)]
     assert files[0] == files[1]
+
+
+NAMES = (
+    "eval/a/b/accuracy",
+    "eval/a-b/accuracy",
+    "eval/A-b/accuracy",
+    "eval/50%\\\n/accuracy",
+    f"eval/{'x' * 300}/loss",
+)
+
+
+def test_names_of_any_letters_make_files_of_their_own(tmp_path: Path) -> None:
+    for name, rate in (("one", 0.1), ("two", 0.2)):
+        rows = [{each: value / 1000 for value, each in enumerate(NAMES, start=round)} for round in (1, 11)]
+        write(tmp_path / name, rows, client={"optimizer": {"name": "sgd", "lr": rate}})
+    made = build([tmp_path / "one", tmp_path / "two"], tmp_path / "report")
+    files = list((made.page.parent / "figures").iterdir())
+    assert len(files) == 4 * made.figures == len({file.name.casefold() for file in files})
+    links = re.findall(r'<a href="figures/([^"]+)"', made.page.read_text())
+    assert sorted(links) == sorted(file.name for file in files)
+    assert build([tmp_path / "one"], tmp_path / "report").figures == len(
+        list((made.page.parent / "figures").glob("*.csv"))
+    )
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"eval/test/loss": [1e308, -1e308], "eval/test/accuracy": [1e300, 1e300]},
+        {"eval/test/accuracy": [True, False], "accuracy": [0.1, 0.2]},
+        {"eval/test/p1.2.3": [0.1, 0.1]},
+        {"examples_so_far": [2**62, 2**62], "eval/test/accuracy": [0.1, 0.2]},
+        {"eval/test/accuracy": [math.inf, -math.inf], "accuracy": [0.1, math.nan]},
+    ],
+)
+def test_figures_that_no_axis_holds_are_left_out(tmp_path: Path, columns: dict[str, list[float]]) -> None:
+    for seed in range(2):
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        write(tmp_path / f"run-{seed}", rows, seed=seed)
+    assert build([tmp_path], tmp_path / "report").notes == ()
+    curve.figure(read_all([tmp_path])[0][0].rounds, "")

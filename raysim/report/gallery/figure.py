@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,9 +25,24 @@ class Panel(NamedTuple):
     draw: Callable[[Axes], None]
 
 
+_NO_LETTER = re.compile(r"[\x00-\x1f\x7f\\:*?\"<>|#%]")
+"""What a name has that file systems, or the address of a link, take for something else."""
+_MOST_LETTERS = 40
+
+
+def _file_name(name: str) -> str:
+    """Return a name for files: those of splits, metrics and keys may have any letters.
+
+    >>> _file_name("eval/test/accuracy"), _file_name("eval/50%/loss"), _file_name("-".join(["long"] * 40))
+    ('eval-test-accuracy', 'eval-50_-loss', 'long-long-long-long-long-long-long-long-...-long-long-long-long-long-long')
+    """
+    plain = _NO_LETTER.sub("_", name.replace("/", "-"))
+    return plain if len(plain) <= 3 * _MOST_LETTERS else f"{plain[:_MOST_LETTERS]}...{plain[-_MOST_LETTERS:]}"
+
+
 @dataclass(frozen=True)
 class Figure:
-    """name: of its files, without suffix; "/" in it becomes "-". caption: one or two sentences about the content and
+    """name: of its files, without suffix; see `_file_name`. caption: one or two sentences about the content and
     how to read it.
 
     data: one row per drawn point, with the column `group` first. draw: draws on empty axes; artists with a label enter
@@ -45,8 +61,7 @@ class Figure:
     shares_x: bool = False
 
     def __post_init__(self) -> None:
-        # The names of splits and metrics have it, and a file's must not.
-        object.__setattr__(self, "name", self.name.replace("/", "-"))
+        object.__setattr__(self, "name", _file_name(self.name))
 
     @property
     def panels(self) -> tuple[Panel, ...]:

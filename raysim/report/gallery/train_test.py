@@ -103,15 +103,15 @@ def _final(rounds: pa.Table, train: str) -> tuple[float, float] | None:
 def _both(rounds: pa.Table, train: str) -> pa.Table | None:
     if not {train, TEST} <= set(rounds.column_names):
         return None
-    known = pc.and_(pc.is_valid(rounds[train]), pc.is_valid(rounds[TEST]))
-    return rounds.filter(known).select([train, TEST])
+    both = pa.table({name: pc.cast(rounds[name], pa.float64(), safe=False) for name in (train, TEST)})
+    return both.filter(pc.and_(pc.is_finite(both[train]), pc.is_finite(both[TEST])))
 
 
 def _gap(group: Group, train: str, num_groups: int) -> curves.GroupCurve | None:
     tables = []
     for run in group.runs:
         if {train, TEST} <= set(run.rounds.column_names):
-            gap = pc.subtract(run.rounds[train], run.rounds[TEST])
+            gap = pc.subtract(*(pc.cast(run.rounds[name], pa.float64(), safe=False) for name in (train, TEST)))
             tables.append(pa.table({"round": run.rounds["round"], "gap": gap}))
     series = over_trials(tables, "gap")
     if series is None:
