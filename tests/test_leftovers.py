@@ -80,5 +80,9 @@ def test_an_upload_removes_what_a_killed_one_left(tmp_path: Path, monkeypatch: p
     mirror = Mirror.of(f"file://{tmp_path / 'there' / 'run'}")
     write(mirror.path, accuracies(0.5))
     left = leave(mirror.path.parent, age_s=0)
+    there = tmp_path / "there" / "run" / "checkpoints"
+    left += leave(there, atomic.STALE_S + 60)
+    young = leave(there, age_s=0)
     mirror.push()
     assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in young), "another machine may be writing it"

@@ -48,7 +48,7 @@ class Mirror:
     """
 
     def __init__(self, home: Path, remote: Remote) -> None:
-        self._home, self._remote = home, remote
+        self._home, self._remote, self._has_swept = home, remote, False
         name = PurePosixPath(remote.uri.partition("?")[0].partition("://")[2]).name
         self.path = home / (name if flaw(name) is None else "folder")
         """This machine's copy."""
@@ -116,6 +116,9 @@ class Mirror:
                 )
             # The lock keeps others away: what is here was left by a process that ended.
             atomic.sweep(self._home, older_than_s=0)
+            if not self._has_swept:
+                self._remote.sweep()
+                self._has_swept = True
             outgoing = atomic.beside(self._home / "outgoing")
             try:
                 return self._put(record, mirrored_files.pin(self.path, record.files, outgoing))

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from raysim.errors import RemoteError
+from raysim.storage import atomic
 from raysim.storage.inside import flaw, inside
 from raysim.storage.reading import MOST_BYTES, regular
 from raysim.storage.remote.uri import uri_of
@@ -135,6 +136,12 @@ class Remote:
         """Remove a file; a missing file is not an error."""
         with self._reaching("deleting", name):
             self._forget(self._to_change(name))
+
+    def sweep(self) -> None:
+        """Remove what uploads left, on a disk, whose process was killed; in a store a file appears with its last byte."""
+        if self._files.type_name == "local":
+            for place, _, _ in os.walk(self._root):
+                atomic.sweep(Path(place))
 
     def _at(self, name: str) -> str:
         if (why := flaw(name)) is not None:
