@@ -138,7 +138,7 @@ class Remote:
             self._forget(self._to_change(name))
 
     def sweep(self) -> None:
-        """Remove what uploads left, on a disk, whose process was killed; in a store a file appears with its last byte."""
+        """Remove what killed uploads left on a disk; in a store a file appears with its last byte."""
         if self._files.type_name == "local":
             for place, _, _ in os.walk(self._root):
                 atomic.sweep(Path(place))
