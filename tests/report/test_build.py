@@ -265,7 +265,7 @@ def test_names_of_any_letters_make_files_of_their_own(tmp_path: Path) -> None:
     [
         {"eval/test/loss": [1e308, -1e308], "eval/test/accuracy": [1e300, 1e300]},
         {"eval/test/accuracy": [True, False], "accuracy": [0.1, 0.2]},
-        {"eval/test/p1.2.3": [0.1, 0.1]},
+        {"eval/test/accuracy": [0.1, 0.2], "eval/test/p1.2.3": [0.1, 0.1]},
         {"examples_so_far": [2**62, 2**62], "eval/test/accuracy": [0.1, 0.2]},
         {"eval/test/accuracy": [math.inf, -math.inf], "accuracy": [0.1, math.nan]},
     ],
@@ -273,6 +273,6 @@ def test_names_of_any_letters_make_files_of_their_own(tmp_path: Path) -> None:
 def test_figures_that_no_axis_holds_are_left_out(tmp_path: Path, columns: dict[str, list[float]]) -> None:
     for seed in range(2):
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        write(tmp_path / f"run-{seed}", rows, seed=seed)
+        write(tmp_path / f"run-{seed}", rows, {"a": 0.1, "b": 0.2}, seed=seed)
     assert build([tmp_path], tmp_path / "report").notes == ()
     curve.figure(read_all([tmp_path])[0][0].rounds, "")

@@ -54,7 +54,7 @@ def test_a_copy_by_a_file_manager_is_no_evaluation(tmp_path: Path) -> None:
     assert found == pytest.approx(0.25)
     other = write(tmp_path / "other", accuracies(0.5, 0.5), {"a": 0.5, "b": 0.5}, clients_of="validation")
     file = client_file(run, 1)
-    shutil.copy(client_file(other, 1), file.with_name("round-000001 (copy).parquet"))
+    shutil.copy(client_file(other, 1), file.with_name("round-000001_copy.parquet"))
     assert standard_error.of_run(run, "accuracy") == found
 
 
