@@ -242,14 +242,14 @@ def test_what_two_modules_of_a_client_record_does_not_depend_on_the_clients_befo
     exp = experiment(client=client, engine={"workers": 0, "trainer": "recorded", "chunk_size": 1})
     plan = resolve(exp, dataset=dataset)
     weights, training = plan.initial, plan.experiment.client
-    made = []
+    made: list[tuple[Tensor, list[set[int]]]] = []
     for before in ((), (6,)):
         pool = Pool(plan, torch.device("cpu"), "a worker", ExampleMemory(1.0))
         for position in (*before, 10):
             members = local_training.members(Examples(dataset), (position,), training, 0, 0, weights.params)
             members = members.with_each(lambda client: replace(client, own=weights.params))
             (trained,) = local_training.train(pool._trainer, weights, members, 0.1, plan.model.params)
-        made.append([trained.updates.delta, [set(each._recordings) for each in cast(Any, pool._trainer)._modules]])
+        made.append((trained.updates.delta, [set(each._recordings) for each in cast(Any, pool._trainer)._modules]))
     (alone, lengths), (behind, _) = made
     assert torch.equal(alone, behind)
     assert lengths == [{3, 5}] * 2
