@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import shutil
 import sys
@@ -22,7 +23,7 @@ from raysim.report import curve, runs
 from raysim.run_folder import cost_columns, experiment_record, files, writer
 from raysim.storage import lock
 from tests.support import command
-from tests.support.kills import KILLED, kill_before
+from tests.support.kills import left_before_each
 from tests.support.small_data import make_clients
 
 EXPERIMENT: dict[str, Any] = {
@@ -45,15 +46,13 @@ TOLD = ("its run begins again, with the same numbers", "stays stopped: it ended 
 LEFT = (lock.FILE, ".experiment.json.", "checkpoints/", "client_state/")
 """Beginnings of names of what may stay in a folder."""
 
-Way = Callable[[Path], None]
+Way = Callable[[Path], raysim.Result]
 
 
-def content(path: Path) -> tuple[Any, ...]:
-    """The folder's result: figures, parameters, and the names of its files."""
-    found = raysim.read(path)
-    assert isinstance(found, raysim.Result)
+def content(found: raysim.Result) -> tuple[Any, ...]:
+    """The result of a folder: figures, parameters, and the names of its files."""
     figures = [name for name in found.rounds.column_names if not cost_columns.tells_cost(name)]
-    named = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
+    named = sorted(file.relative_to(found.path).as_posix() for file in found.path.rglob("*") if file.is_file())
     return (
         found.rounds.select(figures).to_pylist(),
         found.clients.to_pylist(),
@@ -63,24 +62,24 @@ def content(path: Path) -> tuple[Any, ...]:
     )
 
 
-def stopping(path: Path) -> None:
+def stopping(path: Path) -> raysim.Result:
     """Run an experiment that stops before its last round, or go on with it."""
-    _run(path, {"rounds": MORE, "stop": {"budget": {"rounds": ROUNDS}}})
+    return _run(path, {"rounds": MORE, "stop": {"budget": {"rounds": ROUNDS}}})
 
 
-def ended(path: Path) -> None:
+def ended(path: Path) -> raysim.Result:
     """Run an experiment to its end, or go on with it."""
-    _run(path, {})
+    return _run(path, {})
 
 
-def continued(path: Path) -> None:
+def continued(path: Path) -> raysim.Result:
     """Go on with such a run to more rounds."""
-    raysim.resume(path, rounds=MORE, progress=False, dataset=small())
+    return raysim.resume(path, rounds=MORE, progress=False, dataset=small())
 
 
-def _run(path: Path, keys: Mapping[str, Any]) -> None:
+def _run(path: Path, keys: Mapping[str, Any]) -> raysim.Result:
     told = raysim.Experiment.model_validate({**EXPERIMENT, **keys})
-    raysim.run(told, path=path, resume=path.exists(), progress=False, dataset=small())
+    return raysim.run(told, path=path, resume=path.exists(), progress=False, dataset=small())
 
 
 @cache
@@ -90,8 +89,8 @@ def small() -> raysim.FederatedDataset:
     return raysim.FederatedDataset.from_clients(train=train, test=test)
 
 
-def words(change: str, path: Path, way: Way) -> list[str]:
-    """Carry on with a killed run; return warnings, and notes of a report before, that are not true of one under way."""
+def flaws_of(change: str, path: Path, way: Way, expected: tuple[Any, ...]) -> list[str]:
+    """Carry on with a killed run; return what differs from an undisturbed one, and what is said that is not true."""
     said: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
@@ -100,64 +99,52 @@ def words(change: str, path: Path, way: Way) -> list[str]:
     try:
         if (path / files.RECORD).exists():
             said += [note for note in runs.read(path).notes if not ("still going" in note or "has stopped" in note)]
-        way(path)
+        found = content(way(path))
     finally:
         log.removeHandler(handler)
-    return [f"{change}: {word}" for word in said if not any(told in word for told in TOLD)]
+    every = zip(found, expected, ("rounds", "clients", "params", "files"), strict=True)
+    return [
+        *(f"{change}: {word}" for word in said if not any(told in word for told in TOLD)),
+        *(f"{change}: {what} are {own}, not {other}" for own, other, what in every if own != other),
+    ]
 
 
-def killed_everywhere(way: Way, before: Path | None, at: Path) -> list[str]:
-    """Kill the run one change later each time; return what differs from an undisturbed one when it has gone on.
+def flaws_of_all(way: Way, before: Path | None, at: Path) -> list[str]:
+    """Kill the run before each of its changes; return what is wrong when it has gone on.
 
     before: the folder that it goes on from; None: it begins.
     """
-
-    def folder(name: str) -> Path:
-        return at / name if before is None else Path(shutil.copytree(before, at / name))
-
-    way(whole := folder("whole"))
-    expected, flaws = content(whole), []
-    for number in range(1000):
-        path = folder(str(number))
-        reader, pipe = os.pipe()
-        if not (child := os.fork()):
-            kill_before(number, str(path), pipe)
-            way(path)
-            os._exit(0)
-        os.close(pipe)
-        with open(reader) as told:
-            change = f"before change {number}, {told.read().replace(str(path), '')}"
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        assert code in (0, KILLED), code
-        if before is not None and experiment_record.stored_experiment(path).rounds == ROUNDS:
+    expected = content(way(at / "whole" if before is None else Path(shutil.copytree(before, at / "whole"))))
+    path = at / "killed"
+    if before is not None:
+        as_before = content(ended(before))
+        shutil.copytree(before, path)
+    flaws = []
+    for change, left in left_before_each(path, at, lambda: way(path)):
+        change = f"before {change.replace(str(path), '')}"
+        if before is not None and experiment_record.stored_experiment(left).rounds == ROUNDS:
             # It need not be asked for more rounds again.
-            flaws += words(change, path, ended)
-            flaws += _differs(change, content(path), content(before))
-        flaws += words(change, path, way)
-        flaws += _differs(change, content(path), expected)
-        if code == 0:
-            return flaws
-    raise AssertionError
-
-
-def _differs(change: str, found: tuple[Any, ...], expected: tuple[Any, ...]) -> list[str]:
-    every = zip(found, expected, ("rounds", "clients", "params", "files"), strict=True)
-    return [f"{change}: {what} are {own}, not {other}" for own, other, what in every if own != other]
+            flaws += flaws_of(change, left, ended, as_before)
+        flaws += flaws_of(change, left, way, expected)
+    return flaws
 
 
 def main() -> None:
     """Print the flaws, as JSON."""
     at = Path(sys.argv[1])
-    # Rows are written after each round, as of rounds that take seconds.
-    writer.FLUSH_S = -1.0
     curve.of_run = lambda path, experiment: None
-    found = killed_everywhere(stopping, None, at / "stopping")
+    # A killed process leaves what it has written; to wait for the disk takes most of the time.
+    os.fsync = lambda file: None
+    # Rows are written after each round, as of rounds that take seconds, and then with checkpoints only.
+    writer.FLUSH_S = -1.0
+    found = flaws_of_all(stopping, None, at / "stopping")
+    writer.FLUSH_S = math.inf
     ended(at / "ended")
-    print(json.dumps(found + killed_everywhere(continued, at / "ended", at / "continued")))
+    print(json.dumps(found + flaws_of_all(continued, at / "ended", at / "continued")))
 
 
 def test_a_run_that_is_killed_anywhere_goes_on_to_the_same_end(tmp_path: Path) -> None:
-    # In a process by itself: a fork of this one would inherit its threads' locks.
+    # In a process by itself: what looks on at its changes stays.
     done = command.python("-c", f"from {__name__} import main; main()", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
