@@ -134,7 +134,7 @@ def main() -> None:
     at = Path(sys.argv[1])
     curve.of_run = lambda path, experiment: None
     # A killed process leaves what it has written; to wait for the disk takes most of the time.
-    os.fsync = lambda file: None
+    os.fsync = lambda fd: None
     # Rows are written after each round, as of rounds that take seconds, and then with checkpoints only.
     writer.FLUSH_S = -1.0
     found = flaws_of_all(stopping, None, at / "stopping")
