@@ -79,7 +79,7 @@ def test_models_are_given_by_value_or_by_any_checkpoint(folder: Path) -> None:
     first, second = (next((run / "checkpoints").glob("*.safetensors")) for run in (a, b))
     wanted = raysim.interpolate(experiment, a, b, thetas)
     assert wanted.column("theta").to_pylist() == thetas
-    assert raysim.interpolate(experiment, w, other, thetas) == wanted
+    assert raysim.interpolate(experiment, w, other, np.array(thetas)) == wanted
     assert raysim.interpolate(experiment, first, second, thetas) == wanted
     with pytest.raises(raysim.ModelError, match=r"fc\.bias"):
         raysim.interpolate(experiment, w, {"fc.weight": other["fc.weight"]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Unpack
 
@@ -36,7 +36,7 @@ def interpolate(
     experiment: Experiment,
     a: Mapping[str, npt.ArrayLike] | Place,
     b: Mapping[str, npt.ArrayLike] | Place,
-    thetas: Sequence[float] = THETAS,
+    thetas: Iterable[float] = THETAS,
     **parts: Unpack[Parts],
 ) -> pa.Table:
     """Return a table of theta, loss and accuracy of theta a + (1 - theta) b, over all examples of `evaluation.split`.
@@ -53,8 +53,10 @@ def interpolate(
         RunFolderError: a folder has no checkpoint, or a model of another kind, or with other frozen parameters.
         DataError: the split has no examples.
     """
-    if not thetas or not all(map(math.isfinite, thetas)):
-        raise ExperimentError(f"thetas must be finite numbers, at least one, but got {list(thetas)!r}.")
+    # An array of NumPy's is no truth value.
+    given = list(thetas)
+    if not given or not all(map(math.isfinite, given)):
+        raise ExperimentError(f"thetas must be finite numbers, at least one, but got {given!r}.")
     check_one(experiment)
     whole = experiment.changed({"evaluation.clients": "all", "evaluation.examples": "all"})
     plan = resolve(with_executor(whole, "local"), **parts)
@@ -65,7 +67,7 @@ def interpolate(
             f"of {', '.join(plan.dataset.splits)}."
         )
     w, other = (_weights(plan, each) for each in (a, b))
-    return pa.Table.from_pylist(score_models(plan, w, other, splits[0], [float(theta) for theta in thetas]), SCHEMA)
+    return pa.Table.from_pylist(score_models(plan, w, other, splits[0], [float(theta) for theta in given]), SCHEMA)
 
 
 @takes_parts

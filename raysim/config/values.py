@@ -6,12 +6,23 @@ be multiplied. A key with a narrower meaning states its own.
 
 from __future__ import annotations
 
+from numbers import Integral
 from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from raysim.config.plain import shown
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number, of Python's or NumPy's kinds; `true` and 1.0 are none.
+
+    >>> is_whole(3), is_whole(True), is_whole(1.0)
+    (True, False, False)
+    """
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
 
 LONG = 10_000
 """From here on, integers are written with a mark between thousands."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from raysim.config import messages
 from raysim.config.call_advice import advised_class
+from raysim.config.values import is_whole
 from raysim.data import targets
 from raysim.data.array_split import ArraySplit
 from raysim.data.arrow_split import ArrowSplit
@@ -109,8 +110,10 @@ class FederatedDataset:
             )
         if not (is_number(share) and 0 < share < 1):
             raise DataError(f"the share to hold out must be in (0, 1), but got {share!r}")
-        if not is_number(seed):
+        if not is_whole(seed):
             raise DataError(f"the seed of what is held out must be a whole number, but got {seed!r}")
+        # Numbers of NumPy's kinds are the same choice.
+        share, seed = float(share), int(seed)
         try:
             check_holdout(len(self.train), share, 0.0)
         except ValueError as error:

@@ -243,6 +243,7 @@ ASKED: dict[str, tuple[Callable[[], Any], str]] = {
     "a position by a number": (lambda: DATA.train.position_of(3), "id is text, but got 3"),  # type: ignore[arg-type]
     "a share in words": (lambda: DATA.hold_out("half"), r"must be in \(0, 1\), but got 'half'"),  # type: ignore[arg-type]
     "a seed in words": (lambda: DATA.hold_out(0.5, "x"), "seed .* whole number, but got 'x'"),  # type: ignore[arg-type]
+    "a seed with a fraction": (lambda: DATA.hold_out(0.5, 1.0), r"whole number, but got 1\.0"),  # type: ignore[arg-type]
     "no path": (lambda: FederatedDataset.open(None), "path or URI, but got None"),  # type: ignore[arg-type]
     "no training clients": (lambda: replace(DATA, train=None), "train is None"),  # type: ignore[arg-type]
     "half a dimension": (lambda: Field((2.5,), "float32"), "tuple of whole numbers"),  # type: ignore[arg-type]

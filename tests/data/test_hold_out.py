@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 import raysim
@@ -23,6 +25,13 @@ def test_another_division_is_another_dataset(dataset: raysim.FederatedDataset) -
     made = [dataset, dataset.hold_out(0.2), dataset.hold_out(0.3), dataset.hold_out(0.2, seed=1)]
     assert len({each.fingerprint for each in made}) == 4
     assert dataset.hold_out(0.2).fingerprint == made[1].fingerprint
+
+
+def test_numbers_of_numpy_s_kinds_hold_out_the_same(dataset: raysim.FederatedDataset) -> None:
+    wanted = dataset.hold_out(0.25, 3)
+    held = dataset.hold_out(cast(Any, np.float32(0.25)), cast(Any, np.int64(3)))
+    assert held.fingerprint == wanted.fingerprint
+    assert [held.train.id_of(i) for i in range(15)] == [wanted.train.id_of(i) for i in range(15)]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -77,6 +77,9 @@ def test_what_was_not_there_cannot_be_replayed(folder: Path, dataset: raysim.Fed
     absent = next(f"c{i}" for i in range(20) if f"c{i}" not in cohort)
     with pytest.raises(raysim.RunFolderError, match=f"client '{absent}' was not in round 1"):
         raysim.replay(folder, 1, client=absent, dataset=dataset)
+    for place in (1.0, True, "1"):
+        with pytest.raises(raysim.RunFolderError, match="0 <= round < 7 must hold"):
+            raysim.replay(folder, cast(int, place), dataset=dataset)
 
 
 def test_an_update_is_the_clients_own_whatever_the_aggregator_divides_by(

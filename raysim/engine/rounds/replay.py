@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from torch import Tensor
 
+from raysim.config.values import is_whole
 from raysim.engine.in_process import InProcess
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan.plan import Plan
@@ -125,8 +126,8 @@ def state_before(plan: Plan, path: Path, index: int) -> ServerState:
         RunFolderError: the run has no such round.
     """
     done = round_table.read_rounds(path).num_rows
-    if not 0 <= index < done:
-        raise RunFolderError(f"0 <= round < {done} must hold, the rounds that {path} has, but got {index}.")
+    if not is_whole(index) or not 0 <= index < done:
+        raise RunFolderError(f"0 <= round < {done} must hold, the rounds that {path} has, but got {index!r}.")
     nearest = _nearest(path, experiment_record.stored_fingerprint(path), index)
     if nearest is None:
         experiment_record.check_start(path, plan.passed)
