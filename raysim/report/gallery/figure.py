@@ -33,8 +33,8 @@ _MOST_LETTERS = 40
 def _file_name(name: str) -> str:
     """Return a name for files: those of splits, metrics and keys may have any letters.
 
-    >>> _file_name("eval/test/accuracy"), _file_name("eval/50%/loss"), _file_name("-".join(["long"] * 40))
-    ('eval-test-accuracy', 'eval-50_-loss', 'long-long-long-long-long-long-long-long-...-long-long-long-long-long-long')
+    >>> _file_name("eval/test/accuracy"), _file_name("eval/50%/loss"), len(_file_name("long" * 100))
+    ('eval-test-accuracy', 'eval-50_-loss', 83)
     """
     plain = _NO_LETTER.sub("_", name.replace("/", "-"))
     return plain if len(plain) <= 3 * _MOST_LETTERS else f"{plain[:_MOST_LETTERS]}...{plain[-_MOST_LETTERS:]}"
