@@ -21,7 +21,8 @@ from raysim.data import DatasetWriter, FederatedDataset, Field, split_writer
 from raysim.errors import CheckpointError, DiskError, RaysimError, RunFolderError
 from raysim.report import build, curve, picture_files
 from raysim.report.gallery import gallery
-from raysim.run_folder import round_table
+from raysim.run_folder import checkpoint, experiment_record, round_table
+from raysim.run_folder.branch import branch
 from raysim.storage import atomic, disk
 
 Make = Callable[..., raysim.Experiment]
@@ -178,3 +179,46 @@ def test_other_errors_have_their_reason_and_no_room(tmp_path: Path) -> None:
     said = r"file could not be written: Read-only file system\. Look\."
     with pytest.raises(DiskError, match=said), disk.writing(tmp_path / "file", 10, then="Look."):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+def failing(method: str, name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the method of `Path` fail for files and folders of a name."""
+    usual = getattr(Path, method)
+
+    def other(self: Path, *arguments: Any, **keys: Any) -> Any:
+        if self.name == name:
+            raise OSError(number, os.strerror(number))
+        return usual(self, *arguments, **keys)
+
+    monkeypatch.setattr(Path, method, other)
+
+
+def test_a_file_that_cannot_be_deleted_is_named(
+    experiment: Make, dataset: FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exp = experiment(checkpoint={"every": 1, "keep": 1})
+    with monkeypatch.context() as patch:
+        failing("unlink", "round-000001.safetensors", errno.EIO, patch)
+        with pytest.raises(
+            CheckpointError, match=r"round-000001\.safetensors could not be deleted: Input"
+        ):
+            raysim.run(exp, dataset=dataset, path=tmp_path / "run")
+    raysim.resume(tmp_path / "run", dataset=dataset)
+    assert os.listdir(tmp_path / "run" / "checkpoints") == ["round-000004.safetensors"]
+
+
+def test_a_record_that_cannot_be_flushed_and_a_folder_that_cannot_be_made_are_named(
+    experiment: Make, dataset: FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exp = experiment(rounds=1)
+    raysim.run(exp, dataset=dataset, path=tmp_path / "run")
+    failing("mkdir", "clients", errno.ENOSPC, monkeypatch)
+    with pytest.raises(DiskError, match=NO_ROOM):
+        branch(tmp_path / "run", tmp_path / "other", exp, "fingerprint")
+
+    def full(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(checkpoint, "sync_folder", full)
+    with pytest.raises(DiskError, match=rf"experiment\.json {NO_ROOM}"):
+        experiment_record.write_experiment(tmp_path, exp, "fingerprint")

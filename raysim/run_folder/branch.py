@@ -19,6 +19,7 @@ from raysim.run_folder import (
     run_table,
 )
 from raysim.run_folder.writer import FOLDERS
+from raysim.storage import disk
 
 
 def branch(
@@ -30,6 +31,7 @@ def branch(
         path: of the folder; there is none yet. experiment, fingerprint, trained_by: of the run that goes on.
 
     Raises:
+        DiskError: the disk is full, or the folder cannot be written.
         RunFolderError: there is a folder, or the other one has no checkpoint, or is damaged.
     """
     state = kept_checkpoints.newest_state(origin, experiment_record.stored_fingerprint(origin))
@@ -38,8 +40,9 @@ def branch(
     if not beginning.is_unbegun(path):
         raise RunFolderError(f"{path} exists already, so no run is put there that goes on from {origin}.")
     round_table.rows_before(origin, state.round)
-    for name in FOLDERS:
-        (path / name).mkdir(parents=True)
+    with disk.writing(path):
+        for name in FOLDERS:
+            (path / name).mkdir(parents=True)
     for index in files.client_files(origin):
         if index < state.round:
             clients = client_table.clients_after(origin, index)

@@ -85,7 +85,9 @@ class ClientStore:
             with _writing(path):
                 temporary.replace(path)
         finally:
-            temporary.unlink(missing_ok=True)
+            # Where it stays, the next start removes it.
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def reader(self, places: Mapping[int, StatePlace], like: Tensor) -> ReadStates:
         """Return the states for reading only, for work whose results are not kept."""

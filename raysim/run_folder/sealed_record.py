@@ -9,7 +9,7 @@ from typing import Any
 
 from raysim.errors import RunFolderError
 from raysim.run_folder import checkpoint
-from raysim.storage import atomic, sealed
+from raysim.storage import atomic, disk, sealed
 from raysim.storage.reading import MOST_BYTES
 
 
@@ -17,7 +17,8 @@ def write_json(record: Mapping[str, Any], path: Path) -> None:
     """Write a file of a run's folder with its checksum, completely or not at all, and flush it to the disk."""
     content = json.dumps({"checksum": sealed.BLANK, **record}, indent=2).encode() + b"\n"
     atomic.write(path, lambda file: sealed.write(file, content), flushed=True)
-    checkpoint.sync_folder(path.parent)
+    with disk.writing(path):
+        checkpoint.sync_folder(path.parent)
 
 
 def check_sealed(file: Path, last: bool = False) -> None:

@@ -38,6 +38,19 @@ def writing(path: Path, needed_bytes: int | None = None, then: str = AGAIN) -> I
         raise DiskError(f"{path} could not be written: {why(path, error, needed_bytes)}. {then}") from error
 
 
+@contextmanager
+def deleting(path: Path) -> Iterator[None]:
+    """Turn an error of the disk in the block, which deletes `path`, into one that names the file.
+
+    Raises:
+        DiskError: it could not be deleted.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DiskError(f"{path} could not be deleted: {error.strerror or error}.") from error
+
+
 def why(path: Path, error: OSError, needed_bytes: int | None = None) -> str:
     """Return the reason in words; of a full disk, with the room that it has and that the file needs."""
     reason = os.strerror(error.errno) if error.errno is not None else str(error)

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from raysim.storage import atomic
+from raysim.storage import atomic, disk
 from raysim.storage.cache import cache_root
 from raysim.storage.remote.index import INDEX
 
@@ -48,8 +48,13 @@ def copy_around(path: Path) -> Path | None:
 
 
 def unlink(file: Path) -> None:
-    """Delete a file of a run's folder, which may be missing, and note it if the folder is a copy."""
-    file.unlink(missing_ok=True)
+    """Delete a file of a run's folder, which may be missing, and note it if the folder is a copy.
+
+    Raises:
+        DiskError: it cannot be deleted.
+    """
+    with disk.deleting(file):
+        file.unlink(missing_ok=True)
     _note(file, [file])
 
 
@@ -57,12 +62,16 @@ def rmtree(folder: Path) -> None:
     """Delete a folder of a run's folder with all that is in it, and note its files if the folder is a copy.
 
     It is renamed first: a process that is killed leaves all of it or nothing under its name.
+
+    Raises:
+        DiskError: it cannot be deleted.
     """
     files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
     aside = atomic.beside(folder)
-    folder.rename(aside)
-    _note(folder, files)
-    shutil.rmtree(aside)
+    with disk.deleting(folder):
+        folder.rename(aside)
+        _note(folder, files)
+        shutil.rmtree(aside)
 
 
 def noted(home: Path) -> Sequence[str]:
