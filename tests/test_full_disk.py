@@ -199,9 +199,7 @@ def test_a_file_that_cannot_be_deleted_is_named(
     exp = experiment(checkpoint={"every": 1, "keep": 1})
     with monkeypatch.context() as patch:
         failing("unlink", "round-000001.safetensors", errno.EIO, patch)
-        with pytest.raises(
-            CheckpointError, match=r"round-000001\.safetensors could not be deleted: Input"
-        ):
+        with pytest.raises(CheckpointError, match=r"round-000001\.safetensors could not be deleted: Input"):
             raysim.run(exp, dataset=dataset, path=tmp_path / "run")
     raysim.resume(tmp_path / "run", dataset=dataset)
     assert os.listdir(tmp_path / "run" / "checkpoints") == ["round-000004.safetensors"]
