@@ -97,6 +97,30 @@ def drawing(self: Any, x: Tensor) -> Tensor:
     return self.conv(h * torch.empty_like(h).bernoulli_(0.5))
 
 
+class KeepsMaps(OfMaps):
+    """With a buffer of four images' maps."""
+
+    def __init__(self, forward: Callable[[Any, Tensor], Tensor], **layers: nn.Module) -> None:
+        super().__init__(forward, **layers)
+        self.register_buffer("kept", torch.zeros(4, 8, SIZE, SIZE))
+
+
+def written_to_a_buffer(self: Any, x: Tensor) -> Tensor:
+    h = self.conv(torch.relu(self.first(x)))
+    with torch.no_grad():
+        self.kept.add_(h)
+    return h * self.kept
+
+
+def of_five_dimensions(self: Any, x: Tensor) -> Tensor:
+    h = self.first(x) * torch.linspace(0.5, 1, 16, dtype=x.dtype).view(2, 1, 8, 1, 1)
+    return self.conv(h.as_strided((2 * len(x), 8, SIZE, SIZE), (8 * SIZE**2, SIZE**2, SIZE, 1)))[: len(x)]
+
+
+def far_from_0(self: Any, x: Tensor) -> Tensor:
+    return torch.relu(self.norm(self.first(x) + 100.0))
+
+
 def conv(**options: Any) -> nn.Conv2d:
     return nn.Conv2d(8, 8, 3, padding=1, **options)
 
@@ -112,6 +136,8 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "turned": lambda: OfMaps(turned, conv=conv()),
     "written through a view": lambda: OfMaps(written_through_a_view, conv=conv()),
     "padded": lambda: OfMaps(padded, conv=nn.Conv2d(8, 8, 3)),
+    "written to a buffer": lambda: KeepsMaps(written_to_a_buffer, conv=conv()),
+    "of five dimensions": lambda: OfMaps(of_five_dimensions, conv=conv()),
     "draws": lambda: OfMaps(drawing, conv=conv()),
 }
 
@@ -147,11 +173,23 @@ def test_maps_channels_last_leave_the_numbers_as_they_are(name: str, plain: bool
 
 
 def test_a_layer_behind_another_needs_no_copy_of_its_maps() -> None:
-    model, weights = create(MODULES["residual"], 0, torch.float64)
+    model, weights = create(lambda: OfMaps(residual, norm=nn.BatchNorm2d(8), conv=conv(bias=False)), 0, torch.float64)
     bound = bound_to(model, weights, True, (4,))
     assert bound.record([torch.randn(4, 3 * SIZE**2, dtype=torch.float64)], [torch.tensor([0, 1, 2, 3])], [4])
     # The images, two kernels, the last maps, and their gradient, which a mean over places made.
     assert source(bound, 4).count("memory_format") == 5
+
+
+def test_a_group_norm_of_maps_far_from_0_is_as_precise_as_before() -> None:
+    model, weights = create(lambda: OfMaps(far_from_0, norm=nn.GroupNorm(1, 8)), 0, torch.float32)
+    x, y = torch.randn(4, 3 * SIZE**2), torch.tensor([0, 1, 2, 3])
+    got, wanted = (bound_to(model, weights, False, lengths) for lengths in ((4,), ()))
+    assert got.record([x], [y], [4])
+    assert "memory_format" in source(got, 4)
+    with torch.no_grad():
+        outputs, expected = (bound.differentiate(x, y, None, 1.0)[0] for bound in (got, wanted))
+    # With the variance as E[x^2] - E[x]^2 they differ by a thousandth.
+    torch.testing.assert_close(outputs, expected, rtol=1e-5, atol=1e-5)
 
 
 def first_convolution(channels: int, size: int, width: int) -> nn.Module:

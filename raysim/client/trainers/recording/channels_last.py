@@ -2,7 +2,8 @@
 
 torch's kernels are faster over large maps whose channels lie side by side, also with the copies before and behind them.
 What follows such an operator number by number, and norms, stay in this layout, so that few copies are made; any other
-operator gets its maps in the order in which they were recorded.
+operator gets its maps in the order in which they were recorded. So does the forward pass of a group norm: channels
+last, torch takes the variance as E[x^2] - E[x]^2, which rounds away what is small beside the mean.
 
 A layout is never needed for the right numbers, except where a view follows: those operators get a map that is
 contiguous, as it was. Numbers of poolings stay the same; of equal numbers, both kernels for the maximum take the first.
@@ -29,9 +30,8 @@ _POOLS = frozenset({_aten.max_pool2d_with_indices.default, _aten.avg_pool2d.defa
 _POOLS_BACKWARD = frozenset({_aten.max_pool2d_with_indices_backward.default, _aten.avg_pool2d_backward.default})
 _NORMS = frozenset(
     {
-        *(_aten.native_group_norm.default, _aten.native_group_norm_backward.default),
         *(_aten.native_batch_norm.default, _aten.native_batch_norm_backward.default),
-        _aten._native_batch_norm_legit.default,
+        *(_aten._native_batch_norm_legit.default, _aten.native_group_norm_backward.default),
     }
 )
 _BY_NUMBER = frozenset(
@@ -148,8 +148,9 @@ class _Layouts:
         return works
 
     def _can_be_restored(self, op: Op) -> bool:
-        """Whether a copy of each result has the layout that was recorded."""
-        return all(self._values[slot.number].is_contiguous() for slot in op.result_slots if self._is_known(slot))
+        """Whether each result, or a copy of it, has the layout that was recorded: only maps are copied."""
+        results = (self._values[slot.number] for slot in op.result_slots if self._is_known(slot))
+        return all(one.is_contiguous() and one.dim() <= 4 for one in results)
 
     def _is_map(self, slot: Slot) -> bool:
         return self._is_known(slot) and _is_map(self._values[slot.number])
@@ -190,7 +191,8 @@ def _follows(op: Op) -> bool:
 
 
 def _pinned(program: Program, values: Sequence[Tensor]) -> set[Slot]:
-    """Slots that share memory which some operator writes to: a copy of one would miss what is written to another."""
+    """Slots of memory which some operator writes to, where more than a slot holds it: a copy of one slot would miss what
+    is written to another, and memory that stays between steps what is written to the copy."""
     sharing: dict[int, set[Slot]] = {}
     for op in program.ops:
         for slot in (*op.operands, *op.result_slots):
@@ -199,7 +201,8 @@ def _pinned(program: Program, values: Sequence[Tensor]) -> set[Slot]:
     written = {
         storage(values[slot.number]) for op in program.ops for slot in writes(op) if slot.number < len(values)
     } - {0}
-    return {slot for memory in written if len(sharing[memory]) > 1 for slot in sharing[memory]}
+    staying = {storage(one) for one in program.constants.values()}
+    return {slot for memory in written if memory in staying or len(sharing[memory]) > 1 for slot in sharing[memory]}
 
 
 def _copy(slot: Slot, made: Slot, layout: torch.memory_format) -> Op:
