@@ -191,8 +191,8 @@ def _follows(op: Op) -> bool:
 
 
 def _pinned(program: Program, values: Sequence[Tensor]) -> set[Slot]:
-    """Slots of memory which some operator writes to, where more than a slot holds it: a copy of one slot would miss what
-    is written to another, and memory that stays between steps what is written to the copy."""
+    """Slots of memory that some operator writes to, where it stays between steps or more than one slot has it: it would
+    miss what is written to a copy, and a copy what is written to another slot."""
     sharing: dict[int, set[Slot]] = {}
     for op in program.ops:
         for slot in (*op.operands, *op.result_slots):
