@@ -121,6 +121,12 @@ def far_from_0(self: Any, x: Tensor) -> Tensor:
     return torch.relu(self.norm(self.first(x) + 100.0))
 
 
+def joined(self: Any, x: Tensor) -> Tensor:
+    h = self.norm(self.first(x))
+    # The gradient of the norm's maps is the sum of a slice and of what a convolution made.
+    return self.reduce(torch.cat([h, self.conv(h)], 1))
+
+
 def conv(**options: Any) -> nn.Conv2d:
     return nn.Conv2d(8, 8, 3, padding=1, **options)
 
@@ -138,6 +144,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "padded": lambda: OfMaps(padded, conv=nn.Conv2d(8, 8, 3)),
     "written to a buffer": lambda: KeepsMaps(written_to_a_buffer, conv=conv()),
     "of five dimensions": lambda: OfMaps(of_five_dimensions, conv=conv()),
+    "joined": lambda: OfMaps(joined, norm=nn.GroupNorm(2, 8), conv=conv(), reduce=nn.Conv2d(16, 8, 1)),
     "draws": lambda: OfMaps(drawing, conv=conv()),
 }
 

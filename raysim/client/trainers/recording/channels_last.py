@@ -1,9 +1,10 @@
 """Lets convolutions and poolings of a recorded step work channels last: a pure function on its operators.
 
 torch's kernels are faster over large maps whose channels lie side by side, also with the copies before and behind them.
-What follows such an operator number by number, and norms, stay in this layout, so that few copies are made; any other
-operator gets its maps in the order in which they were recorded. So does the forward pass of a group norm: channels
-last, torch takes the variance as E[x^2] - E[x]^2, which rounds away what is small beside the mean.
+What follows such an operator number by number, and batch norms, stay in this layout, so that few copies are made; any
+other operator gets its maps in the order in which they were recorded. So do group norms: channels last, torch takes a
+variance as E[x^2] - E[x]^2, which rounds away what is small beside the mean, its backward pass relies on one layout of
+all maps, and both passes take longer than the copies, if there are many groups.
 
 A layout is never needed for the right numbers, except where a view follows: those operators get a map that is
 contiguous, as it was. Numbers of poolings stay the same; of equal numbers, both kernels for the maximum take the first.
@@ -31,7 +32,7 @@ _POOLS_BACKWARD = frozenset({_aten.max_pool2d_with_indices_backward.default, _at
 _NORMS = frozenset(
     {
         *(_aten.native_batch_norm.default, _aten.native_batch_norm_backward.default),
-        *(_aten._native_batch_norm_legit.default, _aten.native_group_norm_backward.default),
+        _aten._native_batch_norm_legit.default,
     }
 )
 _BY_NUMBER = frozenset(
@@ -184,7 +185,7 @@ class _Layouts:
 
 
 def _follows(op: Op) -> bool:
-    """Whether the operator keeps a map's layout: it works number by number, or is a norm. One that draws gives its
+    """Whether the operator keeps a map's layout: it works number by number, or is a batch norm. One that draws gives its
     numbers out in the order of memory."""
     is_by_number = torch.Tag.pointwise in op.function.tags or op.function in _BY_NUMBER
     return op.function in _NORMS or (is_by_number and not draws(op))
