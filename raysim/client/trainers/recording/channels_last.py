@@ -185,8 +185,8 @@ class _Layouts:
 
 
 def _follows(op: Op) -> bool:
-    """Whether the operator keeps a map's layout: it works number by number, or is a batch norm. One that draws gives its
-    numbers out in the order of memory."""
+    """Whether the operator keeps a map's layout: it works number by number, or is a batch norm. One that draws gives
+    its numbers out in the order of memory."""
     is_by_number = torch.Tag.pointwise in op.function.tags or op.function in _BY_NUMBER
     return op.function in _NORMS or (is_by_number and not draws(op))
 
