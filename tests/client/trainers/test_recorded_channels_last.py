@@ -101,7 +101,7 @@ class KeepsMaps(OfMaps):
     """With a buffer of four images' maps."""
 
     def __init__(self, forward: Callable[[Any, Tensor], Tensor], **layers: nn.Module) -> None:
-        super().__init__(forward, **layers)
+        super().__init__(forward, 8, **layers)
         self.register_buffer("kept", torch.zeros(4, 8, SIZE, SIZE))
 
 
