@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import raysim
 import tuning
 from raysim.report.looks import GREY, ON_DARK, ON_LIGHT, SERIES
+from raysim.run_folder.run_table import write_table
 from tests.support.drawn import drawn
 from tests.support.drawn import texts as texts_of
 from tuning.objective import Objective
@@ -128,7 +128,7 @@ def test_a_curve_is_the_mean_of_the_rounds_that_all_seeds_have(tmp_path: Path) -
     for place, values in enumerate([[1.0, None, 3.0], [2.0, None, None]]):
         (tmp_path / f"seed-{place}").mkdir()
         rounds = pa.table({"round": [0, 1, 2], "eval/validation/accuracy": values})
-        pq.write_table(rounds, tmp_path / f"seed-{place}" / "rounds.parquet")
+        write_table(rounds, tmp_path / f"seed-{place}" / "rounds.parquet")
     curve = mean_curve(tmp_path, "eval/validation/accuracy")
     assert curve is not None
     assert (curve.rounds.tolist(), curve.mean.tolist()) == ([1], [1.5])
@@ -142,7 +142,7 @@ def test_only_trials_that_finished_are_named(tmp_path: Path) -> None:
         folder = trial_folder(tmp_path, trial) / "seed-0"
         folder.mkdir(parents=True)
         rounds = pa.table({"round": [0, 1], "eval/validation/accuracy": [0.25, 0.5]})
-        pq.write_table(rounds, folder / "rounds.parquet")
+        write_table(rounds, folder / "rounds.parquet")
     picture = curves.figure(replace(study(rows, Objective()), path=tmp_path))
     assert picture is not None
     (axes,) = drawn(picture)
