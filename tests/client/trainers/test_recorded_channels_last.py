@@ -222,8 +222,8 @@ def test_poolings_work_channels_last_where_convolutions_do_not() -> None:
     model, weights = create(lambda: OfMaps(pooled, 32, norm=nn.GroupNorm(2, 32)), 0, torch.float64)
     bound = bound_to(model, weights, True, (8,))
     assert bound.record([torch.randn(8, 3 * SIZE**2, dtype=torch.float64)], [torch.arange(8) % 4], [8])
-    # Of the maps before, and of the gradient behind; and what they made.
-    assert source(bound, 8).count("memory_format") == 4
+    # Of the maps before, and of what the pooling made: maps and places. Its backward pass works as it was recorded.
+    assert source(bound, 8).count("memory_format") == 3
 
 
 def test_joined_maps_need_no_copy() -> None:

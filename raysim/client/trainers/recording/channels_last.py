@@ -146,21 +146,24 @@ class _Layouts:
         if maps & self._pinned or not self._can_be_restored(op):
             return False
         arguments = op.args
-        if op.function is _CONVOLUTION:
-            return self._convolves_last(op)
-        if op.function is _CONVOLUTION_BACKWARD:
-            return (arguments[1], arguments[2]) in self._convolutions
         if op.function in _POOLS:
             return self._is_map(arguments[0]) and (
                 arguments[0] in self._missing or _pooling_gains(self._values[arguments[0].number])
             )
+        if not self._convolves:
+            # A copy of the pooled maps costs less than what one of the maps before would, in the backward pass.
+            return False
+        if op.function is _CONVOLUTION:
+            return self._convolves_last(op)
+        if op.function is _CONVOLUTION_BACKWARD:
+            return (arguments[1], arguments[2]) in self._convolutions
         if op.function in _POOLS_BACKWARD:
             return arguments[1] in self._last
         return _follows(op) and any(slot in self._missing for slot in op.operands)
 
     def _convolves_last(self, op: Op) -> bool:
         x, kernel, *_, transposed, _, groups = op.args
-        if transposed or not self._convolves or not self._is_map(x):
+        if transposed or not self._is_map(x):
             return False
         before, weights = self._values[x.number], self._values[kernel.number]
         gains = _convolution_gains(before, weights, groups)
