@@ -10,8 +10,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from raysim.errors import RunFolderError
 from raysim.experiment.row import Row
-from raysim.loggers.logger import Log, Logged, own_folder, scalars, store_id, stored_id
+from raysim.loggers.logger import Log, Logged, scalars, store_id, stored_id
+from raysim.storage.inside import inside
 
 SERVICE, PROJECT = "wandb", "raysim"
 
@@ -21,8 +23,8 @@ def wandb(run: Logged) -> Iterator[Log]:
     """Log to Weights & Biases; its lines on the console are off, because progress is shown there."""
     import wandb as service
 
-    # The service makes it.
-    own_folder(run.path, SERVICE)
+    # The service makes this folder, with links of its own that lead out, such as one to its cache.
+    inside(run.path, SERVICE, run.path, RunFolderError)
     known = stored_id(run.path, SERVICE)
     opened = service.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),

@@ -121,10 +121,24 @@ def test_what_a_service_writes_does_not_leave_the_folder(tmp_path: Path) -> None
     (run / "tensorboard").symlink_to(outside)
     with pytest.raises(raysim.RunFolderError, match=r"leads to \S+outside by a symbolic link"):
         own_folder(run, "tensorboard")
-    (run / "wandb").mkdir()
-    (run / "wandb" / "debug.log").symlink_to(outside / "x")
-    with pytest.raises(raysim.RunFolderError, match=r"debug\.log is a symbolic link to"):
-        own_folder(run, "wandb")
+    (run / "other").mkdir()
+    (run / "other" / "events").symlink_to(outside / "x")
+    with pytest.raises(raysim.RunFolderError, match=r"events is a symbolic link to"):
+        own_folder(run, "other")
+
+
+def test_links_that_wandb_makes_are_its_own(experiment: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder of a run has a link to its newest session, and each session one to a file in the service's cache."""
+    session = tmp_path / "run" / "wandb" / "run-1"
+    (session / "logs").mkdir(parents=True)
+    (session / "logs" / "debug-core.log").symlink_to(tmp_path / "cache" / "core.log")
+    (session.parent / "latest-run").symlink_to("run-1")
+    service = Mock()
+    service.init.return_value.id = "a"
+    monkeypatch.setitem(sys.modules, "wandb", service)
+    with loggers._LOGGERS["wandb"](Logged(tmp_path / "run", experiment(), 1)) as log:
+        log({"round": 1, "loss": 0.5})
+    service.init.return_value.log.assert_called_once_with({"loss": 0.5}, step=1)
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])
