@@ -38,6 +38,14 @@ def test_a_text_that_is_too_long_is_cut_before_its_last_mark(folder: Path) -> No
     assert rows.tolist() == [[BEGIN, OIL, OIL, END], [BEGIN, OIL, UP, END]]
 
 
+def test_marks_in_a_text_are_split_where_the_folder_says_so(folder: Path) -> None:
+    """The package tokenizers does not write this with a tokeniser."""
+    settings = {"tokenizer_class": "DistilBertTokenizer", "split_special_tokens": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    rows = encode(Pretrained(path=str(folder), length=6), ["[SEP] oil"])
+    assert rows.tolist() == [[BEGIN, UNKNOWN, UNKNOWN, UNKNOWN, OIL, END]]
+
+
 def test_tokens_are_addressed_by_what_the_files_say_wherever_they_lie(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "copy")
     here = address(Pretrained(path=str(folder)))

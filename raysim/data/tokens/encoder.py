@@ -69,7 +69,15 @@ def encoding(tokenizer: Any, growth: TextGrowth, most: int, marks: bool = False)
             yield from answer["tokens"]
 
     try:
-        ask({"tokenizer": tokenizer.to_str(), "marks": marks, "most": most})
+        ask(
+            {
+                "tokenizer": tokenizer.to_str(),
+                # The package does not write it with the tokeniser, and older versions do not have it.
+                "splits_marks": getattr(tokenizer, "encode_special_tokens", False),
+                "marks": marks,
+                "most": most,
+            }
+        )
         yield encode
     finally:
         process.kill()

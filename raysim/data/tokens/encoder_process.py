@@ -1,9 +1,9 @@
 """Encodes texts by a tokeniser in a process of its own: a stranger's patterns may take for ever on ordinary texts.
 
 It is run as a script, and imports nothing of raysim, so that it starts at once. Its standard input has lines of JSON:
-first the tokeniser as the package tokenizers writes it, whether its marks around a text count, and how many tokens of a
-text are kept; then texts, with the seconds of a processor that they may take. For each of these it writes a line with
-their tokens, or with the key "error".
+first the tokeniser as the package tokenizers writes it, whether marks that a text has are split like its words, whether
+the marks around a text count, and how many tokens of a text are kept; then texts, with the seconds of a processor that
+they may take. For each of these it writes a line with their tokens, or with the key "error".
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ def main() -> None:
     _limit(resource.RLIMIT_CORE, 0)
     told = json.loads(sys.stdin.buffer.readline())
     tokenizer: Any = Tokenizer.from_str(told["tokenizer"])
+    if told["splits_marks"]:
+        tokenizer.encode_special_tokens = True
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         _limit(resource.RLIMIT_CPU, int(time.process_time()) + asked["cpu_s"])
