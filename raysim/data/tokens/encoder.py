@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from raysim.data.tokens import encoder_process
 from raysim.data.tokens.growth import TextGrowth
+from raysim.errors import DataError
 
 Encode = Callable[[Sequence[str]], Iterator[list[int]]]
 """Yields the tokens of each text."""
@@ -37,6 +38,9 @@ def encoding(tokenizer: Any, growth: TextGrowth, most: int, marks: bool = False)
         growth: of texts, by the tokeniser.
         most: tokens of a text that are kept.
         marks: whether the tokens that it puts around a text count.
+
+    Raises:
+        DataError: the process does not start; says why.
     """
     process = subprocess.Popen(
         [sys.executable, "-P", encoder_process.__file__],
@@ -49,27 +53,28 @@ def encoding(tokenizer: Any, growth: TextGrowth, most: int, marks: bool = False)
     )
     asked, answered = cast(BufferedWriter, process.stdin), cast(BufferedReader, process.stdout)
 
-    def ask(question: dict[str, Any]) -> None:
-        asked.write(json.dumps(question).encode() + b"\n")
-        asked.flush()
+    def ask(question: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the answer; None if the process has ended."""
+        try:
+            asked.write(json.dumps(question).encode() + b"\n")
+            asked.flush()
+            line = answered.readline()
+        except BrokenPipeError:
+            return None
+        return cast(dict[str, Any], json.loads(line)) if line.endswith(b"\n") else None
 
     def encode(texts: Sequence[str]) -> Iterator[list[int]]:
         for group in growth.groups(texts):
             cpu_s = CPU_S + sum(map(len, group)) // LETTERS_A_SECOND
-            try:
-                ask({"texts": group, "cpu_s": cpu_s})
-                line = answered.readline()
-            except BrokenPipeError:
-                line = b""
-            if not line.endswith(b"\n"):
+            answer = ask({"texts": group, "cpu_s": cpu_s})
+            if answer is None:
                 raise ValueError(_end(process.wait(), len(group), cpu_s))
-            answer = json.loads(line)
             if "error" in answer:
                 raise ValueError(answer["error"])
             yield from answer["tokens"]
 
     try:
-        ask(
+        started = ask(
             {
                 "tokenizer": tokenizer.to_str(),
                 # The package does not write it with the tokeniser, and older versions do not have it.
@@ -78,6 +83,9 @@ def encoding(tokenizer: Any, growth: TextGrowth, most: int, marks: bool = False)
                 "most": most,
             }
         )
+        why = f"it ended with {_code(process.wait())}" if started is None else started.get("error")
+        if why is not None:
+            raise DataError(f"The process that encodes texts did not start: {why}")
         yield encode
     finally:
         process.kill()
@@ -91,4 +99,8 @@ def encoding(tokenizer: Any, growth: TextGrowth, most: int, marks: bool = False)
 def _end(code: int, texts: int, cpu_s: int) -> str:
     if code == -signal.SIGXCPU:
         return f"it worked on {texts:,} of the texts for {cpu_s:,} s of a processor without an end"
-    return f"it crashed on a text ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
+    return f"it crashed on a text ({_code(code)})"
+
+
+def _code(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -3,7 +3,8 @@
 It is run as a script, and imports nothing of raysim, so that it starts at once. Its standard input has lines of JSON:
 first the tokeniser as the package tokenizers writes it, whether marks that a text has are split like its words, whether
 the marks around a text count, and how many tokens of a text are kept; then texts, with the seconds of a processor that
-they may take. For each of these it writes a line with their tokens, or with the key "error".
+they may take. It writes a line for each: with the key "ready" for the tokeniser, with their tokens for texts, and with
+the key "error" for what failed.
 """
 
 from __future__ import annotations
@@ -17,17 +18,27 @@ from typing import Any
 
 def main() -> None:
     """Answer until the input ends."""
-    from tokenizers import Tokenizer  # optional
-
     _limit(resource.RLIMIT_CORE, 0)
     told = json.loads(sys.stdin.buffer.readline())
-    tokenizer: Any = Tokenizer.from_str(told["tokenizer"])
-    if told["splits_marks"]:
-        tokenizer.encode_special_tokens = True
+    try:
+        tokenizer = _tokenizer(told)
+    except BaseException as error:
+        _send(_failure(error))
+        return
+    _send({"ready": True})
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         _limit(resource.RLIMIT_CPU, int(time.process_time()) + asked["cpu_s"])
         _send(_answer(tokenizer, asked["texts"], told["marks"], told["most"]))
+
+
+def _tokenizer(told: dict[str, Any]) -> Any:
+    from tokenizers import Tokenizer  # optional
+
+    tokenizer: Any = Tokenizer.from_str(told["tokenizer"])
+    if told["splits_marks"]:
+        tokenizer.encode_special_tokens = True
+    return tokenizer
 
 
 def _answer(tokenizer: Any, texts: list[str], marks: bool, most: int) -> dict[str, Any]:
@@ -35,7 +46,11 @@ def _answer(tokenizer: Any, texts: list[str], marks: bool, most: int) -> dict[st
         return {"tokens": [each.ids[:most] for each in tokenizer.encode_batch(texts, add_special_tokens=marks)]}
     except BaseException as error:
         # What the library's own language calls a panic is no `Exception`.
-        return {"error": str(error) or type(error).__name__}
+        return _failure(error)
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    return {"error": str(error) or type(error).__name__}
 
 
 def _send(answer: dict[str, Any]) -> None:
