@@ -11,6 +11,9 @@ from typing import Any
 MOST_DEPTH = 16
 """Of structures and lists in one another."""
 
+MOST_STRUCTS = 1_000_000
+"""Of what is read at once: each becomes hundreds of bytes. A footer has several for each column of each row group."""
+
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _WHOLE = frozenset({_I16, _I32, _I64})
 _BYTES = MappingProxyType({_TRUE: 1, _FALSE: 1, _BYTE: 1, _DOUBLE: 8})
@@ -28,7 +31,7 @@ class CompactReader:
     """Reads what lies at the beginning of some bytes; `place` is behind what was read."""
 
     def __init__(self, content: bytes) -> None:
-        self._content, self.place = content, 0
+        self._content, self.place, self._structs = content, 0, 0
 
     def struct(self, depth: int = 0) -> Struct:
         """Read a structure.
@@ -37,8 +40,9 @@ class CompactReader:
             CutOffError: it does not end in the content.
             ValueError: it is none.
         """
-        if depth > MOST_DEPTH:
-            raise ValueError("structures are too deep")
+        self._structs += 1
+        if self._structs > MOST_STRUCTS:
+            raise ValueError(f"there are more than {MOST_STRUCTS:,} structures")
         found: Struct = {}
         number = 0
         while byte := self._byte():
@@ -54,6 +58,8 @@ class CompactReader:
         return found
 
     def _value(self, kind: int, depth: int) -> Any:
+        if depth > MOST_DEPTH:
+            raise ValueError("structures are too deep")
         if kind == _BINARY:
             size = self._varint()
             self.place += size
