@@ -16,7 +16,7 @@ from raysim.config.plain import shown
 
 
 def is_whole(value: object) -> bool:
-    """Whether a value is a whole number, of Python's or NumPy's kinds; `true` and 1.0 are none.
+    """Whether a value is a whole number, of Python's or NumPy's kinds; `True` and 1.0 are none.
 
     >>> is_whole(3), is_whole(True), is_whole(1.0)
     (True, False, False)
