@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -73,7 +72,7 @@ def build(
     report = runs[0].experiment.report.changed(changes)
     groups, careful = group_runs(runs)
     groups = with_labels(groups, names)
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     by_kind = [(kind, [_apart(figure, taken) for figure in kind.make(groups)]) for kind in kinds(targets, monotone)]
     former, pictures = _former_pictures(out), inside(out, PICTURES, out, RunFolderError)
     every = [figure for _, figures in by_kind for figure in figures]
@@ -116,12 +115,22 @@ def default_folder(folders: Sequence[Path]) -> Path:
     return Path("report")
 
 
-def _apart(figure: Figure, taken: set[str]) -> Figure:
-    """Return a figure whose files have names of their own, also where small and capital letters are the same."""
-    names = itertools.chain([figure.name], (f"{figure.name}-{number}" for number in itertools.count(2)))
-    name = next(name for name in names if name.casefold() not in taken)
-    taken.add(name.casefold())
-    return replace(figure, name=name)
+def _apart(figure: Figure, taken: dict[str, int]) -> Figure:
+    """Return a figure whose files have names of their own, also where small and capital letters are the same.
+
+    Args:
+        figure: which gets a number where its name is taken.
+        taken: the last number of each name in small letters; the figure's are added.
+    """
+    found, own = figure, figure.name.casefold()
+    number = taken.get(own, 1)
+    while found.name.casefold() in taken:
+        number += 1
+        # A figure cuts a long name, but not its end.
+        found = replace(figure, name=f"{figure.name}-{number}")
+    taken[own] = number
+    taken.setdefault(found.name.casefold(), 1)
+    return found
 
 
 def _former_pictures(out: Path) -> list[Path]:

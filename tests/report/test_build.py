@@ -16,7 +16,7 @@ from matplotlib import pyplot
 from raysim.errors import RunFolderError
 from raysim.experiment.pictures import ReportSection
 from raysim.report import curve, picture_files
-from raysim.report.build import Built, build, default_folder
+from raysim.report.build import Built, _apart, build, default_folder
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.gallery.gallery import kinds
@@ -243,6 +243,8 @@ NAMES = (
     "eval/A-b/accuracy",
     "eval/50%\\\n/accuracy",
     f"eval/{'x' * 300}/loss",
+    f"eval/{'€' * 75}/accuracy",
+    f"eval/{'€' * 76}/accuracy",
 )
 
 
@@ -258,6 +260,15 @@ def test_names_of_any_letters_make_files_of_their_own(tmp_path: Path) -> None:
     assert build([tmp_path / "one"], tmp_path / "report").figures == len(
         list((made.page.parent / "figures").glob("*.csv"))
     )
+
+
+def test_numbered_names_that_are_cut_are_names_of_their_own() -> None:
+    long = "a" * 119
+    taken: dict[str, int] = {}
+    figures = [Figure(name, "f", "f.", pa.table({}), ()) for name in (f"{long}-2", long, long.upper(), long, "b", "B")]
+    names = [_apart(figure, taken).name for figure in figures]
+    assert len({name.casefold() for name in names}) == len(names)
+    assert names[-2:] == ["b", "B-2"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ class Panel(NamedTuple):
 
 _NO_LETTER = re.compile(r"[\x00-\x1f\x7f\\:*?\"<>|#%]")
 """What a name has that file systems, or the address of a link, take for something else."""
-_MOST_LETTERS = 40
+_MOST_BYTES, _END_BYTES = 120, 40
+"""Of a whole name, and of each end of one that is cut; a number and a suffix come on top."""
 
 
 def _file_name(name: str) -> str:
@@ -36,8 +37,14 @@ def _file_name(name: str) -> str:
     >>> _file_name("eval/test/accuracy"), _file_name("eval/50%/loss"), len(_file_name("long" * 100))
     ('eval-test-accuracy', 'eval-50_-loss', 83)
     """
-    plain = _NO_LETTER.sub("_", name.replace("/", "-"))
-    return plain if len(plain) <= 3 * _MOST_LETTERS else f"{plain[:_MOST_LETTERS]}...{plain[-_MOST_LETTERS:]}"
+    text = name.encode(errors="replace").decode()
+    plain = _NO_LETTER.sub("_", text.replace("/", "-"))
+    stored = plain.encode()
+    if len(stored) <= _MOST_BYTES:
+        return plain
+    # A cut may fall into a letter, which is left out.
+    first, last = (end.decode(errors="ignore") for end in (stored[:_END_BYTES], stored[-_END_BYTES:]))
+    return f"{first}...{last}"
 
 
 @dataclass(frozen=True)
