@@ -157,8 +157,9 @@ def _check_free(places: Iterable[Path], former: Collection[Path]) -> None:
     Raises:
         RunFolderError: one does; names it.
     """
+    replaced = frozenset(former)
     for file in places:
-        if os.path.lexists(file) and file not in former:
+        if os.path.lexists(file) and file not in replaced:
             raise RunFolderError(
                 f"{file} is none of the pictures that {PAGE} links, so it is not replaced: move it away, or choose "
                 f"another folder (--out, out=)."
