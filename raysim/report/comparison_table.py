@@ -14,8 +14,12 @@ from raysim.report.comparison import Comparison, Method
 
 Format = Literal["text", "markdown", "latex"]
 
-_MARKDOWN = MappingProxyType({**{each: f"&#{ord(each)};" for each in "&<>[]`$\\"}, "|": r"\|"})
-"""What Markdown and a notebook act on: HTML, links, code, formulas and the ends of cells."""
+_MARKDOWN = MappingProxyType(
+    {**{each: f"&#{ord(each)};" for each in "&<>[]`$\\"}, **{each: rf"\{each}" for each in "|*_~"}}
+)
+"""What Markdown and a notebook act on: HTML, links, code, formulas, the ends of cells and emphasis."""
+_OF_ADDRESS = re.compile(r":(?=//)|(?<=www)\.", re.IGNORECASE)
+"""GitHub and notebooks make links of `https://x` and `www.x`, unless these letters are written by their numbers."""
 
 _TESTS = MappingProxyType({"t": "paired t", "wilcoxon": "Wilcoxon"})
 _LATEX = MappingProxyType(
@@ -41,9 +45,10 @@ def as_markdown(text: str) -> str:
     """Return a text as Markdown that shows it, in one line.
 
     >>> as_markdown("x_train < <b>")
-    'x_train &#60; &#60;b&#62;'
+    'x\\\\_train &#60; &#60;b&#62;'
     """
-    return "".join(_MARKDOWN.get(letter, letter) for letter in in_one_line(text))
+    escaped = "".join(_MARKDOWN.get(letter, letter) for letter in in_one_line(text))
+    return _OF_ADDRESS.sub(lambda found: f"&#{ord(found[0])};", escaped)
 
 
 def _when(comparison: Comparison) -> str:

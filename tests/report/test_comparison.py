@@ -172,6 +172,20 @@ def test_the_table_in_three_formats(tmp_path: Path) -> None:
     assert r"client.optimizer.lr = 0.2 & 2 & 75.0 \% & 0.0 \% & +12.5 $\pm$ 17.7 points & 2 & 0.5 \\" in latex
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("*a* **b**", r"\*a\* \*\*b\*\*"),
+        ("_a_ ~~b~~ x_y", r"\_a\_ \~\~b\~\~ x\_y"),
+        ("https://x", "https&#58;//x"),
+        ("www.x WWW.x", "www&#46;x WWW&#46;x"),
+        ("lr = 0.1: wwwx", "lr = 0.1: wwwx"),
+    ],
+)
+def test_markdown_shows_marks_and_addresses_as_they_are(text: str, written: str) -> None:
+    assert comparison_table.as_markdown(text) == written
+
+
 def test_latex_escapes_what_it_must(tmp_path: Path) -> None:
     for name in ("a_b", "c"):
         write(tmp_path / name, accuracies(0.5, 0.6), name=name, model=None)
