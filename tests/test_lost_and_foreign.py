@@ -72,6 +72,30 @@ def test_lost_rows_are_not_resumed_without(run: Path, kept: list[int], said: str
     assert {file: file.read_bytes() for file in before} == before, "nothing was written"
 
 
+def as_checkpoint(file: Path, to: Path, **changed: str) -> None:
+    """Write a checkpoint again as one with other metadata."""
+    with safe_open(file, framework="pt") as opened:
+        metadata = {**opened.metadata(), "checksum": sealed.BLANK, **changed}
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    to.write_bytes(save(tensors, metadata))
+    sealed.seal(to)
+
+
+def test_another_experiment_s_checkpoint_says_nothing_of_a_run_s_rows(run: Path) -> None:
+    file = files.checkpoints(run)[ROUNDS]
+    as_checkpoint(file, file.with_name("round-000009.safetensors"), round="9", fingerprint="other")
+    assert round_table.read_rounds(run).num_rows == ROUNDS
+
+
+def test_lost_rows_are_not_hidden_by_a_checkpoint_of_another_format(run: Path) -> None:
+    for file in files.checkpoints(run).values():
+        as_checkpoint(file, file, format="3")
+    sealed_parquet.write(pq.read_table(run / "rounds.parquet").slice(0, 3), run / "rounds.parquet")
+    with pytest.raises(RunFolderError, match=r"lost rows cannot be known: .* of format 4, but is of 3"):
+        round_table.read_rounds(run)
+    assert "still going" not in " ".join(runs.read(run).notes)
+
+
 def test_a_run_that_has_lost_its_checkpoints_says_that_it_begins_again(
     run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -25,6 +25,10 @@ class DamagedError(CheckpointError):
     """The file cannot be read; an older one may be intact."""
 
 
+class ForeignError(CheckpointError):
+    """The file belongs to another experiment."""
+
+
 FORMAT = "4"
 
 ADVICE = "raysim goes on from the checkpoint before it, if there is one."
@@ -88,7 +92,7 @@ def read(path: Path, fingerprint: str | None = None, done: int | None = None) ->
     if metadata.get("format") != FORMAT:
         raise CheckpointError(f"{path} must be a checkpoint of format {FORMAT}, but is of {metadata.get('format')}.")
     if fingerprint is not None and metadata.get("fingerprint") != fingerprint:
-        raise CheckpointError(
+        raise ForeignError(
             f"{path} belongs to an experiment with fingerprint {metadata.get('fingerprint')}, but this one has "
             f"{fingerprint}: the data, the method or the numbers of threads or clients per chunk differ."
         )

@@ -41,11 +41,17 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
     return None
 
 
-def newest_intact(checkpoint_files: Mapping[int, Path]) -> int:
-    """Return the number of rounds of the newest intact one of these checkpoints; 0 if there is none."""
+def newest_intact(checkpoint_files: Mapping[int, Path], fingerprint: str) -> int:
+    """Return the number of rounds of the newest intact one of a run's checkpoints; 0 if there is none.
+
+    Damaged ones, and those of other experiments, say nothing of the run's rounds.
+
+    Raises:
+        CheckpointError: one has another format.
+    """
     for done, file in sorted(checkpoint_files.items(), reverse=True):
-        with suppress(CheckpointError):
-            return checkpoint.read(file, done=done).round
+        with suppress(checkpoint.DamagedError, checkpoint.ForeignError):
+            return checkpoint.read(file, fingerprint, done).round
     return 0
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 
-from raysim.errors import RunFolderError
+from raysim.errors import CheckpointError, RunFolderError
 from raysim.experiment.row import Row
-from raysim.run_folder import files, kept_checkpoints
+from raysim.run_folder import experiment_record, files, kept_checkpoints
 from raysim.run_folder.files import ROUNDS
 from raysim.run_folder.rows import table
 from raysim.run_folder.run_table import is_of_figures, read_table
@@ -23,16 +24,31 @@ def read_rounds(path: Path) -> pa.Table:
     """The rounds so far; an empty table before the first are written.
 
     Raises:
-        RunFolderError: the file is damaged, or rows are lost, or the whole file.
+        RunFolderError: the file is damaged, or rows are lost, or the whole file; or a checkpoint of more rounds has
+            another format.
     """
     file = path / ROUNDS
     # Listed first: a run under way writes its rows before their checkpoint.
     listed = files.checkpoints(path)
     found = _checked(read_table(path, file), file) if os.path.lexists(file) else table([])
     ahead = {done: checkpoint for done, checkpoint in listed.items() if done > found.num_rows}
-    # A run that goes on from an earlier checkpoint leaves the damaged ones, which say nothing of its rows.
-    _check_reaches(found.num_rows, kept_checkpoints.newest_intact(ahead), file)
+    if ahead:
+        # A run that goes on from an earlier checkpoint leaves the damaged ones, which say nothing of its rows.
+        _check_reaches(found.num_rows, _newest(path, ahead, file), file)
     return found
+
+
+def _newest(path: Path, ahead: Mapping[int, Path], file: Path) -> int:
+    """Return the number of rounds of the newest intact one of these checkpoints; 0 if there is none.
+
+    Raises:
+        RunFolderError: one has another format.
+    """
+    try:
+        return kept_checkpoints.newest_intact(ahead, experiment_record.stored_fingerprint(path))
+    except CheckpointError as error:
+        advice = experiment_record.other_version(path)
+        raise RunFolderError(f"Whether {file} has lost rows cannot be known: {error}{advice}") from None
 
 
 def rows_before(path: Path, done: int) -> list[Row]:
