@@ -120,9 +120,9 @@ def test_the_last_damaged_checkpoint_promises_none_before_it(run: Path) -> None:
     assert "goes on from" not in str(refused.value)
 
 
-def test_a_lost_file_of_rows_is_lost_rows(run: Path) -> None:
+def test_a_lost_file_of_rows_is_named(run: Path) -> None:
     (run / "rounds.parquet").unlink()
-    with pytest.raises(RunFolderError, match="has rows of 0 rounds"):
+    with pytest.raises(RunFolderError, match=r"rounds\.parquet is missing, but .* has 6 rounds: put the file back"):
         resumed(run)
 
 

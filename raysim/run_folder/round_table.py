@@ -91,8 +91,13 @@ def _check_reaches(num_rows: int, done: int, file: Path) -> None:
     """Check that there are rows of all rounds that a checkpoint has behind it.
 
     Raises:
-        RunFolderError: rows are lost.
+        RunFolderError: rows are lost, or the file is missing.
     """
+    if num_rows < done and not os.path.lexists(file):
+        raise RunFolderError(
+            f"{file} is missing, but the newest checkpoint has {done} rounds: put the file back, or start afresh "
+            f"(--overwrite, overwrite=True)."
+        )
     if num_rows < done:
         raise RunFolderError(
             f"{file} has rows of {num_rows} rounds, but the newest checkpoint has {done} rounds behind it: rows are "

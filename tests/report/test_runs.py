@@ -48,8 +48,8 @@ def test_a_finished_run_that_has_lost_its_rows_is_not_said_to_be_going(tmp_path:
     (run,), notes = read_all([path])
     assert run.rounds.num_rows == 0
     assert [note for note in notes if "rounds.parquet" in note] == notes
-    assert "has rows of 0 rounds, but the newest checkpoint has 2 rounds behind it: rows are lost" in notes[0]
-    with pytest.raises(raysim.RunFolderError, match="rows are lost"):
+    assert "is missing, but the newest checkpoint has 2 rounds: put the file back" in notes[0]
+    with pytest.raises(raysim.RunFolderError, match=r"rounds\.parquet is missing"):
         raysim.read(path)
 
 
