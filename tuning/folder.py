@@ -88,6 +88,11 @@ def released_if_refused(folder: Path) -> Iterator[None]:
         raise
 
 
+def is_claimed(folder: Path) -> bool:
+    """Return whether the folder belongs to a study; `check` says which."""
+    return os.path.lexists(folder / STUDY)
+
+
 def identity_of(folder: Path) -> str | None:
     """Return the digest of the settings of the folder's study; None if the folder does not have it."""
     return _text_of(folder, "identity")

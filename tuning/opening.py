@@ -49,9 +49,13 @@ def opened(plan: StudyPlan, progress: bool | None) -> Iterator[OpenStudy]:
         storage = stack.enter_context(open_storage(plan.url))
         with folder.opened(where, plan.portable_url, name), folder.released_if_refused(where):
             open_study(storage, name, plan.tuning.directions, plan.identity, shown(plan.url), plan.way_out)
+            study_id = storage.get_study_id_from_name(name)
+            processes = stack.enter_context(Processes(storage, name))
+            if not own and not folder.is_claimed(where):
+                # Counted before the log is read: another process tells its folder before it begins a trial.
+                processes.check_told(len(storage.get_all_trials(study_id, deepcopy=False)), str(where.absolute()))
             # The folder first: were the process killed after its mark is in the storage only, no folder would have it.
             mark = folder.claim(where, plan.portable_url, name, kept_trial.digest(plan.identity))
-            processes = stack.enter_context(Processes(storage, name))
             if not own:
                 processes.check_folder(mark, str(where.absolute()))
         optuna.load_study(study_name=name, storage=storage).set_user_attr(UNIT, unit_of(plan.tuning))

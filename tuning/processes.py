@@ -183,6 +183,22 @@ class Processes:
         """Claim a task by name; `read` shows whether another process was first."""
         self._add({"kind": "take", "what": what, "process": self.number})
 
+    def check_told(self, num_trials: int, path: str) -> None:
+        """Check that a study with trials has told its folder, so that none without its `study.json` becomes that.
+
+        Args:
+            num_trials: of the study. path: the folder of this process, for people.
+
+        Raises:
+            StudyError: an earlier version, which told none, began the study.
+        """
+        if num_trials > 0 and self.read().folder is None:
+            raise StudyError(
+                f"The storage has trials of the study {self._study_name!r}, which an earlier version "
+                f"began, and {path} has no study.json, so it is not their folder: go on in the folder with their "
+                f"checkpoints (--path, path=), or give this study another name."
+            )
+
     def check_folder(self, mark: str, path: str) -> None:
         """Tell the folder of this process; see that it is that of the study.
 

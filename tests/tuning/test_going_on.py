@@ -14,6 +14,7 @@ import torch
 import raysim
 import tuning
 from tuning import folder
+from tuning.processes import Processes
 
 Make = Callable[..., raysim.Experiment]
 
@@ -208,6 +209,20 @@ def test_a_study_of_a_shared_storage_is_of_one_folder(
     assert tuning.tune(one, dataset=small, path=tmp_path / "moved").trials == first.trials
     other = one.changed({"name": "other"})
     assert tuning.tune(other, dataset=small, path=tmp_path / "second").counts == {"finished": 1}
+
+
+def test_a_study_that_an_earlier_version_began_keeps_its_folder(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did not tell its folder to the storage: the first one after that may be a wrong one."""
+    one = tuned(trials=1, final=0, storage=f"sqlite:///{tmp_path / 'shared.db'}")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Processes, "check_folder", lambda *given: None)
+        first = tuning.tune(one, dataset=small, path=tmp_path / "first")
+    with pytest.raises(tuning.StudyError, match=r"has trials of .* and .*second has no study\.json"):
+        tuning.tune(one, dataset=small, path=tmp_path / "second")
+    assert not (tmp_path / "second" / "study.json").exists()
+    assert tuning.tune(one, dataset=small, path=tmp_path / "first").trials == first.trials
 
 
 def test_a_folder_that_was_moved_goes_on(
