@@ -15,7 +15,7 @@ from raysim.run_folder.files import RECORD, STUDY
 from raysim.storage import inside, lock
 from raysim.storage.atomic import write_text
 from raysim.storage.reading import json_object
-from tuning.errors import StudyError
+from tuning.errors import OtherFolderError, StudyError
 
 _RUN = re.compile(r"seed-(0|[1-9]\d{0,8})", re.ASCII)
 
@@ -78,12 +78,15 @@ def claim(folder: Path, storage: str, name: str, identity: str) -> str:
 
 @contextmanager
 def released_if_refused(folder: Path) -> Iterator[None]:
-    """Take back the first claim of the folder if the block, which claims it, raises an error."""
+    """Take back the first claim of the folder if the block, which claims it, raises an error.
+
+    If the study has another folder, an older claim is taken back, too, unless the folder has trials.
+    """
     is_new = not os.path.lexists(folder / STUDY)
     try:
         yield
-    except StudyError:
-        if is_new:
+    except StudyError as error:
+        if is_new or (isinstance(error, OtherFolderError) and not trials_of(folder)):
             (folder / STUDY).unlink(missing_ok=True)
         raise
 

@@ -27,7 +27,7 @@ import optuna
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuning.errors import StudyError
+from tuning.errors import OtherFolderError, StudyError
 
 log = logging.getLogger("raysim")
 
@@ -206,7 +206,7 @@ class Processes:
             mark: of the folder, wherever it is moved. path: for people.
 
         Raises:
-            StudyError: the study began in another folder, where its trials' checkpoints lie.
+            OtherFolderError: the study began in another folder, where its trials' checkpoints lie.
         """
         found = self.read().folder
         if found is None:
@@ -214,12 +214,12 @@ class Processes:
             found = self.read().folder
         assert found is not None
         if found[0] != mark and found[1] == path:
-            raise StudyError(
+            raise OtherFolderError(
                 f"The storage has the study {self._study_name!r} of {path}, but the folder there has lost its "
                 f"study.json, or is another one: put that back, or give this study another name."
             )
         if found[0] != mark:
-            raise StudyError(
+            raise OtherFolderError(
                 f"The storage has the study {self._study_name!r} of another folder, {found[1]}, and this is {path}: "
                 f"go on with that one there (--path, path=), or give this one another name."
             )

@@ -201,6 +201,11 @@ def test_a_study_of_a_shared_storage_is_of_one_folder(
         with pytest.raises(tuning.StudyError, match=said):
             tuning.tune(one.changed({"tuning.trials": trials}), dataset=small, path=tmp_path / "second")
     assert not (tmp_path / "second" / "study.json").exists(), "another study may have the folder"
+    claim = json.loads((tmp_path / "first" / "study.json").read_text())
+    (tmp_path / "second" / "study.json").write_text(json.dumps({**claim, "mark": "of a process that was killed"}))
+    with pytest.raises(tuning.StudyError, match=said):
+        tuning.tune(one, dataset=small, path=tmp_path / "second")
+    assert not (tmp_path / "second" / "study.json").exists(), "an older claim is none either"
     (tmp_path / "first" / "study.json").rename(tmp_path / "kept.json")
     with pytest.raises(tuning.StudyError, match=r"of .*first, but the folder there has lost its study\.json"):
         tuning.tune(one, dataset=small, path=tmp_path / "first")
