@@ -96,6 +96,12 @@ def is_claimed(folder: Path) -> bool:
     return os.path.lexists(folder / STUDY)
 
 
+def is_copy(folder: Path, of: Path, mark: str) -> bool:
+    """Return whether a folder with this mark is a copy of another one, which still has it, and not the same one."""
+    file = of / STUDY
+    return os.path.lexists(file) and not os.path.samefile(file, folder / STUDY) and _text_of(of, "mark") == mark
+
+
 def identity_of(folder: Path) -> str | None:
     """Return the digest of the settings of the folder's study; None if the folder does not have it."""
     return _text_of(folder, "identity")

@@ -28,6 +28,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuning.errors import OtherFolderError, StudyError
+from tuning.folder import is_copy
 
 log = logging.getLogger("raysim")
 
@@ -43,7 +44,7 @@ class Log:
 
     processes: number -> its identity. left: the processes that logged their end. beats: the newest beat of each.
     slots: the process that took each slot, in order. taken: task -> the process that claimed it. heirs: ended -> heir.
-    folder: mark and path of the study's; None: no process has told it.
+    folder: mark and newest path of the study's; None: no process has told it.
     """
 
     processes: Mapping[int, Mapping[str, Any]]
@@ -82,7 +83,9 @@ class Log:
                     if row.state.is_finished():
                         left.add(row.number)
                 case "folder":
-                    folder = folder or (record["mark"], record["path"])
+                    # The first mark is the study's; its newest path is where the folder has been moved.
+                    if folder is None or folder[0] == record["mark"]:
+                        folder = (record["mark"], record["path"])
                 case "slots":
                     slots += [record["process"]] * record["count"]
                 case "take":
@@ -207,6 +210,7 @@ class Processes:
 
         Raises:
             OtherFolderError: the study began in another folder, where its trials' checkpoints lie.
+            StudyError: the folder is a copy of the study's.
         """
         found = self.read().folder
         if found is None:
@@ -216,13 +220,21 @@ class Processes:
         if found[0] != mark and found[1] == path:
             raise OtherFolderError(
                 f"The storage has the study {self._study_name!r} of {path}, but the folder there has lost its "
-                f"study.json, or is another one: put that back, or give this study another name."
+                f"study.json, or is another one, as where two machines have no shared disk: put that "
+                f"back, give all machines a shared folder, or give this study another name."
             )
         if found[0] != mark:
             raise OtherFolderError(
                 f"The storage has the study {self._study_name!r} of another folder, {found[1]}, and this is {path}: "
                 f"go on with that one there (--path, path=), or give this one another name."
             )
+        if found[1] != path:
+            if is_copy(Path(path), Path(found[1]), mark):
+                raise StudyError(
+                    f"{path} is a copy of the study's folder, {found[1]}: go on with that one there (--path, path=); "
+                    f"if this one is to take its place, move that one away first."
+                )
+            self._add({"kind": "folder", "mark": mark, "path": path})
 
     def inherit(self, rows: Log, owners: Iterable[int], *, warn: bool = True) -> bool:
         """Take over the work of the ended ones among these processes; return whether there were any."""

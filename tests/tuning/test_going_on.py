@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -207,11 +208,20 @@ def test_a_study_of_a_shared_storage_is_of_one_folder(
         tuning.tune(one, dataset=small, path=tmp_path / "second")
     assert not (tmp_path / "second" / "study.json").exists(), "an older claim is none either"
     (tmp_path / "first" / "study.json").rename(tmp_path / "kept.json")
-    with pytest.raises(tuning.StudyError, match=r"of .*first, but the folder there has lost its study\.json"):
+    with pytest.raises(
+        tuning.StudyError, match=r"of .*first, but the folder there has lost its study\.json, .* no shared disk"
+    ):
         tuning.tune(one, dataset=small, path=tmp_path / "first")
     (tmp_path / "kept.json").rename(tmp_path / "first" / "study.json")
     (tmp_path / "first").rename(tmp_path / "moved")
     assert tuning.tune(one, dataset=small, path=tmp_path / "moved").trials == first.trials
+    with pytest.raises(tuning.StudyError, match=r"of another folder, .*moved, and this is .*third"):
+        tuning.tune(one, dataset=small, path=tmp_path / "third")
+    shutil.copytree(tmp_path / "moved", tmp_path / "copy")
+    with pytest.raises(tuning.StudyError, match=r"copy is a copy of the study's folder, .*moved: go on with that one"):
+        tuning.tune(one, dataset=small, path=tmp_path / "copy")
+    (tmp_path / "linked").symlink_to(tmp_path / "moved")
+    assert tuning.tune(one, dataset=small, path=tmp_path / "linked").trials == first.trials
     other = one.changed({"name": "other"})
     assert tuning.tune(other, dataset=small, path=tmp_path / "second").counts == {"finished": 1}
 
