@@ -199,7 +199,9 @@ def test_a_file_that_cannot_be_deleted_is_named(
     exp = experiment(checkpoint={"every": 1, "keep": 1})
     with monkeypatch.context() as patch:
         failing("unlink", "round-000001.safetensors", errno.EIO, patch)
-        with pytest.raises(CheckpointError, match=r"round-000001\.safetensors could not be deleted: Input"):
+        with pytest.raises(
+            CheckpointError, match=r"round-000001\.safetensors could not be deleted: Input.* Delete it, or"
+        ):
             raysim.run(exp, dataset=dataset, path=tmp_path / "run")
     raysim.resume(tmp_path / "run", dataset=dataset)
     assert os.listdir(tmp_path / "run" / "checkpoints") == ["round-000004.safetensors"]
@@ -220,3 +222,9 @@ def test_a_record_that_cannot_be_flushed_and_a_folder_that_cannot_be_made_are_na
     monkeypatch.setattr(checkpoint, "sync_folder", full)
     with pytest.raises(DiskError, match=rf"experiment\.json {NO_ROOM}"):
         experiment_record.write_experiment(tmp_path, exp, "fingerprint")
+
+
+def test_the_file_of_a_folder_that_cannot_be_deleted_is_named(tmp_path: Path) -> None:
+    said = r"^inner could not be deleted: Permission denied\. Delete it, or"
+    with pytest.raises(DiskError, match=said), disk.deleting(tmp_path):
+        raise PermissionError(errno.EACCES, "Permission denied", "inner")

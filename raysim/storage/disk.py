@@ -48,7 +48,10 @@ def deleting(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DiskError(f"{path} could not be deleted: {error.strerror or error}.") from error
+        raise DiskError(
+            f"{error.filename or path} could not be deleted: {error.strerror or error}. Delete it, or make it "
+            f"deletable, and give the same command again."
+        ) from error
 
 
 def why(path: Path, error: OSError, needed_bytes: int | None = None) -> str:
