@@ -46,6 +46,9 @@ TOLD = ("its run begins again, with the same numbers", "stays stopped: it ended 
 LEFT = (lock.FILE, ".experiment.json.", "checkpoints/", "client_state/")
 """Beginnings of names of what may stay in a folder."""
 
+CHANGED = ("/checkpoints/", "rounds.parquet", "/clients/", "/client_state/")
+"""What a run changes in its folder, at least."""
+
 Way = Callable[[Path], raysim.Result]
 
 
@@ -119,8 +122,9 @@ def flaws_of_all(way: Way, before: Path | None, at: Path) -> list[str]:
     if before is not None:
         as_before = content(ended(before))
         shutil.copytree(before, path)
-    flaws = []
-    for change, left in left_before_each(path, at, lambda: way(path)):
+    found = left_before_each(path, at, lambda: way(path))
+    flaws = [f"no change of {part} was seen" for part in CHANGED if not any(part in change for change, _ in found)]
+    for change, left in found:
         change = f"before {change.replace(str(path), '')}"
         if before is not None and experiment_record.stored_experiment(left).rounds == ROUNDS:
             # It need not be asked for more rounds again.
