@@ -34,7 +34,10 @@ def clear(path: Path) -> None:
 
 
 def _turn(entry: Path) -> int:
-    """Return when an entry is deleted. A sweep's values alone are no run, and its record without them is none."""
+    """Return when an entry is deleted.
+
+    `sweep.json` goes last: alone it is an unbegun folder, but a sweep's record without it cannot be read.
+    """
     return {"checkpoints": -1, RECORD: 1, SWEEP: 2}.get(entry.name, 0)
 
 

@@ -21,7 +21,7 @@ from raysim.storage.reading import parsing, regular
 FILE = "frozen.safetensors"
 
 _OWNER = "fingerprint"
-"""In the metadata: the run's."""
+"""Key of the metadata that has the run's fingerprint."""
 
 MOST_NAMED = 3
 """Parameters in a message."""
