@@ -18,6 +18,7 @@ from raysim.report.looks import GREY, ON_DARK, ON_LIGHT, SERIES
 from raysim.run_folder.run_table import write_table
 from tests.support.drawn import drawn
 from tests.support.drawn import texts as texts_of
+from tests.support.run_folders import experiment as small_experiment
 from tuning.objective import Objective
 from tuning.pictures import curves, heat_map, pareto, regret
 from tuning.pictures.curves import mean_curve
@@ -134,6 +135,15 @@ def test_a_curve_is_the_mean_of_the_rounds_that_all_seeds_have(tmp_path: Path) -
     assert (curve.rounds.tolist(), curve.mean.tolist()) == ([1], [1.5])
     assert mean_curve(tmp_path, "eval/validation/loss") is None
     assert mean_curve(tmp_path / "nowhere", "loss") is None
+
+
+def test_a_seed_that_has_lost_its_rows_is_not_left_out(tmp_path: Path) -> None:
+    raysim.run(small_experiment(engine={"workers": 0}), path=tmp_path / "seed-0", progress=False)
+    (tmp_path / "seed-1").mkdir()
+    assert mean_curve(tmp_path, "eval/test/accuracy") is not None
+    (tmp_path / "seed-0" / "rounds.parquet").unlink()
+    with pytest.raises(raysim.RunFolderError, match=r"rounds\.parquet is missing"):
+        mean_curve(tmp_path, "eval/test/accuracy")
 
 
 def test_only_trials_that_finished_are_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from raysim.report.gallery import reference_marks
 from raysim.report.gallery.figure import Figure
 from raysim.report.looks import GREY, nth
 from raysim.report.series import Series, over_trials
-from raysim.run_folder.files import ROUNDS
+from raysim.run_folder.files import ROUNDS, checkpoints
 from raysim.run_folder.round_table import read_rounds
 from tuning.folder import runs_of
 from tuning.pictures.values import over_rounds, write_values
@@ -96,7 +96,7 @@ def mean_curve(folder: Path, column: str) -> Series | None:
 
     None if there is no such round, or the folder is on another machine.
     """
-    seeds = [read_rounds(run) for run in runs_of(folder) if (run / ROUNDS).exists()]
+    seeds = [read_rounds(run) for run in runs_of(folder) if (run / ROUNDS).exists() or checkpoints(run)]
     found = over_trials(seeds, column)
     if found is None:
         return None
