@@ -141,5 +141,5 @@ def test_models_with_other_frozen_parameters_have_none_between_them(
         raysim.run(run, dataset=dataset, model=model, path=tmp_path / name)
     first = exp.changed({"model.seed": 1})
     raysim.interpolate(first, tmp_path / "a", tmp_path / "c", [0.5], dataset=dataset, model=model)
-    with pytest.raises(raysim.RunFolderError, match=r"b the frozen parameters '0\.bias', '0\.weight' have"):
+    with pytest.raises(raysim.RunFolderError, match=r"b: the frozen parameters '0\.bias', '0\.weight' have"):
         raysim.interpolate(first, tmp_path / "a", tmp_path / "b", [0.5], dataset=dataset, model=model)

@@ -53,7 +53,7 @@ def interpolate(
         RunFolderError: a folder has no checkpoint, or a model of another kind, or with other frozen parameters.
         DataError: the split has no examples.
     """
-    # An array of NumPy's is no truth value.
+    # An array of NumPy has no truth value.
     given = list(thetas)
     if not given or not all(map(math.isfinite, given)):
         raise ExperimentError(f"thetas must be finite numbers, at least one, but got {given!r}.")
@@ -112,8 +112,8 @@ def _weights(plan: Plan, given: Mapping[str, npt.ArrayLike] | Place) -> Weights:
             )
     if other := frozen.other_values(folder, plan.model.constants):
         raise RunFolderError(
-            f"Of {given} the {other[0].removeprefix('the ')} than in the experiment's module, and a model between two "
-            f"has one value of each: take runs of the same frozen parameters (model.seed, model.init, params=)."
+            f"{given}: {other[0]} than in the experiment's module. Take runs of the same frozen parameters "
+            f"(model.seed, model.init, params=)."
         )
     return state.weights
 

@@ -13,6 +13,7 @@ import mmap
 import weakref
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 SMALLEST_BYTES = 1 << 22
@@ -25,6 +26,12 @@ MOST_SIZES = 8
 """Sizes of which it keeps any. A process that meets more, such as one with many models, starts again with none."""
 
 _HUGE_PAGE = 1 << 21
+
+
+def is_lacking(error: BaseException | None) -> bool:
+    """Whether this error says that memory ran out: of torch's on a CPU it is the text that does."""
+    lacking = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return lacking or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
 
 
 class Blocks:

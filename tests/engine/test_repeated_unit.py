@@ -23,6 +23,7 @@ from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool, PoolUnit
 from raysim.engine.worker.repeated_unit import GaveOtherwise, RepeatedUnit, UnitWork, is_due
 from raysim.engine.worker.result_digest import digest
+from raysim.errors import ModelError
 from raysim.models.softmax import cross_entropy
 from tests.support.executors import bits
 
@@ -104,12 +105,15 @@ def test_a_difference_is_told_whenever_it_began(units: Units) -> None:
     assert units.told == [GaveOtherwise(Asked(0, 1, 0), 16, None)]
 
 
-def test_a_failure_of_the_repetition_is_told_as_one(units: Units) -> None:
-    failure = ClientFailure(7)
+@pytest.mark.parametrize("is_raysims", [True, False])
+def test_a_failure_of_the_repetition_is_told_as_one(is_raysims: bool, units: Units) -> None:
+    failure = ModelError("other outputs") if is_raysims else ValueError("other numbers")
 
     def fails_again(index: int) -> object:
         if units.done.count(0) > 1:
-            raise failure
+            if is_raysims:
+                raise failure
+            raise ClientFailure(7) from failure
         return index
 
     units.result = fails_again
@@ -117,9 +121,17 @@ def test_a_failure_of_the_repetition_is_told_as_one(units: Units) -> None:
     assert units.told == [GaveOtherwise(Asked(0, 1, 0), 4, failure)]
 
 
-def test_a_repetition_for_which_a_card_has_no_memory_is_left_out(units: Units) -> None:
+@pytest.mark.parametrize(
+    "cause", [torch.OutOfMemoryError(), MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+@pytest.mark.parametrize("of_a_client", [True, False])
+def test_a_repetition_for_which_memory_is_lacking_is_left_out(
+    cause: Exception, of_a_client: bool, units: Units
+) -> None:
     def too_large_again(index: int) -> object:
         if units.done.count(0) > 1:
+            if of_a_client:
+                raise ClientFailure(7) from cause
             raise torch.OutOfMemoryError
         return index
 
@@ -349,8 +361,8 @@ def test_on_a_card_other_numbers_are_a_warning(
     assert caplog.messages == [
         "Training the same clients again gave other numbers. The first time was round 2, chunk 3, on a worker, the "
         "second after 256 chunks. So the run's numbers depend on what its workers did before, and a resumed run or "
-        "another number of workers would give others. The run has no part of a script or a package, so raysim or the "
-        "machine is at fault: please report it. On a card it may also be a kernel without a deterministic version."
+        "another number of workers would give others. The run names no part of a script or a package: raysim or the "
+        "machine may be at fault, please report it. On a card it may also be a kernel without a deterministic version."
     ]
 
 

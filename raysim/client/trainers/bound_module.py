@@ -19,6 +19,7 @@ from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.tape import NotRecorded
 from raysim.client.trainers.reduced_precision import products_in
 from raysim.client.trainers.watched_objective import Watched, versions
+from raysim.models import memory
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
 
@@ -217,9 +218,9 @@ class BoundModule:
     def _recorded(self, x: Tensor, y: Tensor) -> Replay | None:
         try:
             return self._record(x, y)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception:
+        except Exception as error:
+            if memory.is_lacking(error):
+                raise
             # The run's first examples were tried before it began, so this is a length that behaves otherwise. A module
             # that fails here trains by autograd, where its own error shows.
             return None

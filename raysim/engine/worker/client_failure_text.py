@@ -31,7 +31,7 @@ def described(plan: Plan, kind: Kind, failure: ClientFailure, at: str, split: st
     return f"{doing} client {clients.id_of(failure.position)!r}{others} failed in {at}: {raised}{advice}\n{lines}"
 
 
-def gave_otherwise(plan: Plan, kind: Kind, at: str, count: int, failure: ClientFailure | None) -> str:
+def gave_otherwise(plan: Plan, kind: Kind, at: str, count: int, cause: BaseException | None) -> str:
     """Return the message of a difference between the first time that a worker carried out a unit and another time.
 
     Args:
@@ -39,10 +39,9 @@ def gave_otherwise(plan: Plan, kind: Kind, at: str, count: int, failure: ClientF
         kind: of the job.
         at: the first time; see `place`.
         count: units of the worker before the other time.
-        failure: that of the other time, if it failed.
+        cause: what was raised the other time, if it failed.
     """
-    cause = None if failure is None else failure.__cause__
-    again = "gave other numbers" if failure is None else f"failed, as it had not the first time ({cause!r})"
+    again = "gave other numbers" if cause is None else f"failed, as it had not the first time ({cause!r})"
     if parts := own_parts.titles(plan):
         why = (
             f"Most often a part keeps something from call to call, such as a counter in an attribute, a class or a "
@@ -50,7 +49,7 @@ def gave_otherwise(plan: Plan, kind: Kind, at: str, count: int, failure: ClientF
             f"(an objective= has the round as at.round), and start afresh."
         )
     else:
-        why = "The run has no part of a script or a package, so raysim or the machine is at fault: please report it."
+        why = "The run names no part of a script or a package: raysim or the machine may be at fault, please report it."
     lines = "" if cause is None else f"\n{trace(cause)}"
     return (
         f"{DOING[kind]} the same clients again {again}. The first time was {at}, the second after {count} "

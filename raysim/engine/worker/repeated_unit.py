@@ -1,8 +1,8 @@
 """Carries one unit of work out again from time to time, and compares the bits of what it makes.
 
 A part that keeps something from call to call may give other numbers only after many calls, so no trial at a run's start
-shows it. A pool keeps one of its first units, with a digest of its result: whenever a difference began, each later
-repetition shows it. A repetition changes no number, and stores nothing.
+shows it. A pool keeps one of its first units, with a digest of its result: whenever a difference began that lasts and
+concerns these clients, each later repetition shows it. A repetition changes no number, and stores nothing.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from raysim.algorithm.local_context import ClientStates
 from raysim.client.local_training import ClientFailure
 from raysim.engine.worker.result_digest import digest
 from raysim.engine.worker.watched_states import WatchedStates
+from raysim.errors import RaysimError
+from raysim.models import memory
 
 U = TypeVar("U")
 R = TypeVar("R")
 
 FIRST = 256
-"""Units of a pool before its first repetition, which costs 0.4 % of them; the others cost less."""
+"""The unit of a pool behind which its first repetition is: repetitions cost at most 0.4 % of the units so far."""
 
 CANDIDATES = 4
 """Of so many first units the smallest is kept, so that a large client's is not repeated."""
@@ -44,11 +46,11 @@ def is_due(count: int) -> bool:
 
 
 class GaveOtherwise(NamedTuple, Generic[U]):
-    """The unit gave something else again, behind so many units of the pool; failure: it failed then."""
+    """The unit gave something else again, behind so many units of the pool; failure: what was raised then."""
 
     unit: U
     behind: int
-    failure: ClientFailure | None
+    failure: BaseException | None
 
 
 class UnitWork(NamedTuple, Generic[U, R]):
@@ -112,15 +114,16 @@ class RepeatedUnit(Generic[U]):
 
     def _repeat(self, work: UnitWork[U, R], kept: _KeptUnit[U]) -> None:
         watched = None if kept.read is None else WatchedStates(None, kept.read)
-        failure: ClientFailure | None = None
+        failure: BaseException | None = None
         try:
             with work.alone():
                 if _digest(work.carry_out(kept.unit, watched), watched) == kept.digest:
                     return
-        except ClientFailure as error:
-            failure = error
-        except torch.OutOfMemoryError:
+        except (ClientFailure, RaysimError, torch.OutOfMemoryError) as error:
+            failure = error.__cause__ or error if isinstance(error, ClientFailure) else error
+        if memory.is_lacking(failure):
             # The run itself had room for its work, and goes on.
+            del failure
             card.release_memory()
             return
         work.tell(GaveOtherwise(kept.unit, self._count, failure))

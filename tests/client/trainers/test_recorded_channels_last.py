@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysim.client.trainers.bound_module import BoundModule, StepRecording
-from raysim.client.trainers.recording import channels_last
+from raysim.client.trainers.recording import channels_last, local_step
 from raysim.client.trainers.recording.simplify import Program
 from raysim.models.model import create
 from raysim.models.task import task_for
@@ -277,3 +277,21 @@ def test_a_layout_that_cannot_be_carried_out_is_left_out(monkeypatch: pytest.Mon
         for bound in (got, wanted):
             bound.differentiate(x, y, None, -0.1)
     torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-10, atol=1e-12)
+
+
+def test_a_layout_for_which_memory_is_lacking_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its last digits would depend on what else is in memory."""
+    compiled = local_step._compiled
+    made: list[Program] = []
+
+    def lacking(program: Program, *given: Any) -> Any:
+        made.append(program)
+        if len(made) > 1:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+        return compiled(program, *given)
+
+    monkeypatch.setattr(local_step, "_compiled", lacking)
+    model, weights = create(MODULES["one kernel twice"], 0, torch.float64)
+    bound = bound_to(model, weights, True, (4,))
+    with pytest.raises(RuntimeError, match="allocate memory"):
+        bound.record([torch.randn(4, 3 * SIZE**2, dtype=torch.float64)], [torch.tensor([0, 1, 2, 3])], [4])

@@ -25,6 +25,7 @@ from raysim.client.trainers.recording.simplify import Program, simplified, stora
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
 from raysim.client.trainers.recording.update import updates
 from raysim.config.global_draws import python_draws
+from raysim.models import memory
 
 ROUNDING = 1e-3
 """How far a recording may be from autograd, relative to the gradient, in float32: some products round otherwise."""
@@ -90,7 +91,7 @@ def record_step(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: T
             return made
         put_back()
         elsewhere.move(module, values, keys)
-        return _if_carried_out(_compiled(laid_out, first, weighted), batch) or made
+        return _if_carried_out(lambda: _compiled(laid_out, first, weighted), batch) or made
 
 
 @dataclass(frozen=True)
@@ -208,10 +209,10 @@ def _try(
     try:
         with torch.inference_mode():
             again, losses = made(*batch, 1.0)
-    except torch.OutOfMemoryError:
-        # Whether a step is recorded must not depend on what else is in memory.
-        raise
     except Exception as error:
+        if memory.is_lacking(error):
+            # Whether a step is recorded must not depend on what else is in memory.
+            raise
         raise NotRecorded(f"cannot be repeated ({type(error).__name__}: {error})") from error
     outputs, each, *gradients = wanted.values
     pairs = [(again, outputs), *zip(weighted.module.buffers(), left, strict=True)]
@@ -226,17 +227,18 @@ def _try(
         raise NotRecorded("has other gradients when it is repeated")
 
 
-def _if_carried_out(laid_out: Replay, batch: tuple[Tensor, Tensor]) -> Replay | None:
+def _if_carried_out(compiled: Callable[[], Replay], batch: tuple[Tensor, Tensor]) -> Replay | None:
     """Return the recording in another layout if it can be carried out, which its shapes alone decide.
 
     Its numbers are not compared: a layout changes the order of additions alone, but one relu that decides otherwise can
     change a gradient by a hundredth. Whether a layout is taken must not depend on the batch at hand.
     """
     try:
+        laid_out = compiled()
         laid_out(*batch, 1.0)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception:
+    except Exception as error:
+        if memory.is_lacking(error):
+            raise
         return None
     return laid_out
 
