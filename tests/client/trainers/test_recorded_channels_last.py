@@ -295,3 +295,34 @@ def test_a_layout_for_which_memory_is_lacking_is_not_left_out(monkeypatch: pytes
     bound = bound_to(model, weights, True, (4,))
     with pytest.raises(RuntimeError, match="allocate memory"):
         bound.record([torch.randn(4, 3 * SIZE**2, dtype=torch.float64)], [torch.tensor([0, 1, 2, 3])], [4])
+
+
+class Pooled(nn.Module):
+    """Its relu leaves many equal numbers in a window."""
+
+    def __init__(self, channels: int, pool: Callable[..., Tensor] = functional.max_pool2d) -> None:
+        super().__init__()
+        self.pool = pool
+        self.conv = nn.Conv2d(1, channels, 3, padding=1)
+        self.out = nn.Linear(channels * 64, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = torch.relu(self.conv(x.view(-1, 1, 16, 16)) - 0.2)
+        return cast(Tensor, self.out(self.pool(maps, 2).view(len(x), -1)))
+
+
+@pytest.mark.parametrize(
+    ("channels", "pool", "is_used"),
+    [(16, functional.max_pool2d, True), (16, functional.avg_pool2d, True), (3, functional.max_pool2d, False)],
+)
+def test_pooling_works_channels_last_with_the_same_numbers(channels: int, pool: Any, is_used: bool) -> None:
+    model, weights = create(lambda: Pooled(channels, pool), 0, torch.float64)
+    got, wanted = (bound_to(model, weights, True, lengths) for lengths in ((4,), ()))
+    x, y = torch.randn(4, 256, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    assert got.record([x], [y], [4])
+    assert ("memory_format" in source(got, 4)) == is_used
+    with torch.no_grad():
+        got.differentiate(x, y, None, -0.1)
+    wanted.differentiate(x, y, None, -0.1)
+    torch.testing.assert_close(got.weights.params, wanted.weights.params, rtol=1e-12, atol=1e-12)
+    assert not torch.equal(got.weights.params, weights.params)

@@ -523,40 +523,6 @@ def test_auto_takes_it_for_a_module_of_ones_own_and_says_why_not() -> None:
         resolve(asked, dataset=data, model=REFUSED["item"][0])
 
 
-class Pooled(nn.Module):
-    """Its relu leaves many equal numbers in a window."""
-
-    def __init__(self, channels: int, pool: Callable[..., Tensor] = functional.max_pool2d) -> None:
-        super().__init__()
-        self.pool = pool
-        self.conv = nn.Conv2d(1, channels, 3, padding=1)
-        self.out = nn.Linear(channels * 64, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        maps = torch.relu(self.conv(x.view(-1, 1, 16, 16)) - 0.2)
-        return cast(Tensor, self.out(self.pool(maps, 2).view(len(x), -1)))
-
-
-@pytest.mark.parametrize(
-    ("channels", "pool", "is_used"),
-    [(16, functional.max_pool2d, True), (16, functional.avg_pool2d, True), (3, functional.max_pool2d, False)],
-)
-def test_pooling_works_channels_last_with_the_same_numbers(channels: int, pool: Any, is_used: bool) -> None:
-    model, weights = create(lambda: Pooled(channels, pool), 0, torch.float64)
-    got = BoundModule(model, weights, TASK, torch.float64, plain=True, recording=StepRecording((4,)))
-    wanted = BoundModule(model, weights, TASK, torch.float64, plain=True)
-    x, y = torch.randn(4, 256, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    for bound in (got, wanted):
-        bound.load(weights)
-    assert got.record([x], [y], [4])
-    assert ("memory_format" in str(got._recordings[4].__doc__)) == is_used
-    with torch.no_grad():
-        got.differentiate(x, y, None, -0.1)
-    wanted.differentiate(x, y, None, -0.1)
-    torch.testing.assert_close(got.weights.params, wanted.weights.params, rtol=1e-12, atol=1e-12)
-    assert not torch.equal(got.weights.params, weights.params)
-
-
 class DeepConvolution(nn.Module):
     """A kernel of more than a million numbers over small maps."""
 
