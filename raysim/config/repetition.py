@@ -6,7 +6,7 @@ and workers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from numbers import Real
 
 import numpy as np
@@ -17,6 +17,9 @@ from raysim.errors import RaysimError
 
 RELATIVE = 1e-6
 """Difference, relative to the largest number, that is none: a kernel's order of additions depends on alignment."""
+
+BLOCK = 1 << 16
+"""Numbers that are compared at a time: eleven million at once, in new memory, take six times as long."""
 
 
 def check_repetition(
@@ -66,6 +69,19 @@ def is_close(one: Tensor, other: Tensor, relative: float) -> bool:
     >>> is_close(torch.tensor([1.0, 100.0]), torch.tensor([1.05, 100.0]), 1e-3)
     True
     """
-    a, b = (tensor.detach().to_dense().to(torch.float64) for tensor in (one, other))
-    largest = max(float(each.nan_to_num(0.0, 0.0, 0.0).abs().max()) if each.numel() else 0.0 for each in (a, b))
-    return torch.allclose(a, b, rtol=0.0, atol=relative * largest, equal_nan=True)
+    a, b = (tensor.detach().to_dense() for tensor in (one, other))
+    if a.dtype == b.dtype and torch.equal(a, b):
+        return True
+    most = relative * max((_largest(each) for pair in _blocks(a, b) for each in pair), default=0.0)
+    return all(torch.allclose(*pair, rtol=0.0, atol=most, equal_nan=True) for pair in _blocks(a, b))
+
+
+def _blocks(a: Tensor, b: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield both, some numbers at a time, in float64."""
+    for first, second in zip(a.reshape(-1).split(BLOCK), b.reshape(-1).split(BLOCK), strict=True):
+        if first.numel():
+            yield first.to(torch.float64), second.to(torch.float64)
+
+
+def _largest(numbers: Tensor) -> float:
+    return float(numbers.nan_to_num(0.0, 0.0, 0.0).abs().max())

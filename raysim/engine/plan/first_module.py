@@ -344,7 +344,9 @@ def plain(module: nn.Module) -> nn.Module:
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+    if one.shape != other.shape:
+        return False
+    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def is_close(one: object, other: object) -> bool:
