@@ -12,10 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from raysim.config.counted import counted
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
+from raysim.report import series
 from raysim.run_folder import client_table, experiment_record, files, not_a_run, round_table, stop_record, timeline
 from raysim.run_folder.rows import table
 from raysim.run_folder.series_record import Places
@@ -23,6 +25,9 @@ from raysim.run_folder.timeline import Span
 from raysim.storage.remote.folder import read_only_copy
 
 log = logging.getLogger("raysim")
+
+NAMED = 3
+"""With more columns a note would be too long."""
 
 _PARTS = frozenset({"checkpoints", "clients", files.STATES})
 """A run's folders that contain no other run; they may hold very many files."""
@@ -139,6 +144,8 @@ def read(path: Path) -> Run:
     except RunFolderError as error:
         clients = client_table.CLIENT_SCHEMA.empty_table()
         notes.append(f"The clients of {path} are left out: {error}")
+    if lacking := series.left_out(rounds):
+        notes.append(_too_large(path, lacking))
     return Run(
         path,
         experiment,
@@ -148,6 +155,16 @@ def read(path: Path) -> Run:
         clients,
         tuple(notes),
         experiment_record.stored_training_clients(path),
+    )
+
+
+def _too_large(path: Path, lacking: Mapping[str, int]) -> str:
+    """Return which figures pictures and tables lack."""
+    named = [f"{counted(lacking[name], 'value')} of {name}" for name in list(lacking)[:NAMED]]
+    others = [counted(len(lacking) - NAMED, "more column")] if len(lacking) > NAMED else []
+    return (
+        f"Pictures and tables leave out figures of {path} that are not finite or above {series.LARGEST:g}, whose "
+        f"squares are not finite: {', '.join([*named, *others])}."
     )
 
 

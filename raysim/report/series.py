@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raysim.arrays import Float64s, Int64s
+from raysim.arrays import Bools, Float64s, Int64s
 
 LARGEST = 1e150
 """Of numbers in pictures: sums of squares of larger ones, and the ends of an axis around them, are not finite."""
@@ -62,6 +62,16 @@ def over_trials(
     return Series(after, mean, np.sqrt(deviation), count)
 
 
+def left_out(rounds: pa.Table) -> dict[str, int]:
+    """Return how many of a trial's values no series has, because they are too large or not finite; by their column."""
+    counts = {
+        field.name: int((~_is_kept(_numbers(rounds, field.name))).sum()) - rounds[field.name].null_count
+        for field in rounds.schema
+        if pa.types.is_floating(field.type)
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
 def last_of(rounds: pa.Table, column: str) -> float | None:
     """Return one trial's newest value; None if it has none."""
     if column not in rounds.column_names:
@@ -92,9 +102,18 @@ def thin_out(count: int, most: int) -> Int64s:
 
 def _finite(rounds: pa.Table, column: str, cumulated: bool) -> tuple[Int64s, Float64s]:
     """Return (finished rounds, values) of the rows with a finite value; a row's index counts from 0."""
-    values = pc.cast(rounds[column], pa.float64(), safe=False).to_numpy().astype(np.float64)
+    values = _numbers(rounds, column)
+    kept = _is_kept(values)
     after = rounds["round"].to_numpy().astype(np.int64) + 1
     if cumulated:
-        return after, np.cumsum(np.where(np.abs(values) <= LARGEST, values, 0.0))
-    kept = np.abs(values) <= LARGEST
+        return after, np.cumsum(np.where(kept, values, 0.0))
     return after[kept], values[kept]
+
+
+def _numbers(rounds: pa.Table, column: str) -> Float64s:
+    """Return the column; null is NaN."""
+    return pc.cast(rounds[column], pa.float64(), safe=False).to_numpy().astype(np.float64)
+
+
+def _is_kept(values: Float64s) -> Bools:
+    return np.abs(values) <= LARGEST

@@ -272,18 +272,37 @@ def test_numbered_names_that_are_cut_are_names_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "columns",
+    ("columns", "said"),
     [
-        {"eval/test/loss": [1e308, -1e308], "eval/test/accuracy": [1e300, 1e300]},
-        {"eval/test/accuracy": [True, False], "accuracy": [0.1, 0.2]},
-        {"eval/test/accuracy": [0.1, 0.2], "eval/test/p1.2.3": [0.1, 0.1]},
-        {"examples_so_far": [2**62, 2**62], "eval/test/accuracy": [0.1, 0.2]},
-        {"eval/test/accuracy": [math.inf, -math.inf], "accuracy": [0.1, math.nan]},
+        (
+            {"eval/test/loss": [1e308, -1e308], "eval/test/accuracy": [1e300, 1e300]},
+            "2 values of eval/test/loss, 2 values of eval/test/accuracy",
+        ),
+        ({"eval/test/accuracy": [True, False], "accuracy": [0.1, 0.2]}, None),
+        ({"eval/test/accuracy": [0.1, 0.2], "eval/test/p1.2.3": [0.1, 0.1]}, None),
+        ({"examples_so_far": [2**62, 2**62], "eval/test/accuracy": [0.1, 0.2]}, None),
+        (
+            {"eval/test/accuracy": [math.inf, -math.inf], "accuracy": [0.1, math.nan]},
+            "2 values of eval/test/accuracy, 1 value of accuracy",
+        ),
+        (
+            {f"c{i}": [1e160, 1.0] for i in range(5)},
+            "1 value of c0, 1 value of c1, 1 value of c2, 2 more columns",
+        ),
     ],
 )
-def test_figures_that_no_axis_holds_are_left_out(tmp_path: Path, columns: dict[str, list[float]]) -> None:
+def test_figures_that_no_axis_holds_are_left_out_and_counted(
+    tmp_path: Path, columns: dict[str, list[float]], said: str | None
+) -> None:
     for seed in range(2):
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         write(tmp_path / f"run-{seed}", rows, {"a": 0.1, "b": 0.2}, seed=seed)
-    assert build([tmp_path], tmp_path / "report").notes == ()
+    made = build([tmp_path], tmp_path / "report")
+    notes = [
+        f"Pictures and tables leave out figures of {tmp_path}/run-{seed} that are not finite or above 1e+150, whose "
+        f"squares are not finite: {said}."
+        for seed in range(2)
+    ]
+    assert list(made.notes) == (notes if said else [])
+    assert all(note in made.page.read_text() for note in made.notes)
     curve.figure(read_all([tmp_path])[0][0].rounds, "")
