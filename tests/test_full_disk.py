@@ -121,7 +121,7 @@ def test_a_page(
         first.unlink()
         first.symlink_to("/dev/full")
         monkeypatch.setattr(build, "_former_pictures", lambda out: [])
-        monkeypatch.setattr(build, "_check_free", lambda *given: None)
+        monkeypatch.setattr(picture_files, "check_free", lambda *given: None)
         monkeypatch.setattr(picture_files, "inside", lambda folder, name, *others: folder / name)
         name = first.name
     fill(lambda path: path.name == name)

@@ -127,6 +127,18 @@ def test_the_command_draws_the_loss(folder: Path, tmp_path: Path, monkeypatch: p
     assert f"theta = 1: test loss {float(points[1.0]['loss']):.4g}" == one
     assert points[1.0]["group"] == "seed-1 and seed-0"
     assert called("interpolate", "seed-1", "nothing") == MISUSED
+    assert called("interpolate", "seed-1", "seed-0", "--split", "test", "--out", str(out)) == 0, "its own files"
+
+
+def test_a_file_of_others_is_refused_before_the_models_are_scored(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "interpolation.csv"
+    mine.write_bytes(b"mine")
+    monkeypatch.setattr("raysim.api.interpolation.interpolate", None)
+    with pytest.raises(raysim.RunFolderError, match=r"interpolation\.csv is none of the pictures"):
+        between_runs(folder / "seed-1", folder / "seed-0", split="test", out=tmp_path)
+    assert mine.read_bytes() == b"mine"
 
 
 def test_models_with_other_frozen_parameters_have_none_between_them(

@@ -19,7 +19,7 @@ from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.models.model import Weights, replace_params
 from raysim.report.gallery import interpolated
-from raysim.report.picture_files import save
+from raysim.report.picture_files import free_places, save
 from raysim.run_folder import checkpoint, experiment_record, frozen, kept_checkpoints
 from raysim.server.state import ServerState
 from raysim.storage.remote.folder import read_only_copy
@@ -79,7 +79,8 @@ def between_runs(
     changes: of keys of the first run's `[report]`, such as "report.width_cm=8".
 
     Raises:
-        RunFolderError: see `interpolate`; or the first run had other parts.
+        RunFolderError: see `interpolate`; or the first run had other parts; or a file that is none of a picture lies
+            where the picture goes.
     """
     check_is_path(out, "The folder of picture and CSV (--out, out=)")
     where = _folder(first)
@@ -88,10 +89,12 @@ def between_runs(
     check_has_parts(experiment, where, parts, "raysim.interpolate(experiment, a, b")
     report = experiment.report.changed(changes)
     check_same(resolve(with_executor(experiment, "local"), **parts), where, ITS_PARTS)
+    # Before what takes long.
+    free_places(interpolated.NAME, out, report)
     rows = interpolate(experiment.changed({"evaluation.split": split}), first, second, **parts)
     names = _name(where, first), _name(_folder(second), second)
     out.mkdir(parents=True, exist_ok=True)
-    save(interpolated.figure(rows.to_pylist(), names, split), out, out, report)
+    save(interpolated.figure(rows.to_pylist(), names, split), out, report)
     return rows
 
 

@@ -100,7 +100,8 @@ def best(
         set: as of `make_report`.
 
     Raises:
-        RunFolderError: as of `make_report`; or a score is not recorded, or fewer rounds are finished.
+        RunFolderError: as of `make_report`; or a score is not recorded, or fewer rounds are finished; or a
+            file that is none of a picture lies where a picture goes.
         ExperimentError: a change does not fit.
     """
     check_is_path(out, "The folder of pictures (--out, out=)")

@@ -76,7 +76,7 @@ def build(
         if picture is None:
             notes.append(f"No best method has {column!r}, so there is no picture.")
         else:
-            save(picture, out, out, report)
+            save(picture, out, report)
             pictures.append(out / picture.name)
             lines.append(str(pictures[-1]))
     return BestMethods(tuple(lines), tuple(dict.fromkeys(notes)), tuple(pictures))

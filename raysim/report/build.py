@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape, unescape
 from pathlib import Path
@@ -76,8 +76,9 @@ def build(
     by_kind = [(kind, [_apart(figure, taken) for figure in kind.make(groups)]) for kind in kinds(targets, monotone)]
     former, pictures = _former_pictures(out), inside(out, PICTURES, out, RunFolderError)
     every = [figure for _, figures in by_kind for figure in figures]
-    places = {figure.name: picture_files.places(figure, pictures, out, report) for figure in every}
-    _check_free((file for of_figure in places.values() for file in of_figure.values()), former)
+    places = {figure.name: picture_files.places(figure.name, pictures, out, report) for figure in every}
+    files = (file for of_figure in places.values() for file in of_figure.values())
+    picture_files.check_free(files, former, PAGE, "links")
     drawn = {figure.name: render(figure, report) for figure in every}
     with disk.writing(pictures):
         pictures.mkdir(parents=True, exist_ok=True)
@@ -149,21 +150,6 @@ def _former_pictures(out: Path) -> list[Path]:
         )
     named = (unescape(name) for name in _LINK.findall(text))
     return [out / PICTURES / name for name in named if flaw(name) is None and (out / PICTURES / name).is_file()]
-
-
-def _check_free(places: Iterable[Path], former: Collection[Path]) -> None:
-    """Check that no file lies where a picture goes, but those of the older report.
-
-    Raises:
-        RunFolderError: one does; names it.
-    """
-    replaced = frozenset(former)
-    for file in places:
-        if os.path.lexists(file) and file not in replaced:
-            raise RunFolderError(
-                f"{file} is none of the pictures that {PAGE} links, so it is not replaced: move it away, or choose "
-                f"another folder (--out, out=)."
-            )
 
 
 def _title(groups: Sequence[Group]) -> str:

@@ -1,8 +1,10 @@
-"""Writes a figure in the formats of `[report]`, and its data as CSV."""
+"""Writes a figure in the formats of `[report]`, and its data as CSV; replaces no file that is not raysim's own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import pyarrow.csv as csv
@@ -11,28 +13,79 @@ from raysim.errors import RunFolderError
 from raysim.experiment.pictures import EVERY_FORMAT, ReportSection
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.render import Drawn, render
-from raysim.storage import disk
+from raysim.storage import atomic, disk
 from raysim.storage.inside import inside
 
 DATA = "csv"
 
+OWN = ".pictures.json"
+"""Beside pictures that no page links: the names of their files, so that another file of such a name is not replaced."""
 
-def save(figure: Figure, pictures: Path, out: Path, report: ReportSection) -> Drawn:
-    """Draw a figure and write its files into `pictures`, which lies in `out` or is it.
+
+def save(figure: Figure, folder: Path, report: ReportSection) -> None:
+    """Draw a figure and write its files into a folder, where a picture of that name may be replaced.
+
+    Raises:
+        RunFolderError: a file there is none of a picture, or a symbolic link to another folder.
+        ExperimentError: see `drawing`.
+    """
+    found = free_places(figure.name, folder, report)
+    drawn = render(figure, report)
+    # First the record: a process that is killed between the files leaves none that is not named.
+    names = sorted({file.name for file in (*_own(folder), *found.values())})
+    atomic.write_text(inside(folder, OWN, folder, RunFolderError), json.dumps(names))
+    write(figure, drawn, found)
+
+
+def free_places(name: str, folder: Path, report: ReportSection) -> dict[str, Path]:
+    """Return where `save` writes the files of a figure of this name, by their suffix.
+
+    Raises:
+        RunFolderError: see `save`.
+    """
+    found = places(name, folder, folder, report)
+    check_free(found.values(), _own(folder), OWN, "names")
+    return found
+
+
+def check_free(files: Iterable[Path], own: Collection[Path], record: str, records: str) -> None:
+    """Check that no file lies where a picture goes, but raysim's own.
+
+    Args:
+        files: where the picture's files go.
+        own: which may be replaced.
+        record: what says so, for the error: a file beside them.
+        records: the verb for that.
+
+    Raises:
+        RunFolderError: a file does; names it.
+    """
+    replaced = frozenset(own)
+    for file in files:
+        if os.path.lexists(file) and file not in replaced:
+            raise RunFolderError(
+                f"{file} is none of the pictures that {record} {records}, so it is not replaced: move it away, or "
+                f"choose another folder."
+            )
+
+
+def _own(folder: Path) -> list[Path]:
+    """Return the files that the folder's record names; none if there is no record that can be read."""
+    try:
+        names = json.loads((folder / OWN).read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [folder / name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def places(name: str, pictures: Path, out: Path, report: ReportSection) -> dict[str, Path]:
+    """Return where the files of a figure go, by their suffix: in `pictures`, which lies in `out` or is it.
 
     Raises:
         RunFolderError: a file there is a symbolic link to another folder.
-        ExperimentError: see `drawing`.
     """
-    drawn = render(figure, report)
-    write(figure, drawn, places(figure, pictures, out, report))
-    return drawn
-
-
-def places(figure: Figure, pictures: Path, out: Path, report: ReportSection) -> dict[str, Path]:
-    """Return where the files of a figure go, by their suffix; see `save`."""
     suffixes = (*(report.formats or EVERY_FORMAT), DATA)
-    return {suffix: inside(pictures, f"{figure.name}.{suffix}", out, RunFolderError) for suffix in suffixes}
+    return {suffix: inside(pictures, f"{name}.{suffix}", out, RunFolderError) for suffix in suffixes}
 
 
 def write(figure: Figure, drawn: Drawn, places: Mapping[str, Path]) -> None:

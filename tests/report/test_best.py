@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from raysim.api import reports
 from raysim.cli.output import MISUSED
 from raysim.errors import RunFolderError
+from raysim.report import picture_files
 from raysim.report.best import choose, methods
 from tests.support.command import Raysim
 from tests.support.run_folders import write
@@ -116,7 +118,9 @@ def test_the_command_says_and_draws_each_choice(tmp_path: Path) -> None:
     assert "single has one method only with 'accuracy': there is no second best." in called.err
     names = [f"best-by-{by}-after-{n}" for by in ("accuracy", "eval-validation-accuracy") for n in (1, 2)]
     kinds = ("csv", "pdf", "png", "svg")
-    assert sorted(file.name for file in Path("chosen").iterdir()) == sorted(f"{n}.{k}" for n in names for k in kinds)
+    assert sorted(file.name for file in Path("chosen").glob("[!.]*")) == sorted(
+        f"{n}.{k}" for n in names for k in kinds
+    )
     with Path("chosen/best-by-accuracy-after-2.csv").open() as file:
         points = list(csv.DictReader(file))
     assert [(p["group"], p["place"], p["round"], round(float(p["mean"]), 6)) for p in points] == [
@@ -128,6 +132,33 @@ def test_the_command_says_and_draws_each_choice(tmp_path: Path) -> None:
         ("single", "best", "2", 0.5),
     ]
     assert "test accuracy" in Path("chosen/best-by-accuracy-after-2.svg").read_text()
+
+
+def test_its_own_pictures_are_replaced_and_no_other_file(swept: Path, tmp_path: Path) -> None:
+    out = tmp_path / "chosen"
+    out.mkdir()
+    mine = out / "best-by-accuracy-after-2.svg"
+    mine.write_bytes(b"mine")
+    wrong = r"after-2\.svg is none of the pictures that \.pictures\.json names, so it is not replaced: move it away"
+    with pytest.raises(RunFolderError, match=wrong):
+        reports.best(swept, by="accuracy", out=out)
+    assert [mine.read_bytes(), *out.iterdir()] == [b"mine", mine]
+    mine.unlink()
+    for width in (8, 9):
+        made = reports.best(swept, by="accuracy", out=out, set=[f"report.width_cm={width}"])
+        assert made.pictures == (mine.with_suffix(""),)
+    # Another score's picture does not forget them.
+    reports.best(swept, by="eval/test/accuracy", out=out)
+    reports.best(swept, by="accuracy", out=out)
+
+
+@pytest.mark.parametrize("kept", [b"", b"{}", b"[1]", b'["../best-by-accuracy-after-2.csv"]'])
+def test_a_damaged_list_of_pictures_names_none(kept: bytes, swept: Path, tmp_path: Path) -> None:
+    out = tmp_path / "chosen"
+    reports.best(swept, by="accuracy", out=out)
+    (out / picture_files.OWN).write_bytes(kept)
+    with pytest.raises(RunFolderError, match="is none of the pictures"):
+        reports.best(swept, by="accuracy", out=out)
 
 
 @pytest.mark.usefixtures("swept")

@@ -28,7 +28,7 @@ def write(found: ProxyStudy, report: ReportSection | None = None) -> list[Path]:
         report: the formats, size and letters of the picture.
     """
     report, folder, picture = report or ReportSection(), found.study.path, figure(found)
-    save(picture, folder, folder, report)
+    save(picture, folder, report)
     return [folder / f"{picture.name}.{kind}" for kind in (DATA, *(report.formats or EVERY_FORMAT))]
 
 

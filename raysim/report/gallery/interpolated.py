@@ -14,12 +14,15 @@ from raysim.report.looks import GREY, SERIES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+NAME = "interpolation"
+"""Of the picture's files."""
+
 
 def figure(rows: Sequence[Mapping[str, float]], names: tuple[str, str], split: str) -> Figure:
     """Return the picture of rows with `theta` and `loss`; the model at theta = 1 is the first of the two names."""
     first, second = names
     return Figure(
-        "interpolation",
+        NAME,
         f"{split} loss between two models",
         f"The model is theta w + (1 - theta) w', w from {first} and w' from {second}; the dashed line is the better of "
         f"the two.",
