@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -13,6 +14,8 @@ from raysim.models.model import Weights
 from raysim.server.clipping import UNLIMITED, Limits
 from raysim.server.fairness.fairness import FairWeight
 from raysim.server.manifest import StatePlace
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,24 @@ class Broadcast:
     fair_weights: Mapping[int, FairWeight] = field(default_factory=dict)
     measures: bool = False
     configs: Mapping[int, int] = field(default_factory=dict)
+
+
+def for_clients(broadcast: Broadcast, positions: Iterable[int]) -> Broadcast:
+    """Return the broadcast with what it says of these clients alone, and not of the whole cohort."""
+    clients = frozenset(positions)
+
+    def own(mapping: Mapping[int, T]) -> Mapping[int, T]:
+        return {position: mapping[position] for position in clients & mapping.keys()}
+
+    return replace(
+        broadcast,
+        repeats=own(broadcast.repeats),
+        places=own(broadcast.places),
+        left_out=broadcast.left_out & clients,
+        elsewhere=broadcast.elsewhere & clients,
+        fair_weights=own(broadcast.fair_weights),
+        configs=own(broadcast.configs),
+    )
 
 
 def weighed(broadcast: Broadcast, positions: Int64s, examples: Int64s | None) -> Float64s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -25,6 +26,8 @@ from raysim.engine.worker.repeated_unit import GaveOtherwise, RepeatedUnit, Unit
 from raysim.engine.worker.result_digest import digest
 from raysim.errors import ModelError
 from raysim.models.softmax import cross_entropy
+from raysim.server.fairness.fairness import FairWeight
+from raysim.server.manifest import StatePlace
 from tests.support.executors import bits
 
 Make = Callable[..., raysim.Experiment]
@@ -67,7 +70,14 @@ class Units:
             self.done.append(unit.number)
             return self.result(unit.number)
 
-        work = UnitWork(carried_out, lambda unit: unit.size, lambda unit: unit.num_bytes, nullcontext, self.told.append)
+        work = UnitWork(
+            carried_out,
+            lambda unit: unit.size,
+            lambda unit: unit.num_bytes,
+            lambda unit: unit,
+            nullcontext,
+            self.told.append,
+        )
         return self.repeated.carry_out(work, Asked(index, size, num_bytes))
 
 
@@ -163,7 +173,7 @@ def test_client_states_are_read_from_memory_and_written_once(monkeypatch: pytest
     by = [0.0]
     for index in range(4):
         by[0] = float(index == 3)
-        work = UnitWork(carried_out, lambda unit: 1, lambda unit: 0, nullcontext, told.append)
+        work = UnitWork(carried_out, lambda unit: 1, lambda unit: 0, lambda unit: unit, nullcontext, told.append)
         repeated.carry_out(work, index, Stored())
     # Of four units, and of the first again behind the second and the fourth.
     assert seen == [([1.0, 2.0], None)] * 6
@@ -273,7 +283,7 @@ def test_a_part_that_changes_after_many_calls_ends_the_run(
     with pytest.raises(raysim.ClientError) as caught:
         list(raysim.rounds(exp, dataset=dataset, **passed))
     text = str(caught.value)
-    assert text.startswith("Training the same clients again gave other numbers.")
+    assert re.match(r"Training the same client again \('c\d+'\) gave other numbers\. ", text)
     assert "The first time was round 0, chunk" in text
     assert f"this run has {named}. Compute what a part returns from its arguments alone" in text
 
@@ -283,7 +293,9 @@ def test_a_metric_that_changes_after_many_calls_ends_the_run(
     experiment: Make, dataset: raysim.FederatedDataset
 ) -> None:
     exp = experiment(rounds=20, evaluation={"every": 1})
-    with pytest.raises(raysim.ClientError, match=r"^Evaluating the same clients again gave other .* metrics=\. "):
+    with pytest.raises(
+        raysim.ClientError, match=r"^Evaluating the same clients again \('t0', 't1', 't2' and 1 more\) gave .* metrics=\. "
+    ):
         list(raysim.rounds(exp, dataset=dataset, metrics={"sharp": Sharpens()}))
 
 
@@ -313,7 +325,9 @@ def test_an_error_of_the_second_time_says_that_the_first_had_none(
     with pytest.raises(raysim.ClientError) as caught:
         next(steps)
     text = str(caught.value)
-    assert text.startswith("Training the same clients again failed, as it had not the first time (KeyError('my own")
+    assert text.startswith(
+        "Training the same client again ('c1') failed, as it had not the first time (KeyError('my own"
+    )
     assert "The first time was round 0, chunk" in text
     assert "in fails_late" in text
 
@@ -355,15 +369,37 @@ def test_on_a_card_other_numbers_are_a_warning(
     plan = resolve(experiment(), dataset=dataset)
     pool = Pool(plan, torch.device("cpu"), "a worker", ExampleMemory())
     pool._device = torch.device("cuda")
-    found = GaveOtherwise(PoolUnit(Broadcast(2, plan.initial, 0.1), 3, (1, 2)), 256, None)
+    found = GaveOtherwise(PoolUnit(Broadcast(2, plan.initial, 0.1), 3, (1, 2, 4, 8, 16)), 256, None)
     with caplog.at_level("WARNING", "raysim"):
         pool._tell("train", found)
     assert caplog.messages == [
-        "Training the same clients again gave other numbers. The first time was round 2, chunk 3, on a worker, the "
-        "second after 256 chunks. So the run's numbers depend on what its workers did before, and a resumed run or "
-        "another number of workers would give others. The run names no part of a script or a package: raysim or the "
-        "machine may be at fault, please report it. On a card it may also be a kernel without a deterministic version."
+        "Training the same clients again ('c1', 'c2', 'c4' and 2 more) gave other numbers. The first time was round "
+        "2, chunk 3, on a worker, the second after 256 chunks. So the run's numbers depend on what its workers did "
+        "before, and a resumed run or another number of workers would give others. The run names no part of a script "
+        "or a package: raysim or the machine may be at fault, please report it. On a card it may also be a kernel "
+        "without a deterministic version."
     ]
+
+
+def test_a_kept_chunk_holds_nothing_of_other_clients(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    plan = resolve(experiment(), dataset=dataset)
+    of_cohort = Broadcast(
+        *(0, plan.initial, 0.1),
+        repeats=dict.fromkeys(range(20), 2),
+        fair_weights=dict.fromkeys(range(20), FairWeight(1.0)),
+        places=dict.fromkeys(range(20), StatePlace(0, 0, 0)),
+        configs=dict.fromkeys(range(20), 0),
+        left_out=frozenset(range(4, 20)),
+        elsewhere=frozenset(range(4, 20)),
+    )
+    pool = Pool(plan, torch.device("cpu"), "a worker", ExampleMemory())
+    pool.run("train", of_cohort, 0, (1, 2, 3), None)
+    pool.run("evaluate", of_cohort, 0, ("test", ((0, 0, 25),)), None)
+    for repeated, clients in ((pool._trained_again, {1, 2, 3}), (pool._scored_again, set())):
+        assert repeated._kept is not None
+        kept = repeated._kept.unit.broadcast
+        assert {*kept.repeats, *kept.fair_weights, *kept.places, *kept.configs} == clients
+        assert not kept.left_out | kept.elsewhere
 
 
 @contextmanager
@@ -421,5 +457,7 @@ def test_client_states_are_those_of_a_run_without_repetitions_and_are_read_again
 def test_a_loss_that_changes_on_workers_ends_the_run(experiment: Make, dataset: raysim.FederatedDataset) -> None:
     engine = {**ENGINE, "workers": 2, "cpus_per_worker": 0.5}
     exp = experiment(rounds=60, cohort={"size": 20}, engine=engine, evaluation={"every": 100})
-    with pytest.raises(raysim.ClientError, match=r"again gave other numbers\. .* on worker \d .* this run has loss="):
+    with pytest.raises(
+        raysim.ClientError, match=r"again \('c\d+'\) gave other numbers\. .* on worker \d .* this run has loss="
+    ):
         list(raysim.rounds(exp, dataset=dataset, loss=WarmsUp()))

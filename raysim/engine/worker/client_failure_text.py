@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from raysim.client.local_training import ClientFailure
 from raysim.client.section import ClientSection
 from raysim.config.user_call import there_is, trace
@@ -11,6 +13,9 @@ from raysim.engine.plan.plan import Plan
 
 BATCH_OF_ONE = "Expected more than 1 value per channel when training"
 """torch's words."""
+
+MOST_NAMED = 3
+"""Of a unit's clients."""
 
 
 def described(plan: Plan, kind: Kind, failure: ClientFailure, at: str, split: str) -> str:
@@ -31,12 +36,16 @@ def described(plan: Plan, kind: Kind, failure: ClientFailure, at: str, split: st
     return f"{doing} client {clients.id_of(failure.position)!r}{others} failed in {at}: {raised}{advice}\n{lines}"
 
 
-def gave_otherwise(plan: Plan, kind: Kind, at: str, count: int, cause: BaseException | None) -> str:
+def gave_otherwise(
+    plan: Plan, kind: Kind, split: str, positions: Sequence[int], at: str, count: int, cause: BaseException | None
+) -> str:
     """Return the message of a difference between the first time that a worker carried out a unit and another time.
 
     Args:
         plan: the run.
         kind: of the job.
+        split: of the clients.
+        positions: of the unit's clients, at least one.
         at: the first time; see `place`.
         count: units of the worker before the other time.
         cause: what was raised the other time, if it failed.
@@ -51,9 +60,13 @@ def gave_otherwise(plan: Plan, kind: Kind, at: str, count: int, cause: BaseExcep
     else:
         why = "The run names no part of a script or a package: raysim or the machine may be at fault, please report it."
     lines = "" if cause is None else f"\n{trace(cause)}"
+    clients = plan.dataset.split(split)
+    named = ", ".join(repr(clients.id_of(position)) for position in positions[:MOST_NAMED])
+    more = f" and {len(positions) - MOST_NAMED:,} more" if len(positions) > MOST_NAMED else ""
+    whose = "client" if len(positions) == 1 else "clients"
     return (
-        f"{DOING[kind]} the same clients again {again}. The first time was {at}, the second after {count} "
-        f"{UNITS[kind]}s. So the run's numbers depend on what its workers did before, and a resumed run or another "
+        f"{DOING[kind]} the same {whose} again ({named}{more}) {again}. The first time was {at}, the second after "
+        f"{count} {UNITS[kind]}s. So the run's numbers depend on what its workers did before, and a resumed run or another "
         f"number of workers would give others. {why}{lines}"
     )
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from raysim import card
-from raysim.algorithm.broadcast import Broadcast
+from raysim.algorithm.broadcast import Broadcast, for_clients
 from raysim.algorithm.local_context import ClientStates, LocalContext, LocalResult
 from raysim.algorithm.members import taking_part
 from raysim.client import local_training
@@ -203,7 +203,12 @@ class Pool:
         """
         unit = found.unit
         at = place(kind, unit.broadcast.round, unit.number, self._worker)
-        text = gave_otherwise(self._plan, kind, at, found.behind, found.failure)
+        if kind == "train":
+            split, positions = "train", cast(Chunk, unit.clients)
+        else:
+            split, segments = cast(scores.Unit, unit.clients)
+            positions = tuple(dict.fromkeys(position for position, *_ in segments))
+        text = gave_otherwise(self._plan, kind, split, positions, at, found.behind, found.failure)
         if self._device.type == "cpu" or found.failure is not None:
             raise ClientError(text)
         log.warning("%s On a card it may also be a kernel without a deterministic version.", text)
@@ -217,7 +222,7 @@ class Pool:
                 result = self._trained(unit, states)
             else:
                 tell = partial(self._tell, "train")
-                work = UnitWork(self._trained, self._examples_of, self._num_bytes, self._alone, tell)
+                work = UnitWork(self._trained, self._examples_of, self._num_bytes, _kept, self._alone, tell)
                 result = self._trained_again.carry_out(work, unit, states)
         if kept is not None:
             kept.extend(result.updates)
@@ -239,7 +244,9 @@ class Pool:
 
     def _evaluate(self, broadcast: Broadcast, index: int, unit: scores.Unit) -> scores.ClientScores:
         tell = partial(self._tell, "evaluate")
-        work = UnitWork(self._scores, _examples_in, lambda unit: _bytes_of(unit.broadcast), self._alone, tell)
+        work = UnitWork(
+            self._scores, _examples_in, lambda unit: _bytes_of(unit.broadcast), _kept_scores, self._alone, tell
+        )
         return self._scored_again.carry_out(work, PoolUnit(broadcast, index, unit))
 
     def _scores(self, unit: PoolUnit[scores.Unit], states: ClientStates | None) -> scores.ClientScores:
@@ -294,6 +301,15 @@ class Pool:
 
 def _to(weights: Weights, device: torch.device, copy: bool = False) -> Weights:
     return Weights(*(vector.to(device, copy=copy) for vector in weights.vectors))
+
+
+def _kept(unit: PoolUnit[Chunk]) -> PoolUnit[Chunk]:
+    return unit._replace(broadcast=for_clients(unit.broadcast, unit.clients))
+
+
+def _kept_scores(unit: PoolUnit[scores.Unit]) -> PoolUnit[scores.Unit]:
+    """The unit without what a broadcast says of the cohort: an evaluation reads the weights alone."""
+    return unit._replace(broadcast=for_clients(unit.broadcast, ()))
 
 
 def _bytes_of(broadcast: Broadcast) -> int:

@@ -57,13 +57,14 @@ class UnitWork(NamedTuple, Generic[U, R]):
     """How units of one kind are carried out.
 
     carry_out: of a unit and client states, if clients keep any; depends on nothing else that changes. size: a unit's
-    examples. num_bytes: what it holds. alone: what every unit is carried out in, so that it does not depend on those
-    before it. tell: what is done about a difference; may raise.
+    examples. num_bytes: what it holds. kept: the unit without what only other units need. alone: what every unit is
+    carried out in, so that it does not depend on those before it. tell: what is done about a difference; may raise.
     """
 
     carry_out: Callable[[U, ClientStates | None], R]
     size: Callable[[U], int]
     num_bytes: Callable[[U], int]
+    kept: Callable[[U], U]
     alone: Callable[[], AbstractContextManager[object]]
     tell: Callable[[GaveOtherwise[U]], None]
 
@@ -109,7 +110,7 @@ class RepeatedUnit(Generic[U]):
         read: dict[int, Tensor | None] | None = None if states is None else {}
         watched = None if read is None else WatchedStates(states, read)
         result = work.carry_out(unit, watched)
-        self._kept = _KeptUnit(unit, size, read, _digest(result, watched))
+        self._kept = _KeptUnit(work.kept(unit), size, read, _digest(result, watched))
         return result
 
     def _repeat(self, work: UnitWork[U, R], kept: _KeptUnit[U]) -> None:
