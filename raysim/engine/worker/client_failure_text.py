@@ -66,8 +66,8 @@ def gave_otherwise(
     whose = "client" if len(positions) == 1 else "clients"
     return (
         f"{DOING[kind]} the same {whose} again ({named}{more}) {again}. The first time was {at}, the second after "
-        f"{count} {UNITS[kind]}s. So the run's numbers depend on what its workers did before, and a resumed run or another "
-        f"number of workers would give others. {why}{lines}"
+        f"{count} {UNITS[kind]}s. So the run's numbers depend on what its workers did before, and a resumed run or "
+        f"another number of workers would give others. {why}{lines}"
     )
 
 
