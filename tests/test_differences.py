@@ -34,6 +34,9 @@ def test_the_same_data_may_lie_elsewhere(experiment: Callable[..., Experiment]) 
 
 def test_every_other_key_that_differs_is_named_with_both_values(experiment: Callable[..., Experiment]) -> None:
     stored = experiment()
+    # Fair weights are of losses, whose last digits depend on how many examples are scored at a time.
+    scored = experiment(evaluation={"every": 2, "batch_size": 3})
+    assert differences.settings(stored, scored) == ["evaluation.batch_size was 256, and is 3"]
     asked = experiment(
         seed=7,
         engine={"workers": 0, "dtype": "float64"},

@@ -66,7 +66,8 @@ class EvaluationSection(Section):
         256,
         description=(
             "Examples that are scored at a time, of one client or of several; fewer of them take less memory where a "
-            "model has many outputs."
+            "model has many outputs. Where training takes scores (server.fairness, fedex, clusters, samplers that look "
+            "at losses), their last digits depend on it, and so do the run's numbers."
         ),
     )
     percentiles: tuple[Percentile, ...] = Field(
