@@ -19,7 +19,12 @@ from raysim.config.part import Choice
 from raysim.config.section import Section
 from raysim.engine.plan.plan import Plan
 from raysim.evaluation.metric import METRICS
+from raysim.models.causal_lm import CausalLm
+from raysim.models.distilbert import Distilbert
 from raysim.server.weighting import WEIGHTINGS
+
+OF_TRANSFORMERS = (CausalLm, Distilbert)
+"""Models whose modules are the package's."""
 
 
 def check(plan: Plan) -> None:
@@ -43,15 +48,18 @@ def check(plan: Plan) -> None:
 
 
 def titles(plan: Plan) -> tuple[str, ...]:
-    """Return the names in messages of the parts of a script or a package that workers call."""
-    client, server = plan.experiment.client, plan.experiment.server
+    """Return the names in messages of the parts of a script or a package that workers call.
+
+    A dataset is one if the script wrote a split's code; with raysim's own splits it only holds numbers.
+    """
+    e = plan.experiment
     chosen: tuple[tuple[Choice[Any], object], ...] = (
-        (OBJECTIVES, client.objective),
-        (corrections.CORRECTIONS, client.correction),
-        (client_optimizers.OPTIMIZERS, client.optimizer),
-        *((TRANSFORMS, section) for section in client.transform),
-        (WEIGHTINGS, server.weighting),
-        *((METRICS, section) for section in plan.experiment.evaluation.metrics),
+        (OBJECTIVES, e.client.objective),
+        (corrections.CORRECTIONS, e.client.correction),
+        (client_optimizers.OPTIMIZERS, e.client.optimizer),
+        *((TRANSFORMS, section) for section in e.client.transform),
+        (WEIGHTINGS, e.server.weighting),
+        *((METRICS, section) for section in e.evaluation.metrics),
     )
     own = [
         choice.title(section)
@@ -59,4 +67,7 @@ def titles(plan: Plan) -> tuple[str, ...]:
         if isinstance(section, Section | OwnPart) and not choice.is_built_in(section)
     ]
     passed = [f"{name}=" for name in ("model", "loss") if name in plan.passed.names]
-    return tuple(dict.fromkeys([*passed, *own]))
+    splits = plan.dataset.splits.values()
+    data = ["dataset="] if any(not type(split).__module__.startswith("raysim.") for split in splits) else []
+    model = [f"the model {e.model.name!r}"] if isinstance(e.model, OF_TRANSFORMERS) else []
+    return tuple(dict.fromkeys([*data, *model, *passed, *own]))
