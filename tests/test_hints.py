@@ -514,3 +514,18 @@ def test_a_loss_that_mixes_examples_is_said_to_make_scores_depend_on_batches(
     exp = experiment(data=None, model=None, cohort={"size": 2})
     list(raysim.rounds(exp, dataset=data, model=lambda: nn.Linear(3, 1), loss=loss, executor="local"))
     assert any("loss= of an example depends on the others" in text for text in caplog.messages) == warned
+
+
+def test_a_loss_that_fails_on_equal_examples_is_said_to_fail_and_not_to_mix(caplog: pytest.LogCaptureFixture) -> None:
+    def refuses_equal(outputs: Tensor, targets: Tensor) -> Tensor:
+        if len(targets) > 1 and bool((targets == targets[0]).all()):
+            raise ValueError("all targets are equal")
+        return (outputs[:, 0] - targets).square()
+
+    x = np.linspace(-1, 1, 12).reshape(4, 3)
+    data = raysim.FederatedDataset.from_clients({k: (x + 0.1 * k, x[:, 0]) for k in range(4)})
+    exp = experiment(data=None, model=None, cohort={"size": 2})
+    list(raysim.rounds(exp, dataset=data, model=lambda: nn.Linear(3, 1), loss=refuses_equal, executor="local"))
+    said = [text for text in caplog.messages if text.startswith("loss= ")]
+    assert len(said) == 1
+    assert said[0].startswith("loss= fails on a batch of 2 equal examples (all targets are equal): a run ends where")

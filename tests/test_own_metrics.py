@@ -181,6 +181,12 @@ def draws(outputs: Tensor, targets: Tensor) -> Tensor:
     return torch.rand(len(targets))
 
 
+def refuses_one(outputs: Tensor, targets: Tensor) -> Tensor:
+    if len(targets) == 1:
+        raise ValueError("no spread")
+    return outputs[:, 0]
+
+
 @pytest.mark.parametrize(
     ("metric", "match"),
     [
@@ -194,6 +200,12 @@ def draws(outputs: Tensor, targets: Tensor) -> Tensor:
         (lambda o, t: o.mean().expand(len(t)), "'mine' must return a figure of each example"),
         (writes, "'mine' writes to outputs"),
         (draws, "'mine' drew from a global generator"),
+        # The whole batch has two examples.
+        (refuses_one, r"'mine' failed on outputs \(1, 3\) and targets \(1,\) .*: no spread\. A client, or the last"),
+        (
+            raysim.Metric(lambda o, t: refuses_one(o, t).sum(0, keepdim=True), sum),
+            r"'mine' failed on outputs \(1, 3\) and targets \(1,\) .*: no spread\. A client, or the last",
+        ),
         ("f1", "'mine' must be a function .* but is 'f1'"),
         (
             raysim.Metric(lambda o, t: o.mean(), f1),

@@ -114,19 +114,29 @@ def mixes_examples(plan: Plan, x: Tensor, together: Tensor) -> bool:
     return copies is not None and not is_close(together[:1], copies[:1], first_module.RELATIVE)
 
 
-def loss_mixes_examples(plan: Plan) -> bool:
-    """Return whether the loss of a client's first example depends on the other examples of its batch; see above."""
+def flaw_of_loss(plan: Plan) -> str | None:
+    """Return what depends on the batch in the loss of a client's first example, as a predicate of it; see above."""
     x, y = load(plan.experiment, plan.dataset, plan.initial)
     together = outputs(plan.model, plan.initial, x)
     if together is None:
-        return False
+        return None
     copied = torch.zeros(len(y), dtype=torch.int64, device=y.device)
     try:
-        losses, copies = plan.task.losses(together, y), plan.task.losses(together[copied], y[copied])
+        losses = plan.task.losses(together, y)
     except Exception:
-        # A loss that compares examples may refuse equal ones.
-        return True
-    return not is_close(losses[:1], copies[:1], first_module.RELATIVE)
+        # `check` raises it.
+        return None
+    try:
+        copies = plan.task.losses(together[copied], y[copied])
+    except Exception as error:
+        return f"fails on a batch of {len(y)} equal examples ({within(error)}): a run ends where a batch is one"
+    if is_close(losses[:1], copies[:1], first_module.RELATIVE):
+        return None
+    return (
+        "of an example depends on the others of its batch, so scores depend on evaluation.batch_size, and on the "
+        "clients that share a batch: if that is not meant, look for a mean over the batch, and for outputs (batch, 1) "
+        "beside targets (batch,), which torch extends to (batch, batch)"
+    )
 
 
 def _failing(module: nn.Module, x: Tensor) -> str:

@@ -13,7 +13,7 @@ from raysim.config.global_draws import draws
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
 from raysim.config.repetition import is_close
-from raysim.errors import ExperimentError
+from raysim.errors import ExperimentError, within
 from raysim.evaluation.metric import Metric, Metrics, PerExample, by_segment, of_batch, value
 
 DREW = (
@@ -33,13 +33,9 @@ def check(metrics: Metrics, outputs: Tensor, targets: Tensor) -> None:
             or its sums do not add up; the error names the metric, its result and the expected one.
     """
     for name, metric in metrics.items():
-        given = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} of {targets.dtype}"
-        try:
-            with torch.no_grad(), draws() as drew:
-                why = _refusal(name, metric, outputs.detach(), targets)
-                drawn = drew()
-        except Exception as error:
-            raise ExperimentError(f"metrics: {name!r} failed on {given}: {error}") from error
+        with torch.no_grad(), draws() as drew:
+            why = _refusal(name, metric, outputs.detach(), targets)
+            drawn = drew()
         if drawn:
             raise ExperimentError(f"metrics: {name!r} {DREW}.")
         if why:
@@ -62,7 +58,10 @@ def _refusal(name: str, metric: Any, outputs: Tensor, targets: Tensor) -> str | 
         return "draws from a generator of its own, so that it depends on the calls before"
     if not isinstance(metric, Metric):
         return _mixing(name, metric, outputs, targets)
-    value(metric, whole, len(targets))
+    try:
+        value(metric, whole, len(targets))
+    except Exception as error:
+        raise ExperimentError(f"metrics: {name!r} failed on the sums {whole.tolist()}: {within(error)}.") from error
     if len(targets) == 1:
         return None
     first, rest = _sums(name, metric, outputs[:1], targets[:1]), _sums(name, metric, outputs[1:], targets[1:])
@@ -79,8 +78,8 @@ def _refusal(name: str, metric: Any, outputs: Tensor, targets: Tensor) -> str | 
 def _mixing(name: str, metric: PerExample, outputs: Tensor, targets: Tensor) -> str | None:
     """Say that a function's figure of an example depends on the others of its batch; None if it does not."""
     size = len(targets)
-    together = of_batch(name, metric, outputs, targets, [(0, size)])
-    alone = [of_batch(name, metric, outputs[i : i + 1], targets[i : i + 1], [(0, 1)]) for i in range(size)]
+    together = _figures(name, metric, outputs, targets)
+    alone = [_figures(name, metric, outputs[i : i + 1], targets[i : i + 1]) for i in range(size)]
     if is_close(torch.cat(alone), together, _CLOSE):
         return None
     return (
@@ -93,6 +92,20 @@ def _mixing(name: str, metric: PerExample, outputs: Tensor, targets: Tensor) -> 
 def _sums(name: str, metric: Metric | PerExample, outputs: Tensor, targets: Tensor) -> Float64s:
     """Return a metric's sums (S,) of a batch."""
     size = len(targets)
-    found = of_batch(name, metric, outputs, targets, [(0, size)])
-    sums: Float64s = by_segment(metric, [found], np.array([size]), size)[0]
+    sums: Float64s = by_segment(metric, [_figures(name, metric, outputs, targets)], np.array([size]), size)[0]
     return sums
+
+
+def _figures(name: str, metric: Metric | PerExample, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return what `of_batch` does of a batch of one client.
+
+    Raises:
+        ExperimentError: the metric failed; has the shapes of the batch.
+    """
+    size = len(targets)
+    try:
+        return of_batch(name, metric, outputs, targets, [(0, size)])
+    except Exception as error:
+        given = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} of {targets.dtype}"
+        alone = " A client, or the last batch of an evaluation, may have one example." if size == 1 else ""
+        raise ExperimentError(f"metrics: {name!r} failed on {given}: {within(error)}.{alone}") from error

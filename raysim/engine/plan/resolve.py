@@ -258,15 +258,11 @@ def _warn_of_outputs(plan: Plan) -> None:
 
 
 def _warn_of_loss(plan: Plan) -> None:
-    """Warn of a script's loss that looks at the whole batch, which is more often a mistake than meant."""
+    """Warn of a script's loss that looks at the whole batch, or refuses equal examples: more often it is a mistake."""
     with on_free_cores(), draws(), torch.no_grad():
-        mixed = first_examples.loss_mixes_examples(plan)
-    if mixed:
-        log.warning(
-            "loss= of an example depends on the others of its batch, so scores depend on evaluation.batch_size, and on "
-            "the clients that share a batch: if that is not meant, look for a mean over the batch, and for outputs "
-            "(batch, 1) beside targets (batch,), which torch extends to (batch, batch)"
-        )
+        flaw = first_examples.flaw_of_loss(plan)
+    if flaw is not None:
+        log.warning("loss= %s", flaw)
 
 
 def _draws_all(plan: Plan) -> bool:
