@@ -22,7 +22,7 @@ from raysim import DivergedError, Experiment, FederatedDataset, Parts, Runs, dif
 from raysim.config.ipython import as_printed
 from raysim.experiment.row import Row
 from raysim.report.closing import Line
-from raysim.report.picture_files import save
+from raysim.report.picture_files import redraw
 from raysim.run_folder.files import checkpoints
 from raysim.run_folder.round_table import read_rounds
 from raysim.run_folder.tables import column
@@ -165,7 +165,7 @@ def _written(planned: EvolutionPlan, history: History) -> Evolution:
     table = _table(bred, scored, generations.ends(planned.section, planned.measured), keys)
     write(where / "evolution.parquet", lambda file: pq.write_table(table, file))
     lineage = tuple(generations.lineage(bred, best))
-    save(rates.figure(name, table, keys, objective, lineage), where, where, planned.experiment.report)
+    redraw(rates.figure(name, table, keys, objective, lineage), where, planned.experiment.report)
     value = scored[-1][best]
     assert value is not None
     return Evolution(

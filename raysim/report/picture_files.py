@@ -37,6 +37,16 @@ def save(figure: Figure, folder: Path, report: ReportSection) -> None:
     write(figure, drawn, found)
 
 
+def redraw(figure: Figure, folder: Path, report: ReportSection) -> None:
+    """Draw a figure and write its files into a folder that is raysim's as a whole, such as a study's.
+
+    Raises:
+        RunFolderError: a file there is a symbolic link to another folder.
+        ExperimentError: see `drawing`.
+    """
+    write(figure, render(figure, report), places(figure.name, folder, folder, report))
+
+
 def free_places(name: str, folder: Path, report: ReportSection) -> dict[str, Path]:
     """Return where `save` writes the files of a figure of this name, by their suffix.
 

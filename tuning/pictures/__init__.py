@@ -8,7 +8,7 @@ import optuna
 
 from raysim import DiskError
 from raysim.experiment.pictures import ReportSection
-from raysim.report.picture_files import save
+from raysim.report.picture_files import redraw
 from tuning.pictures import curves, gap, heat_map, importance, pareto, regret
 from tuning.result import Study
 from tuning.space import Space
@@ -34,6 +34,6 @@ def draw_all(study: Study, space: Space, optuna_study: optuna.Study, report: Rep
     for picture in figures:
         if picture is not None:
             try:
-                save(picture, study.path, study.path, report)
+                redraw(picture, study.path, report)
             except DiskError as error:
                 log.warning("The picture %s", error)

@@ -35,7 +35,7 @@ def write(comparison: TunerComparison, folder: Path, report: ReportSection | Non
     report = report or ReportSection()
     folder.mkdir(parents=True, exist_ok=True)
     picture = figure(comparison)
-    save(picture, folder, folder, report)
+    save(picture, folder, report)
     return [folder / f"{picture.name}.{kind}" for kind in (*(report.formats or EVERY_FORMAT), DATA)]
 
 
