@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import re
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -197,6 +199,47 @@ def test_client_states_are_read_from_memory_and_written_once(monkeypatch: pytest
 )
 def test_a_digest_tells_bits_shapes_and_kinds(one: object, other: object) -> None:
     assert digest(one) == digest(one)
+    assert digest(one) != digest(other)
+
+
+class Held:
+    """An object without a `repr` of its own, which may hold itself."""
+
+    def __init__(self, *held: object) -> None:
+        self.held = held
+        self.itself = self
+
+
+class Slotted:
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Listed(list[int]):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("make", "other"),
+    [
+        (lambda: Held(1, torch.ones(2)), Held(1, torch.zeros(2))),
+        (lambda: [Held(Held(3))], [Held(Held(4))]),
+        (lambda: Slotted(1), Slotted(2)),
+        (lambda: Listed([1]), Listed([2])),
+        (lambda: {Slotted, len, is_due}, {Slotted, len}),
+        (lambda: np.array([Slotted(1), None]), np.array([Slotted(2), None])),
+        (lambda: threading.Lock(), threading.Event()),
+        (lambda: torch.float32, torch.float64),
+    ],
+    ids=["object", "nested", "slots", "list", "set", "array", "lock", "dtype"],
+)
+def test_a_digest_of_an_object_is_of_what_it_holds_and_not_of_its_address(
+    make: Callable[[], object], other: object
+) -> None:
+    one, same = make(), make()
+    assert digest(one) == digest(same)
     assert digest(one) != digest(other)
 
 
