@@ -50,6 +50,19 @@ class Replay(Section):
         return self
 
 
+def all_drawn(section: Replay, rounds: int) -> frozenset[ClientId] | None:
+    """Return the ids of all clients that so many rounds draw; None if another sampler draws in one of them.
+
+    >>> sorted(all_drawn(Replay(rounds={0: ("4", "0"), 1: ("3",), 7: ("2",)}), 2) or ())
+    ['0', '3', '4']
+    >>> all_drawn(Replay(rounds={0: ("4", "0")}), 2)
+    """
+    given = _given(section)
+    if any(t not in given for t in range(rounds)):
+        return None
+    return frozenset(client for t in range(rounds) for client in given[t])
+
+
 def make(section: Replay, other: Sampler | None) -> Sampler:
     """Cohorts from lists; rounds without a list use another sampler.
 
@@ -57,7 +70,7 @@ def make(section: Replay, other: Sampler | None) -> Sampler:
     >>> drawn_in(2, make(Replay(cohorts=(("4", "0"), ("3",))), None), [1] * 5, size=0)
     [[4, 0], [3]]
     """
-    given: dict[int, Cohort] = dict(enumerate(section.cohorts)) if section.cohorts is not None else section.rounds or {}
+    given = _given(section)
 
     def init(at: CohortAt) -> State:
         """Look up every id, before the first round.
@@ -91,6 +104,10 @@ def make(section: Replay, other: Sampler | None) -> Sampler:
         return other._replace(init=init, sample=sample, expected=expected)
     sized_by = "the lengths of its lists set it"
     return Sampler(init, sample, name=section.name, sized_by=sized_by, expected=expected, rounds=len(given))
+
+
+def _given(section: Replay) -> dict[int, Cohort]:
+    return dict(enumerate(section.cohorts)) if section.cohorts is not None else section.rounds or {}
 
 
 def _positions(cohort: Cohort, at: CohortAt) -> Positions:

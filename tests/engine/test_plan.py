@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import raysim
 from raysim.client import batches
+from raysim.engine.plan import checks
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 
@@ -61,6 +62,41 @@ def test_more_work_than_can_be_ordered_is_refused_before_the_first_round(
     with pytest.raises(raysim.ExperimentError, match=rf"a client processes 1,025 examples in round {first}, "):
         resolve(experiment(client=MUCH[name]), dataset=dataset)
     resolve(experiment(client={"epochs": 24, "schedule": [{"round": 4, "epochs": 25}]}), dataset=dataset)
+
+
+ONE_SMALL = {"sampler": {"name": "replay", "cohorts": [["c0"]] * 4}}
+
+
+@pytest.mark.parametrize(
+    ("refused", "sections"),
+    [
+        (False, {"cohort": ONE_SMALL}),
+        (False, {"cohort": {"size": 1, "sampler": {"name": "replay", "rounds": {t: ["c0"] for t in range(4)}}}}),
+        # The largest client of 41 examples is the last.
+        (True, {"cohort": {"sampler": {"name": "replay", "cohorts": [["c0"]] * 3 + [["c19"]]}}}),
+        (True, {"cohort": {"size": 1, "sampler": {"name": "replay", "rounds": {0: ["c0"]}}}}),
+        (True, {"cohort": ONE_SMALL, "server": {"diagnostics": {"probe": 2}}}),
+        (True, {"cohort": ONE_SMALL, "client": {"epochs": 25, "personalisation": {"name": "ditto", "lam": 0.1}}}),
+        (True, {}),
+    ],
+    ids=["cohorts", "rounds", "drawn", "other rounds", "probe", "personal", "uniform"],
+)
+def test_clients_that_may_train_are_looked_at_and_no_others(
+    refused: bool,
+    sections: dict[str, Any],
+    experiment: Callable[..., raysim.Experiment],
+    dataset: raysim.FederatedDataset,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batches, "MOST_ORDERED", 1000)
+    # Of generated clients only.
+    monkeypatch.setattr(checks, "MOST_SIZES", 5)
+    exp = experiment(**{"client": {"epochs": 25}, **sections})
+    if not refused:
+        resolve(exp, dataset=dataset)
+        return
+    with pytest.raises(raysim.ExperimentError, match=r"a client processes 1,025 examples in round 0, "):
+        resolve(exp, dataset=dataset)
 
 
 @pytest.mark.parametrize("trainer", ["stacked", "one_by_one"])

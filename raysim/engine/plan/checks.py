@@ -6,17 +6,20 @@ from collections.abc import Callable
 
 import numpy as np
 
+from raysim.arrays import Int64s
 from raysim.client import batches
 from raysim.client.adversary import LabelFlip
 from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.feddualavg import unmatched_patterns
 from raysim.client.personalisation import choice as personalisations
 from raysim.client.work import Between
+from raysim.cohort import replay
 from raysim.cohort.sampler import Participant
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.own_part import OwnPart
 from raysim.config.repetition import check_repetition
 from raysim.config.user_call import watched_call
+from raysim.data.generated_split import GeneratedSplit
 from raysim.engine.plan import first_examples, full_cohorts, own_models, own_parts, recorded_metrics
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import DataError, ExperimentError
@@ -27,7 +30,7 @@ from raysim.server.optimizers import step_check
 from raysim.server.weighting import ClientFacts, weight
 
 MOST_SIZES = 2**19
-"""Clients whose sizes are looked at. Generated data may have more, which are drawn alike."""
+"""Generated clients whose sizes are looked at. There may be more, which are drawn alike."""
 
 
 def check(plan: Plan, own_loss: bool) -> None:
@@ -144,12 +147,24 @@ def _check_equal_work(plan: Plan) -> None:
 
 def _check_ordered(plan: Plan) -> None:
     """Refuse local work of a client that is too much to be ordered: a run would end when it is first drawn."""
-    train = plan.dataset.train
-    sizes = np.unique(train.sizes(np.arange(min(len(train), MOST_SIZES))))
+    sizes = np.unique(plan.dataset.train.sizes(_may_train(plan)))
     kind = personalisations.make(plan.experiment.client, plan.model.params)
     own = () if kind is None or kind.own is None else (kind.own.section,)
     for section in (*(plan.configurations or (plan.experiment.client,)), *own):
         batches.check_each(section, sizes, plan.experiment.rounds)
+
+
+def _may_train(plan: Plan) -> Int64s:
+    """Return the positions of the clients that may train; of generated ones so many as tell their sizes."""
+    e, train = plan.experiment, plan.dataset.train
+    if isinstance(train, GeneratedSplit):
+        return np.arange(min(len(train), MOST_SIZES))
+    sampler = e.cohort.sampler
+    measures_all = e.server.diagnostics.probe is not None or e.client.personalisation is not None
+    drawn = replay.all_drawn(sampler, e.rounds) if isinstance(sampler, replay.Replay) and not measures_all else None
+    if drawn is None:
+        return np.arange(len(train))
+    return np.array([train.position_of(client) for client in sorted(drawn)], np.int64)
 
 
 def _check_splits(plan: Plan) -> None:
