@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Literal
 
 from pydantic import Field
@@ -61,7 +62,8 @@ def mean_cosine_similarity(unit_sum: Tensor, moving: int, clients: int) -> float
 def dispersion(squared_norm_sum: float, fourth_power_sum: float, clients: int) -> float | None:
     """Return the population standard deviation of the updates' squared norms over their mean; 0 if all are 0.
 
-    Source: Yang et al. (2023), appendix C, table 4. None where a fourth power overflows.
+    Source: Yang et al. (2023), appendix C, table 4. None where a fourth power overflows. 0 also where rounding of
+    the sums may make all of it, as for equal norms: up to 2 (clients + 2) machine epsilons of the squared mean.
 
     >>> dispersion(1.0 + 3.0, 1.0 + 9.0, clients=2)
     0.5
@@ -69,8 +71,10 @@ def dispersion(squared_norm_sum: float, fourth_power_sum: float, clients: int) -
     if not math.isfinite(fourth_power_sum):
         return None
     mean = squared_norm_sum / clients
-    variance = max(0.0, fourth_power_sum / clients - mean * mean)
-    return math.sqrt(variance) / mean if mean else 0.0
+    variance = fourth_power_sum / clients - mean * mean
+    # Each of the sums has at most a rounding for each client, and the mean is squared.
+    is_rounding = variance <= 2 * (clients + 2) * sys.float_info.epsilon * mean * mean
+    return 0.0 if is_rounding else math.sqrt(variance) / mean
 
 
 def label_similarity(pooled: Tensor, population: Tensor) -> float:

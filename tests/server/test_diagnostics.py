@@ -44,7 +44,15 @@ def test_dispersion_is_that_of_squared_norms() -> None:
     # Norms 1 and 2, squared 1 and 4: mean 2.5, deviation 1.5.
     assert dispersion(1.0 + 4.0, 1.0 + 16.0, 2) == pytest.approx(0.6)
     assert dispersion(0.0, 0.0, 3) == 0
+    assert dispersion(1.0 + (1.0 + 1e-6), 1.0 + (1.0 + 1e-6) ** 2, 2) == pytest.approx(5e-7, rel=1e-3)
     assert dispersion(1e200, math.inf, 3) is None
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 7.3e-5, 1.7e30, 3.3e-100])
+def test_equal_norms_have_no_dispersion(value: float) -> None:
+    for clients in (*range(1, 200), 10_000, 100_003):
+        one_by_one = np.add.accumulate(np.full((clients, 2), [value, value * value]), axis=0)[-1]
+        assert dispersion(*one_by_one.tolist(), clients) == 0
 
 
 def test_by_default_large_models_leave_the_cosine_out() -> None:
