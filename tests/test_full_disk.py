@@ -9,7 +9,7 @@ import errno
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from raysim.data import DatasetWriter, FederatedDataset, Field, split_writer
 from raysim.errors import CheckpointError, DiskError, RaysimError, RunFolderError
 from raysim.report import build, curve, picture_files
 from raysim.report.gallery import gallery
+from raysim.report.gallery.figure import Figure
+from raysim.report.gallery.render import Drawn
 from raysim.run_folder import checkpoint, experiment_record, round_table
 from raysim.run_folder.branch import branch
 from raysim.storage import atomic, disk
@@ -116,14 +118,14 @@ def test_a_page(
     monkeypatch.setattr(build, "kinds", lambda *asked: gallery.kinds(*asked)[:1])
     name = "index.html"
     if kind == "figure":
-        build.build([tmp_path / "run"], tmp_path / "page")
-        first = min((tmp_path / "page" / build.PICTURES).glob("*.png"))
-        first.unlink()
-        first.symlink_to("/dev/full")
-        monkeypatch.setattr(build, "_former_pictures", lambda out: [])
-        monkeypatch.setattr(picture_files, "check_free", lambda *given: None)
-        monkeypatch.setattr(picture_files, "inside", lambda folder, name, *others: folder / name)
-        name = first.name
+        written = picture_files.write
+
+        def onto_a_full_disk(figure: Figure, drawn: Drawn, places: Mapping[str, Path]) -> None:
+            places["png"].symlink_to("/dev/full")
+            written(figure, drawn, places)
+
+        monkeypatch.setattr(picture_files, "write", onto_a_full_disk)
+        name = r"\.png"
     fill(lambda path: path.name == name)
     with pytest.raises(DiskError, match=rf"{name} {NO_ROOM}.*Make room"):
         build.build([tmp_path / "run"], tmp_path / "page")

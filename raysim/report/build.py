@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from html import escape, unescape
 from pathlib import Path
 from typing import NamedTuple
 
 from raysim.errors import RunFolderError
-from raysim.experiment.pictures import EVERY_FORMAT
+from raysim.experiment.pictures import EVERY_FORMAT, ReportSection
 from raysim.report import picture_files
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.gallery import kinds
@@ -52,8 +55,9 @@ def build(
 ) -> Built:
     """Write `out`/index.html and `out`/figures/; an older report there is replaced, other files stay.
 
-    The page is the record of the pictures that are the report's: it comes after the older one's pictures are deleted,
-    and before its own are written, so wherever a process is killed, the page links all of them.
+    Pictures are drawn one by one, and written aside. The page is the record of those that are the report's: it comes
+    after the older one's pictures are deleted, and before its own come to their place, so wherever a process is killed,
+    the page links all of them.
 
     Args:
         folders: of runs, trials or sweeps, or folders that contain them.
@@ -72,37 +76,64 @@ def build(
     report = runs[0].experiment.report.changed(changes)
     groups, careful = group_runs(runs)
     groups = with_labels(groups, names)
-    taken: dict[str, int] = {}
-    by_kind = [(kind, [_apart(figure, taken) for figure in kind.make(groups)]) for kind in kinds(targets, monotone)]
     former, pictures = _former_pictures(out), inside(out, PICTURES, out, RunFolderError)
-    every = [figure for _, figures in by_kind for figure in figures]
-    places = {figure.name: picture_files.places(figure.name, pictures, out, report) for figure in every}
-    files = (file for of_figure in places.values() for file in of_figure.values())
-    picture_files.check_free(files, former, PAGE, "links")
-    drawn = {figure.name: render(figure, report) for figure in every}
-    with disk.writing(pictures):
-        pictures.mkdir(parents=True, exist_ok=True)
-    for file in former:
-        # The new report may lack some of them. Other files there are not the report's.
-        file.unlink()
-    atomic.sweep(out)
-    sections: dict[str, list[Picture]] = {}
-    for kind, figures in by_kind:
-        sections.setdefault(kind.section, []).extend(Picture(figure, drawn[figure.name].svg) for figure in figures)
-    absent = [f"{kind.title} ({kind.needs})" for kind, figures in by_kind if not figures]
-    text = page(
-        _title(groups),
-        groups,
-        [*unread, *careful],
-        sections,
-        absent,
-        PICTURES,
-        [*(report.formats or EVERY_FORMAT), DATA],
-    )
-    atomic.write_text(out / PAGE, text)
-    for figure in every:
-        picture_files.write(figure, drawn[figure.name], places[figure.name])
-    return Built(out / PAGE, sum(map(len, sections.values())), (*unread, *careful))
+    suffixes = [*(report.formats or EVERY_FORMAT), DATA]
+    with _aside(out) as aside:
+        sections: dict[str, list[Picture]] = {}
+        places: list[Mapping[str, Path]] = []
+        absent: list[str] = []
+        taken: dict[str, int] = {}
+        for kind in kinds(targets, monotone):
+            drawn = sections.setdefault(kind.section, [])
+            before = len(drawn)
+            # One after the other: together they may take more memory than there is.
+            for each in kind.make(groups):
+                figure = _apart(each, taken)
+                found = picture_files.places(figure.name, pictures, out, report)
+                picture_files.check_free(found.values(), former, PAGE, "links")
+                places.append(found)
+                drawn.append(_draw(figure, report, found, aside))
+            if len(drawn) == before:
+                absent.append(f"{kind.title} ({kind.needs})")
+        with disk.writing(pictures):
+            pictures.mkdir(parents=True, exist_ok=True)
+        for file in former:
+            # The new report may lack some of them. Other files there are not the report's.
+            file.unlink()
+        atomic.sweep(out)
+        pieces = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES, suffixes)
+        atomic.write(out / PAGE, partial(_write, pieces))
+        for found in places:
+            picture_files.move(aside, found)
+    return Built(out / PAGE, len(places), (*unread, *careful))
+
+
+@contextmanager
+def _aside(out: Path) -> Iterator[Path]:
+    """Yield a folder in `out` for files that are not complete as a whole; it is deleted at the end."""
+    is_new, folder = not out.exists(), atomic.beside(out / PICTURES)
+    with disk.writing(folder):
+        folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if is_new:
+            with suppress(OSError):
+                # Nothing was built.
+                out.rmdir()
+
+
+def _draw(figure: Figure, report: ReportSection, places: Mapping[str, Path], aside: Path) -> Picture:
+    """Draw a figure, and write its files aside under the names that they will have, with the SVG of the page."""
+    files = {suffix: aside / f"{figure.name}.{suffix}" for suffix in (*places, "svg")}
+    picture_files.write(figure, render(figure, report), files)
+    return Picture(figure.name, figure.title, figure.caption, files["svg"])
+
+
+def _write(pieces: Iterable[str], file: Path) -> None:
+    with file.open("w", encoding="utf-8") as text:
+        text.writelines(pieces)
 
 
 def default_folder(folders: Sequence[Path]) -> Path:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 from jinja2 import Environment, StrictUndefined
@@ -13,7 +14,6 @@ from raysim.config.counted import counted
 from raysim.report import number_formats
 from raysim.report.column_names import headlines, spoken
 from raysim.report.gallery.curves import MAX_POINTS
-from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.render import themed
 from raysim.report.groups import Group, written
 from raysim.report.looks import DARK, variable
@@ -23,10 +23,16 @@ GENERATOR = '<meta name="generator" content="raysim report">'
 
 
 class Picture(NamedTuple):
-    """A figure and its SVG."""
+    """A figure's texts, and the file of its SVG, which is read when the page comes to it."""
 
-    figure: Figure
-    svg: str
+    name: str
+    title: str
+    caption: str
+    file: Path
+
+    def svg(self) -> str:
+        """Return the SVG, with the page's colours."""
+        return themed(self.file.read_text(encoding="utf-8"))
 
 
 class Row(NamedTuple):
@@ -54,8 +60,8 @@ def page(
     absent: Sequence[str],
     files: str,
     formats: Sequence[str],
-) -> str:
-    """Return the report as one HTML page.
+) -> Iterator[str]:
+    """Yield the report as one HTML page, in pieces of a picture at most.
 
     Args:
         title: of the page.
@@ -68,12 +74,8 @@ def page(
     """
     environment = Environment(autoescape=True, trim_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True)
     environment.filters["anchor"] = lambda heading: heading.lower().replace(" ", "-")
-    shown = {
-        heading: [(figure, themed(svg)) for figure, svg in pictures]
-        for heading, pictures in sections.items()
-        if pictures
-    }
-    return environment.from_string(_packaged("page.html")).render(
+    shown = {heading: pictures for heading, pictures in sections.items() if pictures}
+    return environment.from_string(_packaged("page.html")).generate(
         generator=GENERATOR,
         title=title,
         style=_style(),

@@ -106,3 +106,10 @@ def write(figure: Figure, drawn: Drawn, places: Mapping[str, Path]) -> None:
                 file.write_bytes(content)
     with disk.writing(places[DATA]):
         csv.write_csv(figure.data, places[DATA])
+
+
+def move(aside: Path, places: Mapping[str, Path]) -> None:
+    """Move the files of a figure, which were written into the folder `aside` under their names, to their places."""
+    for file in places.values():
+        with disk.writing(file):
+            (aside / file.name).replace(file)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import re
+import weakref
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,16 +16,17 @@ import pyarrow.csv as csv
 import pytest
 from matplotlib import pyplot
 
-from raysim.errors import RunFolderError
+from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment.pictures import ReportSection
 from raysim.report import curve, picture_files
 from raysim.report.build import Built, _apart, build, default_folder
 from raysim.report.gallery import axes as ticks
-from raysim.report.gallery.figure import Figure, Panel
+from raysim.report.gallery.figure import Figure, Kind, Panel
 from raysim.report.gallery.gallery import kinds
 from raysim.report.gallery.render import laid_out, render, themed
 from raysim.report.groups import group_runs
 from raysim.report.looks import DARK
+from raysim.report.page import page
 from raysim.report.runs import read_all
 from tests.support.run_folders import accuracies, write
 
@@ -219,22 +223,63 @@ def test_a_report_that_was_killed_between_its_files_is_replaced(
     write(tmp_path / "run", [{"eval/test/accuracy": value, "eval/test/loss": 1 - value} for value in (0.5, 0.6)])
     whole = build([tmp_path / "run"], tmp_path / "whole")
     assert whole.figures > 1
-    written = picture_files.write
+    move = picture_files.move
     for after in range(whole.figures):
         left = iter(range(after))
 
         def killed(*given: Any, left: Any = left) -> None:
             if next(left, None) is None:
                 raise KeyboardInterrupt
-            written(*given)
+            move(*given)
 
-        monkeypatch.setattr(picture_files, "write", killed)
+        monkeypatch.setattr(picture_files, "move", killed)
         with pytest.raises(KeyboardInterrupt):
             build([tmp_path / "run"], tmp_path / "out")
-    monkeypatch.setattr(picture_files, "write", written)
+    monkeypatch.setattr(picture_files, "move", move)
     again = build([tmp_path / "run"], tmp_path / "out")
     files = [{file.name for file in made.page.parent.rglob("*")} for made in (whole, again)]
     assert files[0] == files[1]
+
+
+def test_one_picture_is_held_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither figures nor their files are kept until the page is written, which holds one SVG in a piece."""
+    write(tmp_path / "run", accuracies(0.5, 0.6))
+    made: list[weakref.ref[Figure]] = []
+
+    def many(groups: object) -> Iterator[Figure]:
+        for number in range(5):
+            gc.collect()
+            assert sum(each() is not None for each in made) <= 1
+            figure = Figure(f"f{number}", "f", "f.", pa.table({"group": ["a"]}), lambda axes: None)
+            made.append(weakref.ref(figure))
+            yield figure
+
+    pieces: list[str] = []
+
+    def in_pieces(*given: Any) -> Iterator[str]:
+        for piece in page(*given):
+            pieces.append(piece)
+            yield piece
+
+    monkeypatch.setattr("raysim.report.build.kinds", lambda *asked: [Kind("s", "many", "", many)])
+    monkeypatch.setattr("raysim.report.build.page", in_pieces)
+    built = build([tmp_path / "run"], tmp_path / "out")
+    assert built.figures == len(made) == 5
+    drawn = [piece.count('<svg role="img"') for piece in pieces]
+    assert (sum(drawn), max(drawn)) == (5, 1)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["figures", "index.html"]
+
+
+def test_a_picture_that_fails_leaves_the_older_report(tmp_path: Path) -> None:
+    write(tmp_path / "run", accuracies(0.5, 0.6))
+    with pytest.raises(ExperimentError, match="no font 'Nil'"):
+        build([tmp_path / "run"], tmp_path / "out", changes=["report.font=Nil"])
+    assert not (tmp_path / "out").exists()
+    build([tmp_path / "run"], tmp_path / "out")
+    before = {file: file.read_bytes() for file in (tmp_path / "out").rglob("*") if file.is_file()}
+    with pytest.raises(ExperimentError, match="no font 'Nil'"):
+        build([tmp_path / "run"], tmp_path / "out", changes=["report.font=Nil"])
+    assert {file: file.read_bytes() for file in (tmp_path / "out").rglob("*") if file.is_file()} == before
 
 
 NAMES = (
