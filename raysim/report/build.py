@@ -103,8 +103,8 @@ def build(
         atomic.sweep(out)
         pieces = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES, suffixes)
         atomic.write(out / PAGE, partial(_write, pieces))
-        for found in places:
-            picture_files.move(aside, found)
+        for of_figure in places:
+            picture_files.move(aside, of_figure)
     return Built(out / PAGE, len(places), (*unread, *careful))
 
 

@@ -112,7 +112,8 @@ def _finite(rounds: pa.Table, column: str, cumulated: bool) -> tuple[Int64s, Flo
 
 def _numbers(rounds: pa.Table, column: str) -> Float64s:
     """Return the column; null is NaN."""
-    return pc.cast(rounds[column], pa.float64(), safe=False).to_numpy().astype(np.float64)
+    values: Float64s = pc.cast(rounds[column], pa.float64(), safe=False).to_numpy().astype(np.float64)
+    return values
 
 
 def _is_kept(values: Float64s) -> Bools:

@@ -40,7 +40,8 @@ def test_a_dataset_with_code_of_the_script_is_one(
     split: str, experiment: Make, dataset: raysim.FederatedDataset
 ) -> None:
     plan = resolve(experiment(), dataset=dataset, loss=cross_entropy)
-    own = replace(dataset, **{split: Delegates(getattr(dataset, split))})
+    changed: dict[str, Any] = {split: Delegates(getattr(dataset, split))}
+    own = replace(dataset, **changed)
     assert own_parts.titles(plan) == ("loss=",)
     assert own_parts.titles(replace(plan, dataset=own)) == ("dataset=", "loss=")
 

@@ -51,8 +51,8 @@ def test_dispersion_is_that_of_squared_norms() -> None:
 @pytest.mark.parametrize("value", [0.1, 1 / 3, 7.3e-5, 1.7e30, 3.3e-100])
 def test_equal_norms_have_no_dispersion(value: float) -> None:
     for clients in (*range(1, 200), 10_000, 100_003):
-        one_by_one = np.add.accumulate(np.full((clients, 2), [value, value * value]), axis=0)[-1]
-        assert dispersion(*one_by_one.tolist(), clients) == 0
+        squares, fourth_powers = np.add.accumulate(np.full((clients, 2), [value, value * value]), axis=0)[-1].tolist()
+        assert dispersion(squares, fourth_powers, clients) == 0
 
 
 def test_by_default_large_models_leave_the_cosine_out() -> None:
