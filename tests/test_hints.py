@@ -528,4 +528,4 @@ def test_a_loss_that_fails_on_equal_examples_is_said_to_fail_and_not_to_mix(capl
     list(raysim.rounds(exp, dataset=data, model=lambda: nn.Linear(3, 1), loss=refuses_equal, executor="local"))
     said = [text for text in caplog.messages if text.startswith("loss= ")]
     assert len(said) == 1
-    assert said[0].startswith("loss= fails on a batch of 2 equal examples (all targets are equal): a run ends where")
+    assert said[0].startswith("loss= fails on a batch of 2 equal examples (all targets are equal): the run ends at")

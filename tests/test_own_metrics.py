@@ -228,6 +228,14 @@ def test_what_a_metric_must_not_do_is_said_before_the_first_round(metric: Any, m
         raysim.rounds(scored(experiment), dataset=DATA, model=MODEL, metrics={"mine": metric})
 
 
+def test_a_metric_without_sums_has_a_figure(experiment: Make) -> None:
+    constant = raysim.Metric(lambda o, t: torch.zeros(0), lambda sums: 2.0)
+    rows = [
+        each.metrics for each in raysim.rounds(scored(experiment), dataset=DATA, model=MODEL, metrics={"c": constant})
+    ]
+    assert rows[-1]["eval/test/c"] == 2.0
+
+
 def fails_later(outputs: Tensor, targets: Tensor) -> Tensor:
     if len(targets) > 100:
         raise KeyError("my own mistake")

@@ -126,11 +126,14 @@ def tuners(
 ) -> None:
     """Compare tuners on a table by one budget: the regret of what they would choose, and their mean ranks."""
     import tuning
+    from raysim.report.picture_files import free_places
     from raysim.storage.remote.uri import check_is_path
+    from tuning.table.picture import NAME
 
     # The studies take their time.
     check_is_path(out, "The folder of picture and CSV (--out)")
     experiment = load(file, changes, removals)
+    free_places(NAME, out, experiment.report)
     comparison = tuning.compare(experiment, tuning.read_table(table), tuner, studies)
     files = tuning.write_comparison(comparison, out, experiment.report)
     lines = [

@@ -55,9 +55,9 @@ def build(
 ) -> Built:
     """Write `out`/index.html and `out`/figures/; an older report there is replaced, other files stay.
 
-    Pictures are drawn one by one, and written aside. The page is the record of those that are the report's: it comes
-    after the older one's pictures are deleted, and before its own come to their place, so wherever a process is killed,
-    the page links all of them.
+    Page and pictures are written aside, these one by one: if any cannot be made, the older report stays. The page is
+    the record of the pictures that are the report's: it comes after the older one's pictures are deleted, and before
+    its own come to their place, so wherever a process is killed, the page links all of them.
 
     Args:
         folders: of runs, trials or sweeps, or folders that contain them.
@@ -95,14 +95,16 @@ def build(
                 drawn.append(_draw(figure, report, found, aside))
             if len(drawn) == before:
                 absent.append(f"{kind.title} ({kind.needs})")
+        pieces = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES, suffixes)
+        atomic.write(aside / PAGE, partial(_write, pieces))
         with disk.writing(pictures):
             pictures.mkdir(parents=True, exist_ok=True)
         for file in former:
             # The new report may lack some of them. Other files there are not the report's.
             file.unlink()
         atomic.sweep(out)
-        pieces = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES, suffixes)
-        atomic.write(out / PAGE, partial(_write, pieces))
+        with disk.writing(out / PAGE):
+            (aside / PAGE).replace(out / PAGE)
         for of_figure in places:
             picture_files.move(aside, of_figure)
     return Built(out / PAGE, len(places), (*unread, *careful))
@@ -112,7 +114,7 @@ def build(
 def _aside(out: Path) -> Iterator[Path]:
     """Yield a folder in `out` for files that are not complete as a whole; it is deleted at the end."""
     is_new, folder = not out.exists(), atomic.beside(out / PICTURES)
-    with disk.writing(folder):
+    with disk.writing(out):
         folder.mkdir(parents=True)
     try:
         yield folder

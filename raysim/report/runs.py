@@ -163,8 +163,8 @@ def _too_large(path: Path, lacking: Mapping[str, int]) -> str:
     named = [f"{counted(lacking[name], 'value')} of {name}" for name in list(lacking)[:NAMED]]
     others = [counted(len(lacking) - NAMED, "more column")] if len(lacking) > NAMED else []
     return (
-        f"Pictures and tables leave out figures of {path} that are not finite or above {series.LARGEST:g}, whose "
-        f"squares are not finite: {', '.join([*named, *others])}."
+        f"Pictures and tables of {path} leave out values that are not finite, or larger than {series.LARGEST:g} in "
+        f"size: {', '.join([*named, *others])}."
     )
 
 

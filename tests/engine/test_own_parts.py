@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import raysim
+from raysim.data.pooled import pool_clients
 from raysim.engine.plan import own_parts
 from raysim.engine.plan.resolve import resolve
 from raysim.models.causal_lm import CausalLm
@@ -44,6 +45,14 @@ def test_a_dataset_with_code_of_the_script_is_one(
     own = replace(dataset, **changed)
     assert own_parts.titles(plan) == ("loss=",)
     assert own_parts.titles(replace(plan, dataset=own)) == ("dataset=", "loss=")
+
+
+def test_a_splits_code_is_found_behind_views_of_it(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    plan = resolve(experiment(), dataset=dataset)
+    own = replace(dataset, train=Delegates(dataset.train))
+    for view in (own.hold_out(0.4), pool_clients(own), pool_clients(own.hold_out(0.4))):
+        assert own_parts.titles(replace(plan, dataset=view)) == ("dataset=",)
+    assert own_parts.titles(replace(plan, dataset=pool_clients(dataset.hold_out(0.4)))) == ()
 
 
 @pytest.mark.parametrize("section", [CausalLm, Distilbert])

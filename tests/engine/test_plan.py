@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,25 @@ def test_clients_that_may_train_are_looked_at_and_no_others(
         return
     with pytest.raises(raysim.ExperimentError, match=r"a client processes 1,025 examples in round 0, "):
         resolve(exp, dataset=dataset)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_replay_of_generated_clients_is_of_those_that_it_draws(
+    is_refused: bool, experiment: Callable[..., raysim.Experiment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generated = {"name": "synthetic", "clients": 50}
+    train = resolve(experiment(data=generated)).dataset.train
+    sizes = train.sizes()
+    drawn = int(sizes.argmax() if is_refused else sizes.argmin())
+    monkeypatch.setattr(batches, "MOST_ORDERED", 5 * int(sizes.max()) - 1)
+    monkeypatch.setattr(checks, "MOST_SIZES", 0 if is_refused else 50)
+    exp = experiment(
+        data=generated,
+        client={"epochs": 5, "optimizer": {"name": "sgd", "lr": 0.1}},
+        cohort={"sampler": {"name": "replay", "cohorts": [[train.id_of(drawn)]] * 4}},
+    )
+    with pytest.raises(raysim.ExperimentError, match="a client processes") if is_refused else nullcontext():
+        resolve(exp)
 
 
 @pytest.mark.parametrize("trainer", ["stacked", "one_by_one"])

@@ -344,8 +344,8 @@ def test_figures_that_no_axis_holds_are_left_out_and_counted(
         write(tmp_path / f"run-{seed}", rows, {"a": 0.1, "b": 0.2}, seed=seed)
     made = build([tmp_path], tmp_path / "report")
     notes = [
-        f"Pictures and tables leave out figures of {tmp_path}/run-{seed} that are not finite or above 1e+150, whose "
-        f"squares are not finite: {said}."
+        f"Pictures and tables of {tmp_path}/run-{seed} leave out values that are not finite, or larger than 1e+150 in "
+        f"size: {said}."
         for seed in range(2)
     ]
     assert list(made.notes) == (notes if said else [])

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 import raysim
 import tuning
 from raysim.cli import app
-from raysim.report import picture_files
 from raysim.storage import sealed_parquet
 from tests.support.small_data import make_clients
 from tests.support.tiny_study import EXPERIMENT
@@ -82,11 +81,6 @@ def test_the_same_configurations_on_other_data(
     assert [path.name for path in written] == [f"proxy.{kind}" for kind in ("csv", "png", "svg", "pdf")]
     assert all(path.stat().st_size for path in written)
     assert tuning.write_proxy(found) == written, "its own files"
-    (tmp_path / "here" / picture_files.OWN).unlink()
-    written[0].write_bytes(b"mine")
-    with pytest.raises(raysim.RunFolderError, match=r"proxy\.png is none of the pictures"):
-        tuning.write_proxy(found)
-    assert written[0].read_bytes() == b"mine"
 
 
 def test_the_best_on_the_same_data(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from raysim.experiment.pictures import EVERY_FORMAT, ReportSection
 from raysim.report.gallery.figure import Figure
 from raysim.report.looks import GREY, nth
-from raysim.report.picture_files import DATA, save
+from raysim.report.picture_files import DATA, redraw
 from raysim.run_folder.tables import column
 from tuning.pictures.values import write_values
 from tuning.proxy.study import ProxyStudy
@@ -28,7 +28,7 @@ def write(found: ProxyStudy, report: ReportSection | None = None) -> list[Path]:
         report: the formats, size and letters of the picture.
     """
     report, folder, picture = report or ReportSection(), found.study.path, figure(found)
-    save(picture, folder, report)
+    redraw(picture, folder, report)
     return [folder / f"{picture.name}.{kind}" for kind in (DATA, *(report.formats or EVERY_FORMAT))]
 
 

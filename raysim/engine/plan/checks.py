@@ -157,13 +157,11 @@ def _check_ordered(plan: Plan) -> None:
 def _may_train(plan: Plan) -> Int64s:
     """Return the positions of the clients that may train; of generated ones so many as tell their sizes."""
     e, train = plan.experiment, plan.dataset.train
-    if isinstance(train, GeneratedSplit):
-        return np.arange(min(len(train), MOST_SIZES))
     sampler = e.cohort.sampler
     measures_all = e.server.diagnostics.probe is not None or e.client.personalisation is not None
     drawn = replay.all_drawn(sampler, e.rounds) if isinstance(sampler, replay.Replay) and not measures_all else None
     if drawn is None:
-        return np.arange(len(train))
+        return np.arange(min(len(train), MOST_SIZES) if isinstance(train, GeneratedSplit) else len(train))
     return np.array([train.position_of(client) for client in sorted(drawn)], np.int64)
 
 

@@ -129,7 +129,10 @@ def flaw_of_loss(plan: Plan) -> str | None:
     try:
         copies = plan.task.losses(together[copied], y[copied])
     except Exception as error:
-        return f"fails on a batch of {len(y)} equal examples ({within(error)}): a run ends where a batch is one"
+        return (
+            f"fails on a batch of {len(y)} equal examples ({within(error)}): the run ends at the first batch whose "
+            f"examples are all equal"
+        )
     if is_close(losses[:1], copies[:1], first_module.RELATIVE):
         return None
     return (

@@ -16,6 +16,8 @@ from raysim.config.repetition import is_close
 from raysim.errors import ExperimentError, within
 from raysim.evaluation.metric import Metric, Metrics, PerExample, by_segment, of_batch, value
 
+_ONE = " A client, or the last batch of an evaluation, may have one example."
+
 DREW = (
     "drew from a global generator (of torch, NumPy or Python), whose draws differ from worker to worker, but it must "
     "depend on the batch alone"
@@ -64,10 +66,12 @@ def _refusal(name: str, metric: Any, outputs: Tensor, targets: Tensor) -> str | 
         raise ExperimentError(f"metrics: {name!r} failed on the sums {whole.tolist()}: {within(error)}.") from error
     if len(targets) == 1:
         return None
-    first, rest = _sums(name, metric, outputs[:1], targets[:1]), _sums(name, metric, outputs[1:], targets[1:])
+    first, rest = _sums(name, metric, outputs[:1], targets[:1], _ONE), _sums(name, metric, outputs[1:], targets[1:])
     if first.shape != whole.shape or rest.shape != whole.shape:
         return f"must return sums of one shape for every batch, but got {first.shape} and {rest.shape} of parts of one"
-    if not np.allclose(first + rest, whole, rtol=_CLOSE, atol=_CLOSE * float(np.abs(whole).max()), equal_nan=True):
+    if not np.allclose(
+        first + rest, whole, rtol=_CLOSE, atol=_CLOSE * float(np.abs(whole).max(initial=0.0)), equal_nan=True
+    ):
         return (
             f"must return sums that add up over batches, but those of an example are {first.tolist()}, those of the "
             f"rest {rest.tolist()}, and those of both {whole.tolist()}"
@@ -79,7 +83,7 @@ def _mixing(name: str, metric: PerExample, outputs: Tensor, targets: Tensor) -> 
     """Say that a function's figure of an example depends on the others of its batch; None if it does not."""
     size = len(targets)
     together = _figures(name, metric, outputs, targets)
-    alone = [_figures(name, metric, outputs[i : i + 1], targets[i : i + 1]) for i in range(size)]
+    alone = [_figures(name, metric, outputs[i : i + 1], targets[i : i + 1], _ONE) for i in range(size)]
     if is_close(torch.cat(alone), together, _CLOSE):
         return None
     return (
@@ -89,15 +93,15 @@ def _mixing(name: str, metric: PerExample, outputs: Tensor, targets: Tensor) -> 
     )
 
 
-def _sums(name: str, metric: Metric | PerExample, outputs: Tensor, targets: Tensor) -> Float64s:
-    """Return a metric's sums (S,) of a batch."""
+def _sums(name: str, metric: Metric | PerExample, outputs: Tensor, targets: Tensor, hint: str = "") -> Float64s:
+    """Return a metric's sums (S,) of a batch; `hint`: see `_figures`."""
     size = len(targets)
-    sums: Float64s = by_segment(metric, [_figures(name, metric, outputs, targets)], np.array([size]), size)[0]
+    sums: Float64s = by_segment(metric, [_figures(name, metric, outputs, targets, hint)], np.array([size]), size)[0]
     return sums
 
 
-def _figures(name: str, metric: Metric | PerExample, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return what `of_batch` does of a batch of one client.
+def _figures(name: str, metric: Metric | PerExample, outputs: Tensor, targets: Tensor, hint: str = "") -> Tensor:
+    """Return what `of_batch` does of a batch of one client; `hint`: the end of a message that it failed.
 
     Raises:
         ExperimentError: the metric failed; has the shapes of the batch.
@@ -107,5 +111,4 @@ def _figures(name: str, metric: Metric | PerExample, outputs: Tensor, targets: T
         return of_batch(name, metric, outputs, targets, [(0, size)])
     except Exception as error:
         given = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} of {targets.dtype}"
-        alone = " A client, or the last batch of an evaluation, may have one example." if size == 1 else ""
-        raise ExperimentError(f"metrics: {name!r} failed on {given}: {within(error)}.{alone}") from error
+        raise ExperimentError(f"metrics: {name!r} failed on {given}: {within(error)}.{hint}") from error

@@ -17,6 +17,9 @@ from raysim.client.transform import TRANSFORMS
 from raysim.config.own_part import OwnPart
 from raysim.config.part import Choice
 from raysim.config.section import Section
+from raysim.data.pooled import PooledSplit
+from raysim.data.split import Split
+from raysim.data.subset import Subset
 from raysim.engine.plan.plan import Plan
 from raysim.evaluation.metric import METRICS
 from raysim.models.causal_lm import CausalLm
@@ -67,7 +70,14 @@ def titles(plan: Plan) -> tuple[str, ...]:
         if isinstance(section, Section | OwnPart) and not choice.is_built_in(section)
     ]
     passed = [f"{name}=" for name in ("model", "loss") if name in plan.passed.names]
-    splits = plan.dataset.splits.values()
-    data = ["dataset="] if any(not type(split).__module__.startswith("raysim.") for split in splits) else []
+    codes = {type(_inside(split)).__module__ for split in plan.dataset.splits.values()}
+    data = ["dataset="] if any(not code.startswith("raysim.") for code in codes) else []
     model = [f"the model {e.model.name!r}"] if isinstance(e.model, OF_TRANSFORMERS) else []
     return tuple(dict.fromkeys([*data, *model, *passed, *own]))
+
+
+def _inside(split: Split) -> Split:
+    """Return the split whose examples this one has: raysim's views of it only choose or join clients."""
+    while isinstance(split, Subset | PooledSplit):
+        split = split.whole if isinstance(split, Subset) else split.split
+    return split
