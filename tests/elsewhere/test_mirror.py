@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -197,6 +198,32 @@ def test_of_two_writers_the_second_is_refused_and_what_it_wrote_is_set_aside(
     (aside,) = one.path.parent.glob("*.aside-*")
     assert (aside / "a").read_text() == "of the one"
     assert str(aside) in caplog.text
+
+
+def test_a_file_that_was_written_again_within_one_tick_of_the_clock_is_put(machine: Machine) -> None:
+    one = started(machine("one"), a="first")
+    tick = 4_000_000_000 * 10**9  # which is not over, however long this test takes
+    os.utime(one.path / "a", ns=(tick, tick))
+    assert one.push() == 1
+    (one.path / "a").write_text("again")
+    os.utime(one.path / "a", ns=(tick, tick))
+    assert one.behind() == ["a"]
+    assert one.push() == 1
+    other = machine("other")
+    other.pull()
+    assert texts(other) == {"a": "again"}
+
+
+@pytest.mark.parametrize("time_s", [1, 4_000_000_000])
+def test_a_copy_is_not_ahead_for_its_files_times(machine: Machine, time_s: int) -> None:
+    one = started(machine("one"), a="first")
+    one.push()
+    started(machine("other"), a="of the other").push()
+    os.utime(one.path / "a", (time_s, time_s))
+    assert one.behind() == []
+    machine("one").pull()
+    assert texts(one) == {"a": "of the other"}
+    assert not list(one.path.parent.glob("*.aside-*"))
 
 
 def test_what_others_delete_here_is_not_deleted_there(machine: Machine) -> None:

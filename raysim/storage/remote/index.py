@@ -50,7 +50,7 @@ class Index(Section):
 
 
 class Known(NamedTuple):
-    """The state of a local file when it was equal to the file at the URI."""
+    """The state of a local file when it was equal to the file at the URI; mtime_ns: -1 if it must be read again."""
 
     content: Content
     mtime_ns: int

@@ -6,7 +6,9 @@ import logging
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -20,6 +22,12 @@ _LAST = "checkpoints"
 
 _IMMUTABLE = frozenset({_LAST, "clients", "client_state"})
 """Folders whose files are never written twice: a link pins their content."""
+
+_STEP_NS = 2_000_000_000
+"""The longest step in which a disk counts the times of files."""
+
+_UNSETTLED = -1
+"""In place of the time of a file that may still be written with the same one."""
 
 
 def files(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -58,8 +66,18 @@ def content(file: Path) -> Content:
     return Content(file.stat().st_size, checksum(file))
 
 
-def is_changed(known: Known | None, file: Path) -> bool:
-    """Return whether the file differs from its record; False for a file that no longer exists."""
+def known(name: PurePosixPath, found: Content, mtime_ns: int) -> Known:
+    """Return what is known of a file with this content and time.
+
+    A file that was written just now may be written again with the same size and time: disks count time in steps, of up
+    to 2 s. Its time is not kept, so the next comparison reads it.
+    """
+    is_settled = not _IMMUTABLE.isdisjoint(name.parts) or time.time_ns() - mtime_ns > _STEP_NS
+    return Known(found, mtime_ns if is_settled else _UNSETTLED)
+
+
+def may_differ(known: Known | None, file: Path) -> bool:
+    """Return whether the file must be read to know if it differs from its record; False if it no longer exists."""
     try:
         found = file.stat()
     except FileNotFoundError:
@@ -67,17 +85,35 @@ def is_changed(known: Known | None, file: Path) -> bool:
     return known is None or (known.content.num_bytes, known.mtime_ns) != (found.st_size, found.st_mtime_ns)
 
 
+def is_changed(known: Known | None, file: Path) -> bool:
+    """Return whether the file's content differs from its record; False for a file that no longer exists."""
+    try:
+        return may_differ(known, file) and (known is None or content(file) != known.content)
+    except FileNotFoundError:
+        return False
+
+
+def stamps(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Return inode, size and time of each file: a file that is written, or replaced, gets others."""
+    found = {}
+    for name, file in files(folder):
+        with suppress(FileNotFoundError):
+            status = file.stat()
+            found[name] = status.st_ino, status.st_size, status.st_mtime_ns
+    return found
+
+
 def needs_others(name: str) -> bool:
     """Return whether the file is a checkpoint, which is useless before its rows and states are there."""
     return _LAST in PurePosixPath(name).parts
 
 
-def pin(folder: Path, known: Mapping[str, Known], aside: Path) -> dict[str, tuple[Path, Known]]:
-    """Pin the changed files: return name -> an unchanging file in `aside`, and its content."""
+def pin(folder: Path, record: Mapping[str, Known], aside: Path) -> dict[str, tuple[Path, Known]]:
+    """Pin the files that may differ from their record: return name -> an unchanging file in `aside`, its content."""
     found = {}
     # A checkpoint is pinned before the rows: rows may be newer than the checkpoint, but not older.
     for name, file in sorted(files(folder), key=lambda item: not needs_others(item[0])):
-        if is_changed(known.get(name), file):
+        if may_differ(record.get(name), file):
             copy = aside / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -85,7 +121,7 @@ def pin(folder: Path, known: Mapping[str, Known], aside: Path) -> dict[str, tupl
                 _pin_one(name, file, copy)
             except FileNotFoundError:
                 continue
-            found[name] = copy, Known(content(copy), mtime_ns)
+            found[name] = copy, known(PurePosixPath(name), content(copy), mtime_ns)
     # A checkpoint that was deleted while others were pinned may lack files that it needs.
     return {name: pair for name, pair in found.items() if (folder / name).exists()}
 
