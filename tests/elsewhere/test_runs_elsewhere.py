@@ -133,3 +133,15 @@ def test_a_cleaned_cache_costs_no_rows(
     assert read.clients.equals(whole.clients)
     names = {name for name in Remote(shared).sizes() if name.startswith("checkpoints/")}
     assert names == {"checkpoints/round-000005.safetensors", "checkpoints/round-000006.safetensors"}
+
+
+def test_a_copy_that_is_refused_replaces_nothing_there(
+    experiment: Make, dataset: raysim.FederatedDataset, shared: str, tmp_path: Path
+) -> None:
+    raysim.run(experiment(rounds=2), dataset=dataset, path=tmp_path / "older")
+    raysim.run(experiment(), dataset=dataset, path=shared)
+    whole = Remote(shared).find("rounds.parquet")
+    shutil.copy(tmp_path / "older" / "rounds.parquet", Mirror.of(shared).path)
+    with pytest.raises(raysim.RunFolderError, match="rows are lost"):
+        raysim.resume(shared, dataset=dataset)
+    assert Remote(shared).find("rounds.parquet") == whole

@@ -13,6 +13,7 @@ from pathlib import Path
 from raysim.config.counted import counted
 from raysim.errors import RemoteError, RunFolderError
 from raysim.storage.remote.mirror import Mirror, OvertakenError
+from raysim.storage.remote.mirrored_files import stamps
 from raysim.storage.remote.uri import uri_of
 
 log = logging.getLogger("raysim")
@@ -48,6 +49,8 @@ def path_here(path: str | Path) -> Path:
 def local_copy(path: str | Path) -> Iterator[Path]:
     """Yield the folder as a path of this machine; for a URI, upload the changes at the end of the block.
 
+    After an error in a block that changed nothing, nothing is uploaded.
+
     Raises:
         RemoteError: nothing answers at the URI, at the beginning or after several attempts at the end; then the copy on
             this machine is whole, and the message names it. After another error in the block this is a warning.
@@ -58,9 +61,13 @@ def local_copy(path: str | Path) -> Iterator[Path]:
         return
     mirror = Mirror.of(uri)
     mirror.pull()
+    before = stamps(mirror.path)
     try:
         yield mirror.path
     except BaseException:
+        # A copy that was refused may be an older or a damaged one: what is whole at the URI stays.
+        if stamps(mirror.path) == before:
+            raise
         try:
             mirror.push()
         except RemoteError as error:
