@@ -138,7 +138,10 @@ def _unbounded(schema: Any, path: str) -> Iterator[str]:
     ("table", "said"),
     [
         ({"client": {"correction": {"name": "mime", "base": []}}}, "client.correction.base must be 'sgd'"),
-        ({"client": {"batch_size": 2**63}}, "client.batch_size must be a number of 64 bits, but got one of 64"),
+        (
+            {"client": {"batch_size": 2**63}},
+            "client.batch_size must be a number of 64 bits, sign included, but got one of 65",
+        ),
         ({"client": {"batch_size": 2**40}}, "client.batch_size must be less than or equal to 1_000_000 or 'full'"),
         ({"client": {"optimizer": {"lr": 1e308}}}, "client.optimizer.lr must be less than or equal to 1e6, but got 1e"),
         ({"engine": {"threads": 2**63}}, "engine.threads must be a number of 64 bits"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -37,6 +38,9 @@ MEANT = MappingProxyType(
     }
 )
 """Words that other tuners have for kinds of values."""
+
+MOST_WHOLE = 2**53
+"""Whole numbers up to this size are numbers of 64 bits with a point too, by which samplers draw."""
 
 _INSIDE = (5**0.5 - 1) / 2
 """Point inside a range that is also checked: a key of whole numbers refuses it."""
@@ -93,6 +97,11 @@ def _listed(key: str, kind: str, values: list[Any]) -> Listed:
             f"tuning.space.{key}.grid must be a list of numbers, but got {shown(values)}; or take choices"
         )
     if numbers and any(isinstance(value, float) for value in values):
+        if any(float(value) != value for value in values):
+            raise ExperimentError(
+                f"tuning.space.{key}.{kind} must be whole numbers alone, or have none above 2^53, but got "
+                f"{shown(values)}"
+            )
         values = [float(value) for value in values]
     if not values:
         raise ExperimentError(f"tuning.space.{key}.{kind} must be a list of at least one value, but got []")
@@ -110,6 +119,10 @@ def _range(key: str, kind: str, values: list[Any]) -> Range:
         raise ExperimentError(f"{ends} and low > 0, but got {shown(values)}")
     if kind == "int" and not all(isinstance(end, int) for end in values):
         raise ExperimentError(f"{ends}, both whole numbers, but got {shown(values)}")
+    if kind == "int" and max(abs(low), abs(high)) > MOST_WHOLE:
+        raise ExperimentError(f"{ends} and sizes up to 2^53, but got {shown(values)}: samplers miss some beyond it")
+    if not math.isfinite(float(high) - float(low)):
+        raise ExperimentError(f"{ends} and a finite difference, but got {shown(values)}")
     return Range(kind, low, high)  # type: ignore[arg-type]
 
 

@@ -33,6 +33,16 @@ def test_the_size_is_the_product_of_what_is_listed() -> None:
     assert space.parse({**RATES, "client.correction.mu": {"uniform": [0, 1]}}).size is None
 
 
+def test_whole_numbers_up_to_the_largest_that_floats_hold_are_drawn() -> None:
+    read = space.parse({"a": {"int": [2**53 - 1, 2**53]}, "b": {"grid": [2**53 + 1, 3]}})
+    study, met = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1)), set[Any]()
+    for _ in range(30):
+        trial = study.ask()
+        read.suggest(trial)
+        met |= set(read.values(trial.params).items())
+    assert met == {("a", 2**53 - 1), ("a", 2**53), ("b", 2**53 + 1), ("b", 3)}
+
+
 def test_a_whole_table_can_be_a_choice() -> None:
     tables = [{"name": "sgd", "lr": 1.0}, {"name": "adam", "lr": 0.01}]
     read = space.parse({"server.optimizer": {"choices": tables}})
@@ -74,6 +84,11 @@ def test_what_is_proposed_lies_between_the_ends(low: float, factor: float, kind:
         ({"a": {"uniform": [1, 2, 3]}}, r"\[low, high\]"),
         ({"a": {"uniform": [True, 2]}}, r"\[low, high\]"),
         ({"a": {"int": [1, 2.5]}}, "both whole numbers"),
+        # Samplers draw by floats: of these six they would miss the odd ones.
+        ({"a": {"int": [2**53, 2**53 + 5]}}, r"sizes up to 2\^53, but got .*: samplers miss some beyond it"),
+        ({"a": {"int": [-(2**53) - 1, 0]}}, r"sizes up to 2\^53"),
+        ({"a": {"uniform": [-1e308, 1e308]}}, "a finite difference"),
+        ({"a": {"grid": [2**53 + 1, 0.5]}}, r"whole numbers alone, or have none above 2\^53"),
         *(
             (
                 {"client": {"lr": {kind: [1, value]}}},
