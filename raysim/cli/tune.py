@@ -128,12 +128,11 @@ def tuners(
     import tuning
     from raysim.report.picture_files import free_places
     from raysim.storage.remote.uri import check_is_path
-    from tuning.table.picture import NAME
 
     # The studies take their time.
     check_is_path(out, "The folder of picture and CSV (--out)")
     experiment = load(file, changes, removals)
-    free_places(NAME, out, experiment.report)
+    free_places("tuners", out, experiment.report)
     comparison = tuning.compare(experiment, tuning.read_table(table), tuner, studies)
     files = tuning.write_comparison(comparison, out, experiment.report)
     lines = [

@@ -374,6 +374,24 @@ def test_tuners_of_one_budget_are_ranked(exp: raysim.Experiment, table: tuning.P
     assert all(file.stat().st_size for file in tmp_path.iterdir())
 
 
+def test_a_folder_with_another_picture_is_refused_before_the_studies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.toml").write_text(
+        'name = "tiny"\nrounds = 2\n[data]\nname = "digits"\nclients = 10\n[model]\nname = "linear"\n'
+        "[cohort]\nsize = 5\n[tuning.space]\nclient.optimizer.lr = { grid = [0.01, 0.1] }\n"
+    )
+    Path("tuners").mkdir()
+    Path("tuners", "tuners.svg").write_text("mine")
+    # It is no table, which would be said next.
+    Path("none.parquet").write_text("none")
+    refused = CliRunner().invoke(app, ["tuners", "tiny.toml", "--table", "none.parquet", "--tuner", "random"])
+    assert refused.exit_code != 0
+    assert "tuners.svg is none of the pictures" in " ".join(refused.output.split())
+    assert Path("tuners", "tuners.svg").read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     ("tuners", "budget", "said"),
     [

@@ -22,9 +22,6 @@ from tuning.table.compare import TunerComparison
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NAME = "tuners"
-"""Of the picture's files."""
-
 
 def write(comparison: TunerComparison, folder: Path, report: ReportSection | None = None) -> list[Path]:
     """Write the picture and its data into the folder; return their files.
@@ -47,7 +44,7 @@ def figure(comparison: TunerComparison) -> Figure:
     unit = written(comparison.budget.unit, 0).removeprefix("0 ")
     rows = comparison.table.to_pylist()
     return Figure(
-        NAME,
+        "tuners",
         f"{comparison.name}: tuners by {comparison.objective.label}",
         f"Mean and one standard error over {comparison.studies:,} studies each.",
         comparison.table,
