@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import math
 import re
@@ -239,6 +240,22 @@ def test_a_report_that_was_killed_between_its_files_is_replaced(
     again = build([tmp_path / "run"], tmp_path / "out")
     files = [{file.name for file in made.page.parent.rglob("*")} for made in (whole, again)]
     assert files[0] == files[1]
+
+
+def test_a_page_that_cannot_be_written_leaves_the_older_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "run", accuracies(0.5, 0.6))
+    out = tmp_path / "out"
+    build([tmp_path / "run"], out)
+    older = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+
+    def failing(*given: Any) -> Any:
+        yield "<!doctype html>"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("raysim.report.build.page", failing)
+    with pytest.raises(OSError, match=r"index\.html could not be written"):
+        build([tmp_path / "run"], out)
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == older
 
 
 def test_one_picture_is_held_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
