@@ -135,12 +135,9 @@ def _refusal(given: Any) -> str | None:
             return f"must have at most {LONGEST_TEXT} characters, but has {len(given)}: {shown(given)}"
         return f"is {why}: {shown(given)}" if (why := text_refusal(given)) else None
     if isinstance(given, int | np.integer):
-        fits = -_MOST <= given < _MOST
-        return (
-            None
-            if fits
-            else f"must be a number of {_BITS} bits, sign included, but got one of {int(given).bit_length() + 1}"
-        )
+        if -_MOST <= given < _MOST:
+            return None
+        return f"must be a number of {_BITS} bits, sign included, but got one of {int(given).bit_length() + 1}"
     if not isinstance(given, Mapping | list | tuple | range) and not _is_numeric_array(given):
         return f"must be a text, a number, true or false, a list or a table, but got {shown(given)}"
     if len(given) > MOST_ITEMS:

@@ -145,7 +145,7 @@ def read(path: Path) -> Run:
         clients = client_table.CLIENT_SCHEMA.empty_table()
         notes.append(f"The clients of {path} are left out: {error}")
     if lacking := series.left_out(rounds):
-        notes.append(_too_large(path, lacking))
+        notes.append(_left_out(path, lacking))
     return Run(
         path,
         experiment,
@@ -158,8 +158,8 @@ def read(path: Path) -> Run:
     )
 
 
-def _too_large(path: Path, lacking: Mapping[str, int]) -> str:
-    """Return which figures pictures and tables lack."""
+def _left_out(path: Path, lacking: Mapping[str, int]) -> str:
+    """Return which values pictures and tables lack."""
     named = [f"{counted(lacking[name], 'value')} of {name}" for name in list(lacking)[:NAMED]]
     others = [counted(len(lacking) - NAMED, "more column")] if len(lacking) > NAMED else []
     return (

@@ -17,7 +17,7 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, Enum)
 
 
 def digest(result: object) -> int:
-    """Return the CRC-32 of all numbers in tensors, arrays, and records, containers and other objects of them.
+    """Return the CRC-32 of all numbers in tensors, arrays, and records and containers of them.
 
     Of any other object only its kind counts: its `repr` may hold an address. A cryptographic digest would take longer
     than a few local steps of a large model.

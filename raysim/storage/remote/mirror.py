@@ -156,7 +156,7 @@ class Mirror:
             elif name not in gone and contents and (index is not None or name in there):
                 log.warning("%s was lost on this machine, and is fetched from %s", target, self.uri)
                 content = _fetch_file(self._remote, name, target, contents)
-                files[name] = mirrored_files.known(PurePosixPath(name), content, target.stat().st_mtime_ns)
+                files[name] = mirrored_files.record_of(PurePosixPath(name), content, target.stat().st_mtime_ns)
         # Without an index all files are put there again.
         self._keep(record.model_copy(update={"files": files}) if index is not None else Record(uri=self.uri))
 
@@ -175,7 +175,7 @@ class Mirror:
                 if None in allowed and not self._remote.has(name):
                     continue
                 content = _fetch_file(self._remote, name, target, [each for each in allowed if each is not None])
-            files[name] = mirrored_files.known(PurePosixPath(name), content, target.stat().st_mtime_ns)
+            files[name] = mirrored_files.record_of(PurePosixPath(name), content, target.stat().st_mtime_ns)
         for name, file in list(mirrored_files.files(self.path)):
             if name not in files:
                 file.unlink()

@@ -66,8 +66,8 @@ def content(file: Path) -> Content:
     return Content(file.stat().st_size, checksum(file))
 
 
-def known(name: PurePosixPath, found: Content, mtime_ns: int) -> Known:
-    """Return what is known of a file with this content and time.
+def record_of(name: PurePosixPath, found: Content, mtime_ns: int) -> Known:
+    """Return the record of a file with this content and time.
 
     A file that was written just now may be written again with the same size and time: disks count time in steps, of up
     to 2 s. Its time is not kept, so the next comparison reads it.
@@ -121,7 +121,7 @@ def pin(folder: Path, record: Mapping[str, Known], aside: Path) -> dict[str, tup
                 _pin_one(name, file, copy)
             except FileNotFoundError:
                 continue
-            found[name] = copy, known(PurePosixPath(name), content(copy), mtime_ns)
+            found[name] = copy, record_of(PurePosixPath(name), content(copy), mtime_ns)
     # A checkpoint that was deleted while others were pinned may lack files that it needs.
     return {name: pair for name, pair in found.items() if (folder / name).exists()}
 
