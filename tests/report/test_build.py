@@ -178,6 +178,15 @@ def test_pictures_have_letters_and_colours_that_a_page_can_change(sweep: Path) -
     assert dict(pyplot.rcParams) == settings
 
 
+def test_the_pages_pictures_have_the_pages_colours_and_their_files_their_own(built: Built) -> None:
+    drawings = re.findall(r'<svg role="img".*?</svg>', built.page.read_text(), re.DOTALL)
+    assert len(drawings) == built.figures
+    assert all("var(" in each for each in drawings)
+    files = list(built.page.parent.glob("figures/*.svg"))
+    assert len(files) == built.figures
+    assert not any("var(" in file.read_text() for file in files)
+
+
 def test_an_older_report_goes_and_files_of_others_stay(tmp_path: Path) -> None:
     write(tmp_path / "run", accuracies(0.5, 0.6))
     out = tmp_path / "out"

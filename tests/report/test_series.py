@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.report.series import last_of, over_trials, thin_out
+from raysim.report.series import last_of, left_out, over_trials, thin_out
 from raysim.run_folder.rows import table
 
 
@@ -46,3 +47,14 @@ def test_thinning_keeps_both_ends_and_at_most_so_many(count: int, most: int) -> 
     assert kept[-1] == count - 1
     assert len(kept) == min(count, most)
     assert len(kept) == 1 or np.ptp(np.diff(kept)) <= 1, "distances are even"
+
+
+def test_what_no_series_has_is_counted_and_what_was_not_recorded_is_not() -> None:
+    rounds = pa.table(
+        {
+            "round": [0, 1, 2, 3],
+            "loss": [1.0, float("nan"), -1e151, None],
+            "eval/test/loss": pa.array([None, None, 2.0, None], pa.float64()),
+        }
+    )
+    assert left_out(rounds) == {"loss": 2}
