@@ -22,7 +22,8 @@ from tuning.trial_rows import RUNS
 def regret(folder: Path, trials: Iterable[FrozenTrial], objective: Objective) -> tuple[Regret, ...]:
     """Return the regret of choosing among the finished trials of a study's folder by few validation clients.
 
-    Empty if the objective is not a sum over clients, or the folders of some runs are on another machine.
+    Empty if the objective is not a sum over clients, the trials were measured on other clients, or the folders of some
+    runs are on another machine.
     """
     finished = [trial for trial in trials if trial.user_attrs["outcome"] == FINISHED]
     if not objective.is_ratio or not finished:

@@ -39,6 +39,8 @@ class Regret:
 def bootstrap(scores: Sequence[Sequence[ClientSums]], is_maximised: bool) -> list[Regret]:
     """Return the regret for samples of 1, 2, 5, ... clients, and last for as many as there are.
 
+    Empty if configurations were measured on other clients or examples: then no sample is the same for all.
+
     Args:
         scores: by configuration and seed. is_maximised: whether a score is to be large.
 
@@ -46,6 +48,8 @@ def bootstrap(scores: Sequence[Sequence[ClientSums]], is_maximised: bool) -> lis
     >>> bootstrap([[good], [bad]], is_maximised=True)[-1]
     Regret(clients=2, mean=0.0, high=0.0, again=1.0)
     """
+    if any(_sizes(of) != _sizes(scores[0]) for of in scores):
+        return []
     groups: dict[tuple[str, ...], list[int]] = {}
     for seed, of_seed in enumerate(scores[0]):
         groups.setdefault(tuple(of_seed), []).append(seed)
@@ -72,3 +76,8 @@ def bootstrap(scores: Sequence[Sequence[ClientSums]], is_maximised: bool) -> lis
             )
         )
     return found
+
+
+def _sizes(of: Sequence[ClientSums]) -> list[dict[str, int]]:
+    """Return the examples of each client that a configuration was measured on, by seed."""
+    return [{client: examples for client, (_, examples) in of_seed.items()} for of_seed in of]

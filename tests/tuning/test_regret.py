@@ -46,6 +46,11 @@ def test_seeds_with_other_clients_are_drawn_apart_and_with_the_same_together() -
     assert bootstrap(runs(["a", "b", "c", "d"]), is_maximised=True)[-1].again > alone.again
 
 
+@pytest.mark.parametrize("other", [{"a": (9.0, 10), "c": (2.0, 10)}, {"a": (9.0, 30), "b": (2.0, 10)}])
+def test_configurations_on_other_clients_have_no_sample_in_common(other: ClientSums) -> None:
+    assert bootstrap([[{"a": (9.0, 10), "b": (2.0, 10)}], [other]], is_maximised=True) == []
+
+
 def trial(number: int, value: float | None, outcome: str = "finished", cost: float = 10.0) -> FrozenTrial:
     told = {"outcome": outcome, "facts": {"spent": {"rounds": cost}}}
     done = create_trial(

@@ -292,3 +292,11 @@ def test_what_runs_the_best_passes_what_the_study_was_passed(
 ) -> None:
     best = tmp_path / "study" / "best.toml"
     assert dict(tuning.lines(study(final=0)))["next"] == f"raysim.run(raysim.load({str(best)!r}), dataset=...)"
+
+
+def test_trials_on_other_clients_are_compared_to_the_end(tuned: Make, tmp_path: Path) -> None:
+    """Of validation clients that differ no sample is common to all trials."""
+    space = {"data.clients": {"grid": [10, 20]}}
+    found = tuning.tune(tuned(space=space, final=0).changed({"data": {"name": "digits", "clients": 10}}), path=tmp_path)
+    assert (found.regret, found.counts) == ((), {"finished": 2})
+    assert (tmp_path / "best.toml").exists()
