@@ -41,6 +41,16 @@ class Descendant:
 def check(section: EvolutionSection, space: Space, objective: Objective, seeds: int, experiment: Experiment) -> None:
     """Raise ExperimentError if members could not be compared after every generation, or be changed."""
     for key, dimension in space.dimensions.items():
+        if key == "rounds":
+            raise ExperimentError(
+                "tuning.space.rounds: the members of raysim evolve train equally long, so this key changes none of "
+                "them: remove it."
+            )
+        if key.startswith("data."):
+            raise ExperimentError(
+                f"tuning.space.{key}: a member of raysim evolve goes on from the state of another one, which would have "
+                f"trained on its validation clients where their data differ: remove the key, or take raysim tune."
+            )
         if isinstance(dimension, Listed) and not dimension.ordered:
             raise ExperimentError(
                 f"tuning.space.{key}: raysim evolve changes numbers while a run goes on, but choices have no order: "

@@ -204,6 +204,7 @@ def test_members_that_diverge_have_no_value(
         ({"tuning.seeds": 2}, "take more members"),
         ({"tuning.space": {"server.weighting": {"choices": ["examples", "uniform"]}}}, "choices have no order"),
         ({"tuning.objective": {"name": "rounds_to_target", "target": 0.5}}, "rounds_to_target"),
+        ({"tuning.space": {"rounds": {"grid": [2, 4]}}}, "rounds: the members of raysim evolve train equally long"),
         ({"stop": {"budget": {"rounds": 2}}}, r"\[stop\] would end some"),
         ({"client.correction": {"name": "scaffold"}, "server.optimizer.name": "sgd"}, "clients keep states"),
     ],
@@ -213,6 +214,15 @@ def test_what_cannot_evolve(
 ) -> None:
     with pytest.raises(raysim.RaysimError, match=said):
         tuning.evolve(exp.changed(changes), dataset=small, path=tmp_path / "own")
+    assert not (tmp_path / "own").exists()
+
+
+def test_a_member_does_not_go_on_with_other_data(experiment: Make, tmp_path: Path) -> None:
+    """Its parent would have trained on examples of its validation clients."""
+    space = {"data.partition.alpha": {"grid": [0.1, 10.0]}}
+    data = {"name": "digits", "clients": 10, "partition": {"name": "dirichlet", "alpha": 1.0}}
+    with pytest.raises(raysim.ExperimentError, match=r"partition\.alpha: .*trained on its validation clients"):
+        tuning.evolve(experiment(data=data, tuning={"space": space}), path=tmp_path / "own")
     assert not (tmp_path / "own").exists()
 
 
