@@ -153,17 +153,53 @@ def check(space: Space, experiment: Experiment) -> None:
                 f"tuning.space.{key}: every configuration of fedex.configs sets {key}, so no trial would differ by it: "
                 f"leave it out of one of them, or remove [fedex] (--unset fedex)."
             )
+    _check_inner(space)
     try:
         experiment.check_constants(space.dimensions)
     except ExperimentError as error:
         raise ExperimentError(f"tuning.space: {error}") from None
     for key, values in points(space):
         try:
-            experiment.changed(values)
+            changed = experiment.changed(values)
         except ExperimentError as error:
             # The other keys have their first values: the error may be of one of those.
             named = next((other for other in values if str(error).startswith(f"unknown key {other!r}")), key)
             raise ExperimentError(f"tuning.space.{named} with the value {values[named]!r}: {error}") from None
+        _check_protocol(key, experiment, changed)
+
+
+def _check_inner(space: Space) -> None:
+    """Refuse a key that is set by a table of another key, too: the table's value would not be the one that is tried."""
+    for outer, dimension in space.dimensions.items():
+        for key in space.dimensions:
+            inner = key.removeprefix(f"{outer}.")
+            if inner != key and isinstance(dimension, Listed) and any(_has(value, inner) for value in dimension.values):
+                raise ExperimentError(
+                    f"tuning.space.{outer}: its tables have {inner}, which tuning.space.{key} sets, too, so theirs would "
+                    f"not be tried: remove one of the two."
+                )
+
+
+def _has(value: Any, key: str) -> bool:
+    name, _, inner = key.partition(".")
+    return isinstance(value, Mapping) and name in value and (not inner or _has(value[name], inner))
+
+
+def _check_protocol(key: str, experiment: Experiment, changed: Experiment) -> None:
+    """Refuse a table of the key by which a key of the protocol differs from the experiment's."""
+    for other in PROTOCOL_KEYS:
+        if other.startswith(f"{key}.") and (given := _given(changed, other)) != (own := _given(experiment, other)):
+            raise ExperimentError(
+                f"tuning.space.{key}: {other} is the same for all trials, and the experiment has {shown(own)}, but one "
+                f"of these tables has {shown(given)}: give it in all of them as in the experiment."
+            )
+
+
+def _given(experiment: Experiment, key: str) -> Any:
+    section, _, name = key.partition(".")
+    value = getattr(getattr(experiment, section), name, None)
+    # Nothing held out is the default of a source, or a source has no such key.
+    return None if value == 0.0 and isinstance(value, float) else value
 
 
 def points(space: Space) -> Iterator[tuple[str, dict[str, Any]]]:

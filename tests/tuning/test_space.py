@@ -23,6 +23,43 @@ def test_tables_within_tables_are_dotted_keys() -> None:
     assert space.parse(RATES).plain() == {"client.optimizer.lr": {"grid": [0.01, 0.1, 1.0]}}
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_key_is_not_set_by_a_table_too(turned: bool, experiment: Callable[..., raysim.Experiment]) -> None:
+    table = {"client.optimizer": {"choices": [{"name": "sgd"}, {"name": "sgd", "lr": 0.2}]}}
+    both = {**RATES, **table} if turned else {**table, **RATES}
+    with pytest.raises(
+        raysim.ExperimentError, match=r"space\.client\.optimizer: its tables have lr, which .*optimizer\.lr"
+    ):
+        space.check(space.parse(both), experiment())
+    without = {"client.optimizer": {"choices": [{"name": "sgd"}, {"name": "adam"}]}, **RATES}
+    space.check(space.parse(without), experiment())
+
+
+@pytest.mark.parametrize(
+    ("sections", "key", "tables"),
+    [
+        ({}, "cohort.seed", [{"size": 4, "seed": 1}, {"size": 5, "seed": 2}]),
+        ({"model": {"name": "linear", "seed": 7}}, "model.seed", [{"name": "linear"}]),
+        (
+            {"data": {"name": "digits", "clients": 10}},
+            "data.holdout",
+            [{"name": "digits", "clients": 10, "holdout": 0.5}],
+        ),
+    ],
+)
+def test_a_table_does_not_change_the_protocol(
+    sections: dict[str, Any], key: str, tables: list[Any], experiment: Callable[..., raysim.Experiment]
+) -> None:
+    varied = space.parse({key.partition(".")[0]: {"choices": tables}})
+    with pytest.raises(raysim.ExperimentError, match=rf"{key} is the same for all trials"):
+        space.check(varied, experiment(**sections))
+
+
+def test_a_table_may_have_the_protocol_of_the_experiment(experiment: Callable[..., raysim.Experiment]) -> None:
+    models = [{"name": "linear", "seed": 7}, {"name": "mlp", "hidden": [4], "seed": 7}]
+    space.check(space.parse({"model": {"choices": models}}), experiment(model=models[0]))
+
+
 def test_the_size_is_the_product_of_what_is_listed() -> None:
     listed = space.parse(
         {**RATES, "cohort.size": {"int": [4, 7]}, "server.weighting": {"choices": ["examples", "ida"]}}
