@@ -43,7 +43,8 @@ def evaluated_on_validation(
     With `record_test` it is evaluated on test, too: for other choices than the study's.
 
     Raises:
-        ExperimentError: the objective is not defined on the data, or holding out leaves no client on one side.
+        ExperimentError: the objective is not defined on the data, holding out leaves no client on one side, or a trial
+            would end by the test split.
     """
     splits = ["validation", "test"] if tuning.record_test else "validation"
     changes: dict[str, Any] = {"evaluation.split": splits, "evaluation.fine_tuning": None, "trials": 1}
@@ -69,11 +70,23 @@ def evaluated_on_validation(
         )
     if tuning.record_test and whole.test is None:
         raise ExperimentError("tuning.record_test records evaluations on the test split, but these data have none.")
+    if tuning.record_test:
+        _check_stops_without_test(experiment)
     changed = experiment.model_copy(update={"tuning": None}).changed(changes)
     if dataset is None:
         # Checked here because the clients are known: before the first trial, not in it.
         dataset_of(changed)
     return changed
+
+
+def _check_stops_without_test(experiment: Experiment) -> None:
+    """Refuse conditions to stop by the test split: trials would end by it, and so be chosen by it."""
+    for key, metric in ({} if experiment.stop is None else experiment.stop.metrics).items():
+        if metric.split("/")[1:2] == ["test"]:
+            raise ExperimentError(
+                f"{key} = {metric!r} would end trials by the test split, which tuning.record_test records and the "
+                f"study does not look at: take eval/validation/{metric.split('/')[-1]}."
+            )
 
 
 def check_metric(objective: Objective, experiment: Experiment, passed: Iterable[str]) -> None:

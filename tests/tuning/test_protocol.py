@@ -103,6 +103,18 @@ def test_only_what_watches_clients_that_are_there_stays(experiment: Make) -> Non
     assert on_test.checkpoint.best is None
 
 
+def test_recorded_tests_end_no_trial(experiment: Make) -> None:
+    asked = experiment(
+        data=DIGITS,
+        tuning={**KEYS, "record_test": True},
+        stop={"patience": {"metric": "eval/test/loss", "evaluations": 1}},
+    )
+    with pytest.raises(
+        raysim.ExperimentError, match=r"stop\.patience\.metric.*by the test split.*eval/validation/loss"
+    ):
+        of(asked)
+
+
 @pytest.mark.parametrize(("clients", "share", "left"), [(2, 0.1, "0"), (2, 0.9, "2")])
 def test_clients_are_left_on_both_sides(clients: int, share: float, left: str, experiment: Make) -> None:
     exp = experiment(data={**DIGITS, "clients": clients}, cohort={"size": 1}, tuning={**KEYS, "holdout": share})
