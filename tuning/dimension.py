@@ -151,6 +151,8 @@ def param(key: str, dimension: Dimension, value: Any) -> Any:
 
     >>> param("k", Listed(({"name": "md"}, "x"), ordered=False), {"name": "md"}), param("k", Range("log", 0.1, 1), 0.5)
     ('{"name": "md"}', 0.5)
+    >>> param("k", Range("int", 1, 5), 2.0)
+    2
 
     Raises:
         ExperimentError: the dimension does not have this value.
@@ -159,7 +161,10 @@ def param(key: str, dimension: Dimension, value: Any) -> Any:
         if value in dimension.values:
             return dimension.labels[dimension.values.index(value)]
     elif _is_number(value) and dimension.low <= value <= dimension.high:
-        return value
+        if dimension.kind != "int":
+            return value
+        if value == int(value):
+            return int(value)
     raise ExperimentError(f"{key} must be one of tuning.space, but got {shown(value)}")
 
 

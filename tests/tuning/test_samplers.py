@@ -120,6 +120,14 @@ def test_a_sampler_must_be_defined_on_the_space(name: str, table: dict[str, Any]
         samplers.check(sampler(name=name), parse(table))
 
 
+def test_a_listed_number_of_a_range_of_whole_numbers_is_whole() -> None:
+    space = parse({"client.epochs": {"int": [1, 5]}})
+    samplers.check(sampler(name="listed", configurations=[{"client.epochs": 2.0}]), space)
+    assert [type(number) for number in space.params({"client.epochs": 2.0}).values()] == [int]
+    with pytest.raises(raysim.ExperimentError, match=r"configurations\[0\]: client\.epochs must be one of .* got 2\.5"):
+        samplers.check(sampler(name="listed", configurations=[{"client.epochs": 2.5}]), space)
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samplers, "find_spec", lambda name: None)
     with pytest.raises(raysim.ExperimentError, match=r"pip install 'raysim\[cmaes\]'"):
