@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,14 +67,19 @@ class TrialRows:
         return objectives.reports(objective, self.rows, self.total)
 
     def lacks(self, objective: Objective) -> str | None:
-        """Return why a finished seed has no value, for example if no client trained; None: all have a value."""
+        """Return why a finished seed has no finite value, for example if no client trained; None: all have one."""
         for place in sorted(self.finished):
             total = self._rounds(objective, place)
-            if objective.value(self.rows[place], total) is None:
-                chosen = objective.rounds(total)
+            value, chosen = objective.value(self.rows[place], total), objective.rounds(total)
+            if value is None:
                 return (
                     f"with seed {self.seeds[place]} there is no {objective.label} in rounds {chosen.start} to "
                     f"{chosen.stop - 1}: let more rounds count (tuning.objective.last or window)"
+                )
+            if not objective.has_target and not math.isfinite(value):
+                return (
+                    f"with seed {self.seeds[place]} the {objective.label} in rounds {chosen.start} to "
+                    f"{chosen.stop - 1} is {value}, and trials are compared by finite values"
                 )
         return None
 

@@ -10,6 +10,7 @@ import pytest
 import raysim
 from tuning.mean import mean
 from tuning.objective import Objective, divergence, reports
+from tuning.trial_rows import TrialRows
 
 ROWS: list[dict[str, Any]] = [
     {"round": 0, "loss": 4.0, "clients": 5, "rejected": 0},
@@ -187,3 +188,14 @@ def test_what_is_no_objective(keys: dict[str, Any], said: str) -> None:
 
 def test_the_mean_of_large_losses_is_finite_where_their_sum_is_not() -> None:
     assert mean([1.5e308, 1.5e308]) == 1.5e308
+    assert math.isnan(mean([math.inf, -math.inf]))
+
+
+@pytest.mark.parametrize(("figures", "said"), [([math.inf, 1.0], "is inf"), ([math.inf, -math.inf], "is nan")])
+def test_a_metric_that_is_not_finite_is_no_value(figures: list[float], said: str) -> None:
+    asked = objective(name="metric", metric="odd", last=2)
+    rows = [{"round": place, "eval/validation/odd": figure} for place, figure in enumerate(figures)]
+    recorded = TrialRows([5], total=2)
+    recorded.add(0, rows, finished=True)
+    assert (why := recorded.lacks(asked)) is not None
+    assert f"with seed 5 the validation odd in rounds 0 to 1 {said}" in why
