@@ -17,7 +17,7 @@ from tuning.budget import written
 from tuning.dimension import Listed
 from tuning.kept_trial import FAILED
 from tuning.regret import Regret
-from tuning.result import RETRY, Configuration, SmallerBudget, Study, TableBest
+from tuning.result import RETRY, Configuration, SmallerBudget, Study, TableBest, cost_column
 from tuning.search import trial_folder
 from tuning.section import TuningSection, section_of
 from tuning.storage import default_url, shown
@@ -105,8 +105,9 @@ def _front(study: Study) -> Iterator[Line]:
     """Yield a line for each trial of the front, the cheapest first, if the study has two objectives."""
     keys = list(study.best.values)
     rows = [row for row in study.trials.to_pylist() if study.cost and row["trial"] in study.front]
-    for row in sorted(rows, key=lambda row: row[study.cost]):
-        reached = f"{figure(study.objective, row['value'])} by {written(str(study.cost), row[study.cost])}"
+    used = cost_column(str(study.cost), keys)
+    for row in sorted(rows, key=lambda row: row[used]):
+        reached = f"{figure(study.objective, row['value'])} by {written(str(study.cost), row[used])}"
         yield "front", f"{settings({key: row[key] for key in keys})}: {reached} (trial {row['trial']})"
 
 

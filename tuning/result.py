@@ -29,6 +29,8 @@ RETRY = "Failed trials are kept: mend the cause, and run them again (--retry-fai
 COST = "bytes"
 """What the objective is drawn against, unless a study has a second objective."""
 
+ROUNDS = "rounds"
+
 
 @dataclass(frozen=True)
 class Configuration:
@@ -195,13 +197,22 @@ def table(trials: Sequence[FrozenTrial], space: Space) -> pa.Table:
     """Return a row for each trial, in order.
 
     Columns: trial, outcome, value (null unless finished), standard errors, the space's keys (as JSON if the values of a
-    key are of several kinds), value/<i> of seed i, the number of rounds of its seeds, the mean figures of their last
-    rows, seconds, why it diverged or failed.
+    key are of several kinds), value/<i> of seed i, the number of rounds of its seeds (`cost_column`), the mean figures
+    of their last rows, seconds, why it diverged or failed.
     """
     rows = [_row(trial, space) for trial in trials]
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
     return pa.table({name: (column if name in space.dimensions else pa.array)(of) for name, of in columns.items()})
+
+
+def cost_column(unit: str, keys: Iterable[str]) -> str:
+    """Return the column of what a trial has used up; `keys`: of the space, whose columns have the settings.
+
+    >>> cost_column("rounds", ["client.optimizer.lr"]), cost_column("rounds", ["rounds"])
+    ('rounds', 'spent/rounds')
+    """
+    return f"spent/{unit}" if unit in keys else unit
 
 
 def counts(trials: Sequence[FrozenTrial]) -> dict[str, int]:
@@ -312,8 +323,8 @@ def _row(trial: FrozenTrial, space: Space) -> dict[str, Any]:
         **space.values(trial.params),
         **{f"value/{place}": value for place, value in enumerate(kept.get("values", ()))},
         **({COHORT: kept[COHORT]} if COHORT in kept else {}),
-        "rounds": int(kept.get("spent", {}).get("rounds", 0)),
-        **{unit: amount for unit, amount in kept.get("spent", {}).items() if unit != "rounds"},
+        cost_column(ROUNDS, space.dimensions): int(kept.get("spent", {}).get(ROUNDS, 0)),
+        **{unit: amount for unit, amount in kept.get("spent", {}).items() if unit != ROUNDS},
         **kept.get("figures", {}),
         "seconds": None if took is None else took.total_seconds(),
         "why": kept["why"],

@@ -175,8 +175,8 @@ def _check_inner(space: Space) -> None:
             inner = key.removeprefix(f"{outer}.")
             if inner != key and isinstance(dimension, Listed) and any(_has(value, inner) for value in dimension.values):
                 raise ExperimentError(
-                    f"tuning.space.{outer}: its tables have {inner}, which tuning.space.{key} sets, too, so theirs would "
-                    f"not be tried: remove one of the two."
+                    f"tuning.space.{outer}: its tables have {inner}, which tuning.space.{key} sets, too, so theirs "
+                    f"would not be tried: remove one of the two."
                 )
 
 

@@ -102,3 +102,18 @@ def test_it_goes_on_with_the_same_trials_and_a_table_gives_them_too(
 def test_what_has_no_second_objective(change: str, said: str, exp: raysim.Experiment) -> None:
     with pytest.raises(raysim.ExperimentError, match=said):
         section_of(exp.changed([change]))
+
+
+def test_rounds_that_are_tried_are_not_those_that_were_used_up(
+    tuned: Make, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    exp = tuned(space={"rounds": {"grid": [2, 4]}}, seeds=2, cost="rounds", final=0, objective={"name": "loss"})
+    found = tuning.tune(exp, dataset=small, path=tmp_path / "study")
+    assert {(row["rounds"], row["spent/rounds"]) for row in found.trials.to_pylist()} == {(2, 4), (4, 8)}
+    assert [line.split(":")[0].split() for line in str(found).splitlines() if line.startswith("front")] == [
+        ["front", "rounds", "=", "2"],
+        ["front", "rounds", "=", "4"],
+    ]
+    drawn = pareto.figure(found)
+    assert drawn is not None
+    assert sorted(drawn.data["rounds"].to_pylist()) == [4, 8]
