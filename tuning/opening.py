@@ -11,6 +11,9 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from raysim import Experiment, dataset_of
+from raysim.run_folder.experiment_record import stored_passed
+from raysim.run_folder.files import RECORD
+from raysim.run_folder.passed_parts import Passed
 from tuning import folder, kept_trial, pruners, result, samplers
 from tuning.budget import CLIENT_UPDATES, StudyBudget, written
 from tuning.errors import StudyError
@@ -18,6 +21,7 @@ from tuning.ledger import Ledger, open_study
 from tuning.processes import Processes
 from tuning.progress import StudyProgress
 from tuning.recorded import UNIT
+from tuning.search import trial_folder
 from tuning.section import TuningSection
 from tuning.storage import answering, open_storage, shown
 from tuning.study_plan import StudyPlan, unit_of
@@ -106,11 +110,29 @@ def warn(plan: StudyPlan, ended: Sequence[FrozenTrial]) -> None:
         text = _too_small(plan.tuning, plan.measured, len((plan.held or dataset_of(plan.measured)).train))
     if text is not None:
         log.warning("%s", text)
+    for name, number in _other_code(plan, ended):
+        log.warning(
+            "%s= has other code than when trial %d ran; whether its numbers are the same, raysim cannot tell",
+            name,
+            number,
+        )
     if of_data := [key for key in plan.space.dimensions if key.startswith("data.")]:
         log.warning(
             "tuning.space varies %s: trials differ in their data, so each is measured on validation clients of its own",
             of_data[0],
         )
+
+
+def _other_code(plan: StudyPlan, ended: Sequence[FrozenTrial]) -> Iterator[tuple[str, int]]:
+    """Yield the parts that were passed with other code to the first finished trial whose folder is here."""
+    for trial in ended:
+        run = trial_folder(plan.folder, trial.number) / "seed-0"
+        if trial.user_attrs["outcome"] == kept_trial.FINISHED and (run / RECORD).exists():
+            passed = stored_passed(run)
+            yield from (
+                (name, trial.number) for name in ([] if passed is None else passed.other_code(Passed.of(plan.parts)))
+            )
+            return
 
 
 def _used_up(budget: StudyBudget | None, spent: Mapping[str, float]) -> str | None:

@@ -14,6 +14,7 @@ import numpy as np
 import optuna
 import pyarrow.parquet as pq
 import pytest
+from torch import nn
 
 import raysim
 import tuning
@@ -300,3 +301,31 @@ def test_trials_on_other_clients_are_compared_to_the_end(tuned: Make, tmp_path: 
     found = tuning.tune(tuned(space=space, final=0).changed({"data": {"name": "digits", "clients": 10}}), path=tmp_path)
     assert (found.regret, found.counts) == ((), {"finished": 2})
     assert (tmp_path / "best.toml").exists()
+
+
+@pytest.mark.parametrize("changes", [{"split": ["train", "test"]}, {"fine_tuning": {"steps": 2}}])
+def test_final_runs_are_not_those_of_another_evaluation(
+    changes: dict[str, Any], small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    exp = tuned(final=1)
+    tuning.tune(exp, dataset=small, path=tmp_path)
+    asked = exp.changed({f"evaluation.{key}": value for key, value in changes.items()})
+    with pytest.raises(tuning.StudyError, match="evaluation of the final runs was absent"):
+        tuning.tune(asked, dataset=small, path=tmp_path)
+
+
+def test_trials_of_other_code_are_said(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def three_times(outputs: Any, targets: Any) -> Any:
+        return 3 * nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def once(outputs: Any, targets: Any) -> Any:
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    exp = tuned(sampler={"name": "random"}, final=0)
+    tuning.tune(exp, dataset=small, path=tmp_path, loss=once, trials=1)
+    tuning.tune(exp, dataset=small, path=tmp_path, loss=once, trials=2)
+    assert not caplog.records
+    tuning.tune(exp, dataset=small, path=tmp_path, loss=three_times, trials=3)
+    assert "loss= has other code than when trial 0 ran" in caplog.text
