@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import ray
-from ray._private import ray_constants
+from ray._private import ray_constants, services
 from ray._private.node import Node
 
 from raysim.engine.on_ray.cluster import answering, joining
@@ -22,7 +22,7 @@ from raysim.errors import ResourceError
 def choices() -> list[Any]:
     """What `init` changes for as long as it takes."""
     methods = [vars(Node)[name] for name in joining.NEEDLESS]
-    return [*methods, ray_constants.ENABLE_RAY_CLUSTER, signal.getsignal(signal.SIGTERM)]
+    return [*methods, services.start_ray_process, ray_constants.ENABLE_RAY_CLUSTER, signal.getsignal(signal.SIGTERM)]
 
 
 def test_a_start_that_fails_leaves_ray_and_the_script_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_a_start_that_fails_leaves_ray_and_the_script_as_they_were(monkeypatch: 
 
     monkeypatch.setattr(ray, "init", fail)
     with pytest.raises(ConnectionError, match="no such cluster"):
-        joining.start(lambda processes: None)
+        joining.start(lambda processes: None, agent_port=4321)
     assert all(now is not then for now, then in zip(during, before, strict=True))
     assert choices() == before
 

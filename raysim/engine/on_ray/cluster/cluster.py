@@ -106,15 +106,20 @@ def _made(address: str | None, run_folder: Path | None) -> Iterator[None]:
     if address is None:
         # Ray's default, 15, leaves its workers a thirtieth of a core that they share with a process of niceness 0.
         os.environ.setdefault("RAY_worker_niceness", "0")
+        # A process that comes before the object store listens pauses by this; the store is a few ms late. Attempts
+        # take ten seconds in all, as by Ray's defaults.
+        os.environ.setdefault("RAY_raylet_client_connect_timeout_milliseconds", "20")
+        os.environ.setdefault("RAY_raylet_client_num_connect_attempts", "500")
     # Ray warns at every start that token authentication is on, which is intended.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     if address is None:
         with (
             warm_workers.serving() as server,
             joining.quiet_after_death(),
+            joining.agent_port() as agent_port,
             own_ray.watched(run_folder, ray.shutdown, server) as begun,
         ):
-            _start(begun, None if server is None else warm_workers.__file__)
+            _start(begun, None if server is None else warm_workers.__file__, agent_port)
             yield
         return
     try:
@@ -135,9 +140,9 @@ def _made(address: str | None, run_folder: Path | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def _start(begun: Callable[[own_ray.Processes], None], setup_worker: str | None) -> None:
+def _start(begun: Callable[[own_ray.Processes], None], setup_worker: str | None, agent_port: int | None) -> None:
     try:
-        joining.start(begun, setup_worker, logging_level=logging.WARNING, include_dashboard=False)
+        joining.start(begun, setup_worker, agent_port, logging_level=logging.WARNING, include_dashboard=False)
     except Exception as error:
         # Ray raises a plain Exception when a process of its own does not answer in time.
         raise ResourceError(f"Ray could not be started on this machine: {error}") from None

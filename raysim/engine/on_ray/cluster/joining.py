@@ -5,6 +5,7 @@ A cluster that a script starts listens on loopback only, has no unnecessary proc
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,15 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import ray_constants, worker
+from ray import _raylet
+from ray._private import ray_constants, services, worker
 from ray._private.node import Node
 
-from raysim.engine.on_ray.cluster import own_ray
+from raysim.engine.on_ray.cluster import own_ray, placeholder_agents
 
 LOCAL = "local"
 """The address of a cluster that this script starts."""
 
 LOOPBACK = "127.0.0.1"
+
+_RAYLET: Any = _raylet
+"""Its stubs are not complete."""
 
 NEEDLESS = ("start_monitor", "start_api_server")
 """Methods that start the autoscaler's monitor and the dashboard's server, Python processes of 80 to 90 MB each. A
@@ -47,7 +52,12 @@ def cluster_name() -> str:
     return f"the Ray cluster at {ray.get_runtime_context().gcs_address}, of {whose}"
 
 
-def start(begun: Callable[[own_ray.Processes], None], setup_worker: str | None = None, **settings: Any) -> None:
+def start(
+    begun: Callable[[own_ray.Processes], None],
+    setup_worker: str | None = None,
+    agent_port: int | None = None,
+    **settings: Any,
+) -> None:
     """Start a cluster of one machine; see `ray.init` for the settings and errors.
 
     All its processes listen on loopback only. It has no dashboard.
@@ -55,10 +65,31 @@ def start(begun: Callable[[own_ray.Processes], None], setup_worker: str | None =
     Args:
         begun: called with the table of the processes before the first of them starts.
         setup_worker: the file that starts a worker, in place of Ray's.
+        agent_port: see `agent_port`; None leaves Ray's agents.
         settings: see `ray.init`.
     """
-    with _ONE_AT_A_TIME, _own_sigterm(), _on_one_machine(), _without_needless(), _handed_over(begun, setup_worker):
+    with (
+        _ONE_AT_A_TIME,
+        _own_sigterm(),
+        _on_one_machine(),
+        _without_needless(),
+        _handed_over(begun, setup_worker),
+        _with_placeholders(agent_port),
+    ):
         ray.init(address=LOCAL, _node_ip_address=LOOPBACK, **settings)
+
+
+@contextmanager
+def agent_port() -> Iterator[int | None]:
+    """Keep a port of a cluster of one machine free for Ray's agent of runtime environments, as long as it lives.
+
+    Yields None where Ray's agents are not replaced: not on Linux, or where an older Ray does not take their ports.
+    """
+    if sys.platform != "linux" or not hasattr(_RAYLET, "persist_port"):
+        yield None
+        return
+    with placeholder_agents.reserved(LOOPBACK) as reserving:
+        yield reserving.getsockname()[1]
 
 
 @contextmanager
@@ -94,6 +125,29 @@ def _handed_over(begun: Callable[[own_ray.Processes], None], setup_worker: str |
         return start_head_processes
 
     with _replaced(Node, "start_head_processes", handed_over):
+        yield
+
+
+@contextmanager
+def _with_placeholders(agent_port: int | None) -> Iterator[None]:
+    if agent_port is None:
+        yield
+        return
+    # What Ray's own agent writes without a dashboard: it opens no ports.
+    ports = dict.fromkeys(
+        (_RAYLET.DASHBOARD_AGENT_LISTEN_PORT_NAME, _RAYLET.METRICS_AGENT_PORT_NAME, _RAYLET.METRICS_EXPORT_PORT_NAME),
+        -1,
+    ) | {_RAYLET.RUNTIME_ENV_AGENT_PORT_NAME: agent_port}
+
+    def with_placeholders(start: Any) -> Any:
+        def start_ray_process(command: list[str], process_type: str, *arguments: Any, **keywords: Any) -> Any:
+            if process_type == ray_constants.PROCESS_TYPE_RAYLET:
+                command = placeholder_agents.stand_in(command, agent_port, _RAYLET.persist_port, ports)
+            return start(command, process_type, *arguments, **keywords)
+
+        return start_ray_process
+
+    with _replaced(services, "start_ray_process", with_placeholders):
         yield
 
 
