@@ -35,6 +35,26 @@ def with_validation_clients(
     return dataset.hold_out(tuning.holdout, experiment.seed)
 
 
+def check_vary(experiment: Experiment, tuning: TuningSection, parts: Parts) -> None:
+    """Refuse a `tuning.vary` that a script's dataset or module does not follow.
+
+    Raises:
+        ExperimentError: the data are to vary and cannot, or the initial weights would vary and are not to.
+    """
+    if tuning.seeds == 1:
+        return
+    if "data" in tuning.vary and parts.get("dataset") is not None:
+        raise ExperimentError(
+            'tuning.vary has "data", but dataset= is the same for every seed: remove "data" there, or give the data by '
+            "[data]."
+        )
+    if "model" not in tuning.vary and experiment.model is None and parts.get("params") is None:
+        raise ExperimentError(
+            'tuning.vary leaves "model" out, but without [model] every seed draws other initial weights: add [model] '
+            'with name = "own", or add "model" there.'
+        )
+
+
 def evaluated_on_validation(
     experiment: Experiment, tuning: TuningSection, dataset: FederatedDataset | None
 ) -> Experiment:

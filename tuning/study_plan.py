@@ -75,6 +75,7 @@ def plan(
     where = Path(path) if path is not None else default_folder(experiment)
     # Several processes may write to its database. The best run can be put elsewhere: raysim run best.toml --path URI.
     check_is_path(where, "A study's folder (--path, path=)", StudyError)
+    protocol.check_vary(experiment, tuning, parts)
     measured = protocol.evaluated_on_validation(experiment, tuning, dataset)
     held = protocol.with_validation_clients(experiment, tuning, dataset)
     whole = dataset if dataset is not None else dataset_of(experiment)

@@ -329,3 +329,30 @@ def test_trials_of_other_code_are_said(
     assert not caplog.records
     tuning.tune(exp, dataset=small, path=tmp_path, loss=three_times, trials=3)
     assert "loss= has other code than when trial 0 ran" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"vary": ["data"]}, r'vary has "data", but dataset= is the same for every seed'),
+        ({"vary": ["cohort"]}, r'vary leaves "model" out, but without \[model\] every seed draws other'),
+    ],
+)
+def test_what_the_seeds_of_a_script_s_parts_cannot_do(
+    keys: dict[str, Any], said: str, small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    exp = tuned(seeds=2, **keys).model_copy(update={"model": None})
+    with pytest.raises(raysim.ExperimentError, match=said):
+        tuning.tune(exp, dataset=small, model=lambda: nn.Linear(5, 3), path=tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_seeds_of_a_script_s_module_have_the_same_weights_where_they_are_not_to_vary(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    """All clients in every cohort, and no step: then only the initial weights could differ."""
+    exp = tuned(seeds=2, vary=[], space={"client.optimizer.lr": {"grid": [1e-12]}}, objective={"name": "loss"}, final=0)
+    exp = exp.changed({"model": {"name": "own"}})
+    found = tuning.tune(exp, dataset=small, model=lambda: nn.Linear(5, 3), path=tmp_path)
+    [row] = found.trials.to_pylist()
+    assert row["value/0"] == pytest.approx(row["value/1"], rel=1e-6)
