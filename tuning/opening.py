@@ -110,7 +110,7 @@ def warn(plan: StudyPlan, ended: Sequence[FrozenTrial]) -> None:
         text = _too_small(plan.tuning, plan.measured, len((plan.held or dataset_of(plan.measured)).train))
     if text is not None:
         log.warning("%s", text)
-    for name, number in _other_code(plan, ended):
+    for name, number in _other_code(plan, ended).items():
         log.warning(
             "%s= has other code than when trial %d ran; whether its numbers are the same, raysim cannot tell",
             name,
@@ -123,16 +123,19 @@ def warn(plan: StudyPlan, ended: Sequence[FrozenTrial]) -> None:
         )
 
 
-def _other_code(plan: StudyPlan, ended: Sequence[FrozenTrial]) -> Iterator[tuple[str, int]]:
-    """Yield the parts that were passed with other code to the first finished trial whose folder is here."""
-    for trial in ended:
-        run = trial_folder(plan.folder, trial.number) / "seed-0"
-        if trial.user_attrs["outcome"] == kept_trial.FINISHED and (run / RECORD).exists():
-            passed = stored_passed(run)
-            yield from (
-                (name, trial.number) for name in ([] if passed is None else passed.other_code(Passed.of(plan.parts)))
-            )
-            return
+def _other_code(plan: StudyPlan, ended: Sequence[FrozenTrial]) -> dict[str, int]:
+    """Return the parts whose code is not that of all trials: keyword -> the first trial that had other code.
+
+    Trials that failed do not count: they are not compared. Nor do those whose folders are not here.
+    """
+    passed, found = Passed.of(plan.parts), dict[str, int]()
+    compared = [each.number for each in ended if passed.code and each.user_attrs["outcome"] != kept_trial.FAILED]
+    for number in compared:
+        run = trial_folder(plan.folder, number) / "seed-0"
+        had = stored_passed(run) if (run / RECORD).exists() else None
+        for name in () if had is None else had.other_code(passed):
+            found.setdefault(name, number)
+    return found
 
 
 def _used_up(budget: StudyBudget | None, spent: Mapping[str, float]) -> str | None:
