@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from raysim import Experiment, RaysimError, Report, Runs
+from raysim import Experiment, RaysimError, Report, Runs, differing
 from raysim.experiment.row import Row
+from raysim.run_folder.experiment_record import stored_experiment
+from raysim.run_folder.files import RECORD
 from raysim.run_folder.tables import mean
 from tuning import standard_error
 from tuning.errors import StudyError
@@ -51,6 +53,36 @@ def results(attributes: Mapping[str, Any]) -> dict[int, Mapping[str, Mapping[str
             )
         found[int(number)] = kept["evaluations"]
     return found
+
+
+def check_evaluation(experiment: Experiment, attributes: Mapping[str, Any], folder: Path) -> None:
+    """See that final runs that have ended were evaluated as the experiment's would be now.
+
+    Args:
+        experiment: the file's. attributes: the study's. folder: of the study; what is not there is not compared.
+
+    Raises:
+        StudyError: one was evaluated otherwise, or a result is damaged.
+    """
+    asked = _evaluation(final_experiment(experiment, {}))
+    for number in results(attributes):
+        run = folder_of(folder, number) / "seed-0"
+        found = differing(_evaluation(stored_experiment(run)), asked) if (run / RECORD).exists() else []
+        if found:
+            raise StudyError(
+                f"The final runs of trial {number} have ended with another evaluation: {'; '.join(found)}. Put that "
+                f"back to go on with the study. To evaluate its best otherwise, run {folder / 'best.toml'} with other "
+                f"keys of [evaluation]."
+            )
+
+
+def _evaluation(final: Experiment) -> dict[str, Any]:
+    """Return how a final run is evaluated: what the study's trials do not have."""
+    split, fine_tuning = final.evaluation.split or "test", final.evaluation.fine_tuning
+    return {
+        "evaluation.split": [split] if isinstance(split, str) else sorted(split),
+        "evaluation.fine_tuning": None if fine_tuning is None else fine_tuning.model_dump(mode="json"),
+    }
 
 
 def conclude(

@@ -199,11 +199,3 @@ def identity(
             "pruner": json.loads(tuning.pruner.model_dump_json()),
         },
     }
-
-
-def identity_of_final(experiment: Experiment) -> dict[str, Any]:
-    """Return how final runs are evaluated, of which `identity` says nothing; empty if as usual, on test alone."""
-    evaluation = final_experiment(experiment, {}).evaluation
-    if evaluation.split in (None, "test") and evaluation.fine_tuning is None:
-        return {}
-    return {"evaluation of the final runs": evaluation.model_dump(mode="json", include={"split", "fine_tuning"})}

@@ -14,7 +14,7 @@ from raysim import Experiment, FederatedDataset, Runs
 from raysim.api.interrupted import noting
 from raysim.storage.atomic import write_text
 from tuning import best_file, client_scores, kept_trial, pictures, protocol, result, trials_file
-from tuning.conclude import conclude
+from tuning.conclude import check_evaluation, conclude
 from tuning.errors import StudyError
 from tuning.ledger import Ledger
 from tuning.log_filter import quiet_hosts, quiet_rounds
@@ -74,8 +74,13 @@ def tune(
 
 
 def _begin(planned: StudyPlan, working: OpenStudy, retry_failed: bool) -> None:
-    """Put failed trials back if asked, and tell what there is of the study."""
+    """Put failed trials back if asked, and tell what there is of the study.
+
+    Raises:
+        StudyError: its final runs were evaluated otherwise.
+    """
     ledger, show = working
+    check_evaluation(planned.experiment, ledger.study.user_attrs, planned.folder)
     if retry_failed:
         again = ", ".join(map(str, ledger.retry_failed()))
         show.print_line(f"run again: trial {again}" if again else "run again: none, because no trial had failed")

@@ -54,8 +54,7 @@ class StudyPlan:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What a storage keeps to know the study again."""
-        of_trials = protocol.identity(self.measured, self.tuning, self.space, self.held, self.parts)
-        return {**of_trials, **protocol.identity_of_final(self.experiment)}
+        return protocol.identity(self.measured, self.tuning, self.space, self.held, self.parts)
 
 
 def plan(

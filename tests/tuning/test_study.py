@@ -18,6 +18,7 @@ from torch import nn
 
 import raysim
 import tuning
+from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
 
@@ -310,8 +311,20 @@ def test_final_runs_are_not_those_of_another_evaluation(
     exp = tuned(final=1)
     tuning.tune(exp, dataset=small, path=tmp_path)
     asked = exp.changed({f"evaluation.{key}": value for key, value in changes.items()})
-    with pytest.raises(tuning.StudyError, match="evaluation of the final runs was absent"):
+    with pytest.raises(
+        tuning.StudyError, match=r"final runs of trial \d have ended with another evaluation: evaluation\..* was "
+    ):
         tuning.tune(asked, dataset=small, path=tmp_path)
+    assert tuning.tune(exp, dataset=small, path=tmp_path).best.test
+
+
+def test_final_runs_that_have_not_begun_may_be_evaluated_otherwise(tuned: Make, tmp_path: Path) -> None:
+    own = raysim.FederatedDataset.from_clients(train=make_clients([9] * 10), test=make_clients([5] * 10, seed=1))
+    tuning.tune(tuned(final=0), dataset=own, path=tmp_path)
+    asked = tuned(final=1).changed({"evaluation.split": ["train", "test"], "evaluation.fine_tuning": {"steps": 2}})
+    first = tuning.tune(asked, dataset=own, path=tmp_path).best.test
+    assert {"eval/train/accuracy", "eval/test/accuracy"} <= first.keys()
+    assert tuning.tune(asked, dataset=own, path=tmp_path).best.test == first
 
 
 def test_trials_of_other_code_are_said(
@@ -323,12 +336,18 @@ def test_trials_of_other_code_are_said(
     def once(outputs: Any, targets: Any) -> Any:
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
-    exp = tuned(sampler={"name": "random"}, final=0)
+    # A trial that does not reach its target is compared, too.
+    exp = tuned(sampler={"name": "random"}, final=0, objective={"name": "rounds_to_target", "target": 1.0})
     tuning.tune(exp, dataset=small, path=tmp_path, loss=once, trials=1)
     tuning.tune(exp, dataset=small, path=tmp_path, loss=once, trials=2)
     assert not caplog.records
     tuning.tune(exp, dataset=small, path=tmp_path, loss=three_times, trials=3)
-    assert "loss= has other code than when trial 0 ran" in caplog.text
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
+        "loss= has other code than when trial 0 ran"
+    ]
+    caplog.clear()
+    tuning.tune(exp, dataset=small, path=tmp_path, loss=once, trials=4)
+    assert "loss= has other code than when trial 2 ran" in caplog.text
 
 
 @pytest.mark.parametrize(
