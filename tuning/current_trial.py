@@ -45,8 +45,8 @@ class TrialUnderWay:
 
     @property
     def went_on(self) -> bool:
-        """True if the storage knows that a later stage than the present one, which is finished, was finished too."""
-        return self.recorded.is_complete and self.stage + 1 < max(self.known_steps, default=0)
+        """True if the storage has a later step than those reported: the trial was not stopped at these before."""
+        return max(self.known_steps, default=-1) > max(self.reported, default=-1)
 
     @property
     def rounds_left(self) -> int:

@@ -15,6 +15,7 @@ import torch
 import raysim
 import tuning
 from tuning import folder
+from tuning.ledger import Held, Ledger
 from tuning.processes import Processes
 
 Make = Callable[..., raysim.Experiment]
@@ -127,6 +128,31 @@ def test_a_trial_whose_process_was_killed_as_it_ended_goes_on(
     found = study(concurrent=1)
     assert found.counts == {"finished": 3}
     assert None not in found.trials["value"].to_pylist()
+
+
+def test_a_trial_is_not_stopped_by_a_step_before_it_comes_to_it(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill may leave steps in the storage whose rounds the folder has lost: they are run again."""
+    end = Ledger.end
+
+    def killed(ledger: Ledger, held: Held, outcome: str, *given: Any) -> None:
+        if outcome == "pruned":
+            raise KeyboardInterrupt
+        end(ledger, held, outcome, *given)
+
+    sampler = {"name": "listed", "configurations": [{"client.optimizer.lr": 1.0}, {"client.optimizer.lr": 0.01}]}
+    exp = tuned(sampler=sampler, concurrent=1, pruner={"name": "halving", "min_rounds": 2, "factor": 2}, final=0)
+    exp = exp.changed({"evaluation.every": 1})
+    whole = tuning.tune(exp, dataset=small, path=tmp_path / "whole")
+    assert whole.trials["outcome"].to_pylist() == ["finished", "pruned"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "end", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tuning.tune(exp, dataset=small, path=tmp_path / "killed")
+    shutil.rmtree(tmp_path / "killed" / "trials" / "0001")
+    found = tuning.tune(exp, dataset=small, path=tmp_path / "killed")
+    assert found.trials["rounds"].to_pylist() == whole.trials["rounds"].to_pylist() == [4, 2]
 
 
 def test_a_study_that_goes_on_knows_the_best_of_before(
