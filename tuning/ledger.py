@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
-from optuna.pruners import BasePruner
+from optuna.pruners import BasePruner, _filter_study
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
@@ -204,8 +204,22 @@ class Ledger:
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
         handle.sampler = self._sampler(slot)
         live = optuna.Trial(handle, trial_id)
+        self._draw_again(live, trial)
         self._space.suggest(live)
         return Held(slot, live, self._space.values(live.params), resumed, dict(trial.intermediate_values))
+
+    def _draw_again(self, live: optuna.Trial, trial: FrozenTrial) -> None:
+        """Draw the keys again that a configuration has, if it lacks others: its process was killed between them.
+
+        The sampler of a slot draws one key after the other, so the missing ones have the values that they would have
+        had.
+        """
+        if trial.params.keys() >= self._space.dimensions.keys():
+            return
+        sampler, trials = live.study.sampler, _filter_study(live.study, trial)
+        for key, kind in self._space.distributions().items():
+            if key in trial.params and key not in live.relative_params and not kind.single():
+                sampler.sample_independent(trials, trial, key, kind)
 
     def _handle(self) -> optuna.Study:
         # Its sampler is set for each trial.

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, GPSampler, GridSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GridSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import Field
 
@@ -22,6 +22,7 @@ from raysim import ExperimentError, Section
 from raysim.config.values import Count, Seed
 from tuning.cma_es import CmaEs
 from tuning.dimension import Listed
+from tuning.gaussian_process import GaussianProcess
 from tuning.space import MOST_LISTED, Space
 
 
@@ -164,6 +165,6 @@ def make(sampler: Sampler, space: Space, seed: int, place: int) -> BaseSampler:
             case Tpe():
                 return TPESampler(n_startup_trials=sampler.startup, seed=trial_seed, constant_liar=True)
             case Gp():
-                return GPSampler(n_startup_trials=sampler.startup, seed=trial_seed)
+                return GaussianProcess(n_startup_trials=sampler.startup, seed=trial_seed)
             case Cmaes():
                 return CmaEs(trial_seed)

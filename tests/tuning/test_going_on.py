@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import optuna
 import pytest
 import torch
+from optuna.storages import _CachedStorage
 
 import raysim
 import tuning
@@ -128,6 +130,36 @@ def test_a_trial_whose_process_was_killed_as_it_ended_goes_on(
     found = study(concurrent=1)
     assert found.counts == {"finished": 3}
     assert None not in found.trials["value"].to_pylist()
+
+
+@pytest.mark.parametrize("name", ["random", "tpe", "gp", "cmaes"])
+def test_a_configuration_that_was_half_drawn_is_drawn_as_if_it_were_not(
+    name: str, small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name in ("gp", "cmaes"):
+        pytest.importorskip({"gp": "scipy", "cmaes": "cmaes"}[name])
+    store, calls = _CachedStorage.set_trial_param, itertools.count(1)
+
+    def killed(*given: Any) -> None:
+        # Before the second key of the first trial is stored, and of the last one, when the sampler has learnt.
+        if next(calls) in (2, 9):
+            raise KeyboardInterrupt
+        store(*given)
+
+    space = {
+        "client.optimizer.lr": {"log": [0.01, 1.0]},
+        "client.batch_size": {"int": [2, 60]},
+        "server.weighting": {"choices": ["examples", "uniform"]},
+    }
+    sampler = {"name": name} if name in ("random", "cmaes") else {"name": name, "startup": 2}
+    exp = tuned(space=space, sampler=sampler, trials=3, concurrent=1, final=0).changed(["rounds=1"])
+    whole = tuning.tune(exp, dataset=small, path=tmp_path / "whole")
+    monkeypatch.setattr(_CachedStorage, "set_trial_param", killed)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            tuning.tune(exp, dataset=small, path=tmp_path / "killed")
+    found = tuning.tune(exp, dataset=small, path=tmp_path / "killed")
+    assert found.trials.drop_columns(["seconds"]) == whole.trials.drop_columns(["seconds"])
 
 
 def test_a_trial_is_not_stopped_by_a_step_before_it_comes_to_it(
