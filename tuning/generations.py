@@ -48,9 +48,8 @@ def check(section: EvolutionSection, space: Space, objective: Objective, seeds: 
             )
         if key.startswith("data."):
             raise ExperimentError(
-                f"tuning.space.{key}: a member of raysim evolve goes on from the state of another one, which "
-                f"would have trained on its validation clients where their data differ: remove the key, or take raysim "
-                f"tune."
+                f"tuning.space.{key}: a member of raysim evolve goes on from the state of another one, which would "
+                f"have trained on its validation clients where their data differ: remove the key, or take raysim tune."
             )
         if isinstance(dimension, Listed) and not dimension.ordered:
             raise ExperimentError(
