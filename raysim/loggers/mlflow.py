@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,18 +29,27 @@ MOST_PARAMS = 100
 
 @contextmanager
 def mlflow(run: Logged) -> Iterator[Log]:
-    """Log to MLflow; a run that an error ends is marked as failed."""
+    """Log to MLflow; a run that an error ends is marked as failed.
+
+    MLflow keeps every value that it receives. So of the rounds that a resumed run repeats, a figure that MLflow has is
+    not sent again.
+    """
     from mlflow import MlflowClient
     from mlflow.entities import Metric
 
     client = MlflowClient(tracking_uri(run.path))
-    run_id = stored_id(run.path, SERVICE) or _create(client, run)
+    known = stored_id(run.path, SERVICE)
+    run_id = known or _create(client, run)
     client.update_run(run_id, status="RUNNING")
 
+    @cache
+    def logged(name: str) -> frozenset[int]:
+        return frozenset(metric.step for metric in client.get_metric_history(run_id, name)) if known else frozenset()
+
     def log(row: Row) -> None:
-        now_ms = int(time.time() * 1000)
+        now_ms, step = int(time.time() * 1000), row["round"]
         named = apart(scalars(row)).items()
-        metrics = [Metric(name, value, now_ms, row["round"]) for name, value in named]
+        metrics = [Metric(name, value, now_ms, step) for name, value in named if step not in logged(name)]
         client.log_batch(run_id, metrics=metrics)
 
     try:

@@ -10,6 +10,7 @@ import pytest
 
 import raysim
 from raysim.loggers.open import LoggerName
+from raysim.run_folder import files
 
 # The packages of these services warn of their own dependencies.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -51,6 +52,29 @@ def test_mlflow(
     assert run.data.params["client.optimizer.lr"] == "0.3"
     history = sorted(client.get_metric_history(run.info.run_id, "loss"), key=lambda metric: metric.step)
     assert [(metric.step, metric.value) for metric in history] == list(enumerate(losses))
+
+
+def test_mlflow_has_the_rounds_that_a_resumed_run_repeats_once(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow", reason="needs raysim[mlflow]")
+    from mlflow import MlflowClient
+
+    uri = (tmp_path / "mlruns").as_uri()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    path = tmp_path / "run"
+    raysim.run(experiment(checkpoint={"every": 2}), dataset=dataset, path=path, loggers=["mlflow"])
+    # As a process leaves it that is killed after the row of the last round, and before its checkpoint.
+    max(files.checkpoints(path).items())[1].unlink()
+    # The third round is the last now, so it is evaluated, which it was not before.
+    rows = raysim.resume(path, dataset=dataset, rounds=3, loggers=["mlflow"]).rounds
+    client = MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("test").experiment_id])
+    losses = client.get_metric_history(run.info.run_id, "loss")
+    assert sorted(metric.step for metric in losses) == [0, 1, 2, 3]
+    accuracies = client.get_metric_history(run.info.run_id, "eval/test/accuracy")
+    assert {metric.step: metric.value for metric in accuracies}[2] == rows["eval/test/accuracy"][2].as_py()
 
 
 def test_wandb(
