@@ -21,10 +21,12 @@ import torch
 from torch.nn import functional
 
 import raysim
-from raysim.run_folder import checkpoint, experiment_record, kept_checkpoints, round_table
+from raysim.experiment.row import Row
+from raysim.run_folder import checkpoint, experiment_record, files, kept_checkpoints, round_table
 from tests.support import sealed_json
 from tests.support.executors import own_actors
 from tests.support.interrupted import Stops, same_records
+from tests.support.nodes import until
 
 Make = Callable[..., raysim.Experiment]
 TWO_WORKERS = {"workers": 2, "cpus_per_worker": 0.5}
@@ -71,6 +73,27 @@ def test_a_finished_run_can_be_carried_on(tmp_path: Path, dataset: raysim.Federa
         long = raysim.run(experiment(rounds=6, **settings), dataset=dataset, path=tmp_path / f"long{every}")
         raysim.run(experiment(rounds=3, **settings), dataset=dataset, path=tmp_path / f"short{every}")
         same_records(raysim.resume(tmp_path / f"short{every}", dataset=dataset, rounds=6), long)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_logger_receives_the_rounds_that_the_driver_finished_before_an_interrupt(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    received: list[int] = []
+
+    def interrupt_at_first(row: Row) -> None:
+        received.append(row["round"])
+        if len(received) == 1:
+            # Meanwhile the driver goes on.
+            until(lambda: max(files.checkpoints(tmp_path / "run"), default=0) >= 3)
+            raise KeyboardInterrupt
+
+    long = experiment(rounds=2000, checkpoint={"every": 1, "keep": 1}, engine=TWO_WORKERS)
+    with pytest.raises(KeyboardInterrupt):
+        raysim.run(long, dataset=dataset, path=tmp_path / "run", loggers=[interrupt_at_first])
+    done = round_table.read_rounds(tmp_path / "run").num_rows
+    assert 3 <= done < 2000
+    assert received == list(range(done))
 
 
 @pytest.mark.usefixtures("ray_cluster")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -57,7 +57,7 @@ def run(
         plan: the run.
         opening: its folder; nothing is written to the disk until a pool has started.
         address: of the cluster; None starts one for this script.
-        watcher: receives the run's progress.
+        watcher: receives the run's progress, with every round that is recorded, also where the run is interrupted.
         after: called in the driver with folder and experiment when the run has ended, also after an error.
         name: the name by which others attach to the run, if there is an address; it gets a number if it is taken.
 
@@ -66,18 +66,25 @@ def run(
     """
     sendable.check(plan)
     opening = opening.absolute()
+    seen: int | None = None
+
+    def row(finished: Mapping[str, Any]) -> None:
+        nonlocal seen
+        seen = finished["round"] + 1
+        watcher.row(finished)
+
     with connected(address, opening.path), with_states_folder(plan, opening.path) as plan:
         _check_shared(plan, opening.path)
         driver, _ = _start(plan, opening, after, None if address is None else name)
         try:
-            stage = follow(driver, watcher, opening.named)
+            stage = follow(driver, Watcher(watcher.started, row), opening.named)
             if stage == "stopped":
                 raise KeyboardInterrupt
             weights: Weights = wire.unpack(answer(driver.weights.remote(), opening.named))
             return weights
         except BaseException:
             with suppress(RaysimError):
-                stop(driver, opening.named)
+                stop(driver, opening.named, row, seen)
             raise
         finally:
             if address is None:
@@ -133,14 +140,25 @@ def find(name: str) -> WatchedDriverHandle:
     return cast(WatchedDriverHandle, run_names.find(name))
 
 
-def stop(driver: WatchedDriverHandle, run_folder: str) -> None:
+def stop(
+    driver: WatchedDriverHandle,
+    run_folder: str,
+    row: Callable[[Mapping[str, Any]], None] = NO_WATCHER.row,
+    seen: int | None = None,
+) -> None:
     """Stop a run, and wait until its last finished round is checkpointed. A run that has ended is not changed.
+
+    Args:
+        driver: its handle.
+        run_folder: its name for people.
+        row: called with every round that the driver has finished meanwhile.
+        seen: number of rounds to skip; None skips those before this session.
 
     Raises:
         RaysimError: the run failed with this error, meanwhile or before.
     """
     answer(driver.stop.remote(), run_folder)
-    follow(driver, NO_WATCHER, run_folder)
+    follow(driver, Watcher(NO_WATCHER.started, row), run_folder, seen)
 
 
 def rounds(
