@@ -357,6 +357,23 @@ def test_epsilon_between_the_rounds_whose_losses_are_composed() -> None:
             assert between(n) == pytest.approx(its.epsilon(n), rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("z", "probability", "rounds", "delta", "least", "most"),
+    [
+        (1.0, 0.01, 10_000, 1e-12, 10.3466, 10.80),
+        (20.0, 0.1, 1_000_000, 1e-10, 43.6994, 46.68),
+        (4.0, 0.001, 1_000_000, 1e-12, 1.6982, 1.77),
+        (0.7, 0.001, 1, 1e-15, 3.8232, 4.77),
+    ],
+)
+def test_epsilon_of_a_small_delta_is_a_bound_in_spite_of_rounding(
+    z: float, probability: float, rounds: int, delta: float, least: float, most: float
+) -> None:
+    # `least` was composed of losses that were tilted towards epsilon, so that rounding is small beside delta; `most` is
+    # Rényi's bound.
+    assert least < epsilon("pld", Event(z, probability=probability), rounds, delta) < most
+
+
 @pytest.mark.parametrize("z", [LEAST_MULTIPLIER, 0.01, 0.05])
 def test_epsilon_of_little_noise_is_large_and_takes_little_memory(z: float) -> None:
     for n in (1, 100):
@@ -530,7 +547,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"systems": {"over_selection": 1.5, "time": {"name": "straggler", "alpha": 1.0, "lambda": 1.0}}},
         "over_selection",
     ),
+    "least reports": (
+        {"systems": {"min_reports": 2, "deadline_s": 1.0, "time": {"name": "straggler", "alpha": 1.0, "lambda": 1.0}}},
+        "min_reports = 2 leaves out all others",
+    ),
     "md": ({"cohort.sampler": {"name": "md"}}, "'bernoulli' and 'uniform', but got 'md'"),
+    "lists over a sampler": (
+        {"cohort.sampler": {"name": "replay", "rounds": {0: ["c1"]}}},
+        "'bernoulli' and 'uniform', but got 'replay'",
+    ),
+    "lists of other lengths": (
+        {"server.privacy.name": "distributed", "cohort.sampler": {"name": "replay", "rounds": {0: ["c1"]}}},
+        "must be 'uniform', but got 'replay'",
+    ),
     "cyclic": ({"cohort": {"sampler": {"name": "cyclic", "groups": 2}}}, "but got 'cyclic'"),
     "tree": ({"server.privacy.name": "tree"}, "must be 'cyclic'"),
     "local": ({"server.privacy.name": "local", "cohort.sampler": {"name": "md"}}, "may draw it twice"),

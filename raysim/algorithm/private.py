@@ -14,7 +14,7 @@ from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
 from raysim.models.layout import Layout
 from raysim.server.privacy import choice
-from raysim.server.privacy.accountant import Accountant, ahead, along
+from raysim.server.privacy.accountant import Accountant, ahead, along, is_rounded
 from raysim.server.privacy.mechanism import Mechanism, Sampling
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState
@@ -114,7 +114,7 @@ def _is_smooth(accountant: Accountant, rounds: int) -> bool:
     Epsilon of banded noise rises in one round of each `groups`, and that of a tree with the nodes that it uses.
     """
     z = accountant.noise_multiplier
-    if z is None or accountant.name == "rdp":
+    if z is None or accountant.name == "rdp" or is_rounded(rounds, accountant.delta):
         return False
     event = accountant.events(z, 1)[0][0]
     return event.probability is not None and all(accountant.events(z, n) == ((event, n),) for n in (1, 2, rounds))

@@ -101,7 +101,8 @@ def make(section: Replay, other: Sampler | None) -> Sampler:
         return other.expected(round_index, population) if other else None
 
     if other is not None:
-        return other._replace(init=init, sample=sample, expected=expected)
+        # Clients of a list are not drawn, so no accountant of privacy knows these cohorts.
+        return other._replace(init=init, sample=sample, name=section.name, expected=expected, drawn=None)
     sized_by = "the lengths of its lists set it"
     return Sampler(init, sample, name=section.name, sized_by=sized_by, expected=expected, rounds=len(given))
 

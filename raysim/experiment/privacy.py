@@ -32,6 +32,7 @@ def refusals(
         return
     name = f"server.privacy.name = {section.name!r}"
     yield from _clip(section, name, server)
+    yield from _min_reports(section, name, systems)
     for key, why in _without(client, server, cohort, systems):
         yield f"{name} is defined without {key}, {why}: remove one of them"
     if server.aggregator.name != "mean":
@@ -82,6 +83,15 @@ def _clip(section: PrivacySection, title: str, server: ServerSection) -> Iterato
                 f"server.privacy: 2 count_std > noise_multiplier must hold, but got count_std = {section.count_std:g} "
                 f"and noise_multiplier = {section.noise_multiplier:g}"
             )
+
+
+def _min_reports(section: PrivacySection, title: str, systems: SystemsSection | None) -> Iterator[str]:
+    if systems is None or systems.min_reports == 1 or isinstance(section, Local):
+        return
+    yield (
+        f"{title} bounds what one client changes of a sum, but without one report systems.min_reports = "
+        f"{systems.min_reports} leaves out all others: remove it"
+    )
 
 
 def _without(

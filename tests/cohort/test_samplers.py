@@ -177,7 +177,7 @@ def test_replayed_rounds_lie_over_another_sampler(experiment: Make, dataset: ray
         ({"sampler": {"name": "bernoulli"}}, "cohort.sampler.probability must be given"),
         ({"sampler": {"name": "md"}}, "size must be given with the md sampler"),
         ({"sampler": {"name": "replay"}}, "either cohorts, .* or rounds, .* must be given"),
-        ({"sampler": {"name": "replay", "rounds": {"1": ["a"]}}}, "size must be given with the uniform sampler"),
+        ({"sampler": {"name": "replay", "rounds": {"1": ["a"]}}}, "size must be given with the replay sampler"),
         (
             {"sampler": {"name": "bernoulli", "probability": 0.5}, "growth": {"every": 2}},
             "growth needs a size .* the bernoulli sampler has none, but got growth.every = 2",
