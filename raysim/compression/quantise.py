@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
+from raysim import seeds
 from raysim.compression import passes
 from raysim.compression.compressor import Compressed, Compressor, ErrorFeedback, Of, Scope, Scoped
 from raysim.compression.passes import Groups, Loss
@@ -67,7 +69,7 @@ def make(section: QuantiseKeys) -> Compressor:
         if (steps := _steps(turned, section)) is None:
             into.zero_()
         else:
-            passes.rounded(turned, *steps, key, into)
+            passes.rounded(turned, *steps, _after(key) if section.rotate else key, into)
         return rotated_back(into, key, out) if section.rotate else out
 
     def send(v: Tensor, key: int, out: Tensor, groups: Groups) -> Loss:
@@ -80,6 +82,11 @@ def make(section: QuantiseKeys) -> Compressor:
         return 32 + numbers * (1 + section.levels.bit_length())
 
     return Compressor(apply, bits, keeps_zeros=not section.rotate, send=send)
+
+
+def _after(key: int) -> int:
+    """Return the key of rounding after a rotation: with the key of the signs, the errors would follow them."""
+    return int(seeds.derive(np.asarray(key, dtype=np.uint64), 0))
 
 
 class _Steps(NamedTuple):

@@ -94,6 +94,15 @@ def test_a_small_number_is_sent_as_often_as_its_size_says() -> None:
     assert sent / (60 * 200_000) == pytest.approx(1e-5, rel=0.4)
 
 
+def test_rounding_does_not_follow_the_signs_of_the_rotation() -> None:
+    v = 1.3 * torch.nn.functional.one_hot(torch.tensor(15), 16)
+    keys = {"name": "quantise", "levels": 1, "rotate": True}
+    draws = torch.stack([compressed(v, key, **keys) for key in range(3_000)]).double()
+    of_one, of_mean = ((some - v).square().sum(-1) for some in (draws, draws.mean(0)))
+    # One draw's over their number, if there is no bias.
+    assert of_mean * len(draws) < 2 * of_one.mean()
+
+
 def test_a_rotated_vector_is_rounded_and_rotated_back() -> None:
     keys = {"name": "quantise", "levels": 1, "norm": "max", "rotate": True}
     draws = torch.stack([compressed(V, key, **keys) for key in range(400)]).double()
