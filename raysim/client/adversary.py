@@ -70,7 +70,8 @@ def positions(section: Adversary | None, seed: int, train: Split) -> frozenset[i
         return frozenset()
     if isinstance(section.clients, float):
         order = seeds.permutation(seeds.key(seed, "adversary"), len(train))
-        return frozenset(order[: math.floor(section.clients * len(train))].tolist())
+        # Rounded first: 0.58 times 50 is a little less than 29, but means 29.
+        return frozenset(order[: math.floor(round(section.clients * len(train), 6))].tolist())
     return frozenset(train.position_of(client) for client in section.clients)
 
 

@@ -76,7 +76,8 @@ def grown_size(section: CohortGrowth | None, initial: int, population: int, t: i
     size, multiplications = float(initial), t // section.every
     while multiplications and size < largest and section.factor > 1:
         size, multiplications = size * section.factor, multiplications - 1
-    return min(int(size), largest)
+    # Rounded first: 1.15 times 100 is a little less than 115, but means 115.
+    return int(round(min(size, largest), 6))
 
 
 class CohortSection(Section):

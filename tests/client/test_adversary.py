@@ -77,6 +77,14 @@ def test_a_fraction_is_of_the_training_clients(dataset: raysim.FederatedDataset)
     assert chosen != adversary.positions(adversary.SignFlip(clients=0.25), 4, dataset.train)
 
 
+def test_a_fraction_that_is_a_whole_number_of_clients_is_that_number() -> None:
+    clients = {f"c{i:02}": (np.zeros((1, 1)), np.zeros(1)) for i in range(50)}
+    train = raysim.FederatedDataset.from_clients(train=clients).train
+    # 0.58 times 50 is 28.999999999999996.
+    assert len(adversary.positions(adversary.SignFlip(clients=0.58), 3, train)) == 29
+    assert len(adversary.positions(adversary.SignFlip(clients=0.59), 3, train)) == 29
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

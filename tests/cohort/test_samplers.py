@@ -162,6 +162,8 @@ def test_growth_doubles_up_to_the_largest() -> None:
     assert [grown_size(section, 3, 100, t) for t in range(8)] == [3, 3, 6, 6, 10, 10, 10, 10]
     assert grown_size(CohortGrowth(every=1), 3, 100, 10**6) == 100
     assert grown_size(None, 3, 100, 9) == 3
+    # 100 times 1.15 is 114.99999999999999.
+    assert grown_size(CohortGrowth(every=1, factor=1.15), 100, 1000, 1) == 115
 
 
 def test_replayed_rounds_lie_over_another_sampler(experiment: Make, dataset: raysim.FederatedDataset) -> None:
