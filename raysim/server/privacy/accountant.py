@@ -222,7 +222,8 @@ def along(exactly: Callable[[int], float], last: int) -> Callable[[int], float]:
     """Return epsilon after n rounds from exact values at 1, 2, ..., 6, 8, 10, 12, 15, ... and at the last round.
 
     Between them log epsilon is the polynomial in log n through six of them, which is within a millionth of it, or 1e-5
-    where it is small: less than the discretisation of the losses adds. Where epsilon has only begun to rise above 0, it is computed.
+    where it is small: less than the discretisation of the losses adds. Where epsilon has only begun to rise above 0, it
+    is computed.
 
     >>> cubic = along(lambda n: n**0.3 + n**0.6, last=1000)
     >>> abs(cubic(17) / (17**0.3 + 17**0.6) - 1) < 1e-6
