@@ -85,6 +85,17 @@ def test_cohorts_are_paired_across_algorithms(
     assert cohorts[0] != cohorts[1]
 
 
+def test_initial_weights_that_would_vary_all_the_same_are_refused(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    """Without [model] the seed of a trial draws them."""
+    exp = experiment(model=None, trials={"count": 2, "vary": ["cohort"]})
+    with pytest.raises(raysim.ExperimentError, match=r'trials.vary leaves "model" out.*name = "own"'):
+        raysim.run_trials(exp, dataset=dataset, model=lambda: torch.nn.Linear(64, 10), path=tmp_path / "refused")
+    own = exp.changed({"model": {"name": "own"}})
+    assert [t.model.seed for t in raysim.trials_of(own) if t.model] == [exp.seed] * 2
+
+
 def test_cohorts_that_do_not_vary_are_those_of_the_first(experiment: Make, dataset: raysim.FederatedDataset) -> None:
     trials = raysim.trials_of(experiment(trials={"count": 2, "vary": ["model"]}))
     first, second = (list(raysim.rounds(e, dataset=dataset)) for e in trials)

@@ -118,6 +118,11 @@ def run_trials(
     """
     if experiment.trials.count < 2:
         raise ExperimentError("The experiment asks for one trial: set `trials` to a number, or call raysim.run.")
+    if "model" not in experiment.trials.vary and experiment.model is None and parts.get("params") is None:
+        raise ExperimentError(
+            'trials.vary leaves "model" out, but without [model] each trial draws other initial weights: add [model] '
+            'with name = "own", or add "model" there.'
+        )
     check(loggers)
     arguments = Arguments(executor, address, progress, profile, loggers, parts)
     call = "raysim.run_trials(experiment"
