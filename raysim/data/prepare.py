@@ -38,6 +38,7 @@ from raysim.data.sources import (
     stackoverflow,
     table,
 )
+from raysim.data.sources.published import SourceFile, digested
 from raysim.data.sources.synthetic import CLASSES, FEATURES, Part, Synthetic, SyntheticClients, synthetic_address
 from raysim.data.writer import DatasetWriter
 from raysim.errors import DataError, MissingFileError
@@ -91,12 +92,12 @@ def prepare(section: AnyData, seed: int) -> FederatedDataset:
         return _quadratic(section, seed)
     try:
         if isinstance(section, Populated):
-            with _reading(section):
+            with _reading(section), digested() as files:
                 population = _POPULATIONS[type(section)](section)
-            return _populated(section, seed, population)
-        with _reading(section):
+            return _populated(section, seed, population, files)
+        with _reading(section), digested() as files:
             source = _SOURCES[type(section)](section, seed)
-        return _divided(section, seed, source)
+        return _divided(section, seed, source, files)
     except MissingFileError as missing:
         if not downloads.offered(section):
             raise
@@ -117,16 +118,17 @@ def vocabulary(section: AnyData) -> list[str] | None:
         return None if source.words is None else source.words()
 
 
-def _divided(section: Partitioned, seed: int, source: Source) -> FederatedDataset:
+def _divided(section: Partitioned, seed: int, source: Source, files: Sequence[SourceFile]) -> FederatedDataset:
     def build(path: Path) -> None:
         with _reading(section):
             examples = source.load()
         _write(path, examples, section, seed, source.address)
+        _check_unchanged(files)
 
     return open_or_build(_address(section, seed, source.address), build)
 
 
-def _populated(section: Populated, seed: int, population: Population) -> FederatedDataset:
+def _populated(section: Populated, seed: int, population: Population, files: Sequence[SourceFile]) -> FederatedDataset:
     folder = getattr(section, "root", None) or "the folder of its files"
     nobody = DataError(f"{folder} holds no training client with an example: a file is empty, or cut off")
 
@@ -158,8 +160,15 @@ def _populated(section: Populated, seed: int, population: Population) -> Federat
                 except DataError as error:
                     # The writer knows clients and rows, but not whose they are.
                     raise DataError(f"{folder}: {error}") from None
+        _check_unchanged(files)
 
     return open_or_build(_address(section, seed, population.address), build)
+
+
+def _check_unchanged(files: Sequence[SourceFile]) -> None:
+    # What was prepared lies under the address of these digests.
+    for file in files:
+        file.check_unchanged()
 
 
 def _reading(section: Partitioned | Populated) -> AbstractContextManager[None]:

@@ -10,7 +10,8 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,9 @@ from raysim.storage import atomic
 from raysim.storage.reading import parsing, regular
 
 log = logging.getLogger("raysim")
+
+_digested: ContextVar[list[SourceFile] | None] = ContextVar("digested", default=None)
+"""The files whose digests are taken in a block of `digested`."""
 
 _WHOLE_BYTES = 1 << 30
 _PIECE_BYTES = 1 << 20
@@ -164,6 +168,16 @@ class SourceFile:
         Of a file above 1 GiB only the length and 256 pieces of 1 MiB at even distances are read: tens of gigabytes
         would take minutes before every run.
         """
+        if (known := _digested.get()) is not None:
+            known.append(self)
+        return self._digest()
+
+    def check_unchanged(self) -> None:
+        """Raise DataError if the file has another content than when its digest was taken."""
+        if self._digest() != self.digest:
+            raise DataError(f"{self.path} changed while it was read: try again when nothing writes to it")
+
+    def _digest(self) -> str:
         hasher = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         size = self.path.stat().st_size
         with self.path.open("rb") as file:
@@ -176,3 +190,18 @@ class SourceFile:
                 file.seek((size - _PIECE_BYTES) * index // (_PIECES - 1))
                 hasher.update(file.read(_PIECE_BYTES))
         return hasher.hexdigest()
+
+
+@contextmanager
+def digested() -> Iterator[list[SourceFile]]:
+    """Yield a list that receives each file whose digest is taken inside the block.
+
+    A digest is part of what a source was prepared from. Whoever reads a file after its digest was taken checks behind
+    the last read that the file is still the same.
+    """
+    files: list[SourceFile] = []
+    before = _digested.set(files)
+    try:
+        yield files
+    finally:
+        _digested.reset(before)

@@ -107,7 +107,7 @@ def open_source(section: Table) -> Population:
     largest = max(table.largest_label() for table in tables.values()) if not y.is_floating else None
     num_classes = None if largest is None else section.classes or largest + 1
     targets.warn([table.y.rows for table in tables.values()], has_classes=section.classes is not None)
-    digests = {split: SourceFile(table.path).digest for split, table in tables.items()}
+    digests = {split: table.digest for split, table in tables.items()}
 
     def stream() -> Iterator[ClientRows]:
         for split, table in tables.items():
@@ -172,7 +172,10 @@ class _ClientTable:
 
     def __init__(self, section: Table, path: Path) -> None:
         self.path = path
-        table = _read(path)
+        _check_is_table(path)
+        # Before the content is read: see `digested`.
+        self.digest = SourceFile(path).digest
+        table = _plain(path, _as_written(path))
         _check_there(path, table, section.client)
         clients = table.column(section.client)
         if clients.null_count:
@@ -274,12 +277,11 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _read(path: Path) -> pa.Table:
+def _check_is_table(path: Path) -> None:
     if not os.path.lexists(path):
         raise DataError(f"{path} is missing{nearest(path)}: data.train, validation and test name the tables' files")
     if path.suffix in ARRAYS:
         raise DataError(f"{path} holds arrays, but data.train, validation and test are tables: {OF_ARRAYS}")
-    return _plain(path, _as_written(path))
 
 
 def _plain(path: Path, table: pa.Table) -> pa.Table:

@@ -79,13 +79,26 @@ class Remote:
 
     def has(self, name: str) -> bool:
         """Return whether the file exists."""
-        return self.stamp(name) is not None
+        with self._reaching("looking for", name):
+            return bool(self._files.get_file_info(self._at(name)).type == fs.FileType.File)
 
     def stamp(self, name: str) -> str | None:
-        """Return size and time of a file, which change with its content; None if it is missing."""
+        """Return what changes with a file's content, as far as the file system says; None if it is missing.
+
+        Size and time alone may stay: a copy can keep the time of its original, and some stores count seconds. So on a
+        disk inode and time of change belong to it, and from a store its tag of the content.
+        """
         with self._reaching("looking for", name):
             found = self._files.get_file_info(self._at(name))
-        return f"{found.size} {found.mtime_ns}" if found.type == fs.FileType.File else None
+            if found.type != fs.FileType.File:
+                return None
+            if self._files.type_name == "local":
+                status = os.stat(self._at(name))
+                more = f"{status.st_ino} {status.st_ctime_ns}"
+            else:
+                with self._opened(name) as stream:
+                    more = _tag(stream.metadata())
+        return f"{found.size} {found.mtime_ns} {more}"
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes of all files in the folder, by name."""
@@ -186,6 +199,14 @@ def _sizes_here(root: Path) -> dict[str, int]:
             with suppress(OSError):
                 found[path.relative_to(root).as_posix()] = path.stat().st_size
     return found
+
+
+def _tag(metadata: dict[str | bytes, bytes] | None) -> str:
+    """Return a store's tag of a file's content; empty if it has none."""
+    for name, value in (metadata or {}).items():
+        if (name.decode() if isinstance(name, bytes) else name).lower() == "etag":
+            return value.decode()
+    return ""
 
 
 def _opened(uri: str) -> tuple[fs.FileSystem, str]:

@@ -1,0 +1,73 @@
+"""What is prepared lies under the address of the files it was read from: files that change meanwhile are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raysim.data import prepare as preparing
+from raysim.data.prepare import prepare
+from raysim.data.sources.ag_news import AgNews
+from raysim.data.sources.table import Table
+from raysim.errors import DataError, RaysimError
+from raysim.storage import parquet
+from tests.data.sources.test_texts import ROWS, news
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "machine"))
+
+
+def write(path: Path, *labels: int) -> None:
+    pq.write_table(pa.table({"client": ["a", "a"], "x": [0.5, 0.5], "y": labels}), path)
+
+
+def labels_of(section: Table) -> list[int]:
+    return list(prepare(section, 0).train.client(0)[1].tolist())
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_a_table_that_changes_while_it_is_prepared_is_refused(
+    behind: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the reading, and before it but behind the digest."""
+    path = tmp_path / "t.parquet"
+
+    def with_a_change(path: Path, error: type[RaysimError]) -> pa.Table:
+        if not behind:
+            write(path, 1, 0)
+        found = read(path, error)
+        write(path, 1, 0)
+        return found
+
+    section, read = Table(root=str(tmp_path), train=path.name), parquet.read
+    write(path, 0, 1)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(parquet, "read", with_a_change)
+        with pytest.raises(DataError, match=r"t\.parquet changed while it was read: try again"):
+            prepare(section, 0)
+    assert labels_of(section) == [1, 0]
+    write(path, 0, 1)
+    assert labels_of(section) == [0, 1]
+
+
+def test_a_published_file_that_changes_while_it_is_prepared_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, write_all = news(tmp_path / "ag"), preparing._write
+    section = AgNews(clients=1, root=str(folder))
+
+    def with_a_change(*arguments: Any) -> None:
+        (folder / "train.csv").write_text(ROWS.replace('"3"', '"4"'), encoding="utf-8")
+        write_all(*arguments)
+
+    monkeypatch.setattr(preparing, "_write", with_a_change)
+    with pytest.raises(DataError, match=r"train\.csv changed while it was read"):
+        prepare(section, 0)
+    monkeypatch.setattr(preparing, "_write", write_all)
+    assert sorted(prepare(section, 0).train.client(0)[1].tolist()) == [0, 3]
