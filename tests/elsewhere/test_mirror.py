@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from raysim.errors import RemoteError
+from raysim.storage import sealed
 from raysim.storage.remote import removed
+from raysim.storage.remote.index import Index
 from raysim.storage.remote.mirror import Mirror
 from raysim.storage.remote.remote import Remote
 
@@ -314,3 +316,79 @@ def test_a_run_without_an_index_is_not_taken_for_an_empty_folder(machine: Machin
     Remote(shared).put(tmp_path / "record", "experiment.json")
     with pytest.raises(RemoteError, match=r"has a run's folder without its mirror\.json"):
         machine("one").pull()
+
+
+def restored(shared: str, backup: dict[str, bytes | None], scratch: Path) -> None:
+    for name, content in backup.items():
+        assert content is not None
+        scratch.write_bytes(content)
+        Remote(shared).put(scratch, name)
+
+
+def test_a_copy_is_kept_where_the_uri_went_back_to_what_it_was(
+    machine: Machine, shared: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = started(machine("one"), rows="1")
+    one.push()
+    backup = {name: Remote(shared).find(name) for name in ("mirror.json", "rows")}
+    (one.path / "rows").write_text("12")
+    (one.path / "more").write_text("of round 2")
+    one.push()
+    restored(shared, backup, tmp_path / "restored")
+    machine("one").pull()
+    assert texts(one) == {"rows": "1"}
+    (aside,) = one.path.parent.glob("*.aside-*")
+    assert (aside / "more").read_text() == "of round 2"
+    assert "went back to an older state" in caplog.text
+    assert str(aside) in caplog.text
+    # Once is enough: the copy is what the URI has.
+    machine("one").pull()
+    assert len(list(one.path.parent.glob("*.aside-*"))) == 1
+
+
+def test_a_copy_is_kept_where_the_uri_went_back_and_on_from_there(
+    machine: Machine, shared: str, tmp_path: Path
+) -> None:
+    """As many changes as this machine knew, but others."""
+    one = started(machine("one"), rows="1")
+    one.push()
+    backup = {name: Remote(shared).find(name) for name in ("mirror.json", "rows")}
+    (one.path / "more").write_text("of round 2")
+    one.push()
+    restored(shared, backup, tmp_path / "restored")
+    two = machine("two")
+    two.pull()
+    (two.path / "rows").write_text("13")
+    two.push()
+    machine("one").pull()
+    assert texts(one) == {"rows": "13"}
+    (aside,) = one.path.parent.glob("*.aside-*")
+    assert (aside / "more").read_text() == "of round 2"
+
+
+def test_what_another_machine_added_is_fetched_and_nothing_set_aside(machine: Machine) -> None:
+    one, two = started(machine("one"), rows="1"), machine("two")
+    for text in ("12", "123"):
+        one.push()
+        two.pull()
+        (two.path / "rows").write_text(text)
+        two.push()
+        one.pull()
+        assert texts(one) == {"rows": text}
+    assert not list(one.path.parent.glob("*.aside-*"))
+    assert not list(two.path.parent.glob("*.aside-*"))
+
+
+def test_an_index_without_a_count_is_read_as_before(machine: Machine, shared: str, tmp_path: Path) -> None:
+    started(machine("one"), rows="1").push()
+    index = Index.model_validate_json(Remote(shared).find("mirror.json") or b"")
+    text = index.model_copy(update={"checksum": sealed.BLANK}).model_dump_json(exclude={"changes"})
+    sealed.write(tmp_path / "index", text.encode())
+    Remote(shared).put(tmp_path / "index", "mirror.json")
+    two, three = machine("two"), machine("three")
+    two.pull()
+    assert texts(two) == {"rows": "1"}
+    (two.path / "rows").write_text("12")
+    two.push()
+    three.pull()
+    assert texts(three) == {"rows": "12"}

@@ -40,12 +40,14 @@ class Content(NamedTuple):
 class Index(Section):
     """The folder at the URI.
 
-    checksum: seals the file (storage/sealed.py). version: changes with every change of the folder. files: name -> its
+    checksum: seals the file (storage/sealed.py). version: changes with every change of the folder. changes: their
+    number, which tells an older state from a newer one; 0: written by a raysim that did not count. files: name -> its
     allowed contents: one, or two while it is replaced; None: the file may be missing.
     """
 
     checksum: str = sealed.BLANK
     version: str
+    changes: int = Field(0, ge=0)
     files: dict[FileName, tuple[Content | None, ...]]
 
 
@@ -60,10 +62,11 @@ class Record(Section):
     """The uploaded or fetched files.
 
     checksum: as in `Index`. uri: of the folder. versions: the versions that this machine wrote or fetched; empty: it
-    never reached the URI. files: by name.
+    never reached the URI. changes: those of the last index that it wrote or fetched. files: by name.
     """
 
     checksum: str = sealed.BLANK
     uri: str
     versions: tuple[str, ...] = ()
+    changes: int = Field(0, ge=0)
     files: dict[FileName, Known] = Field(default_factory=dict)

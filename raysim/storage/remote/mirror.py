@@ -77,7 +77,7 @@ class Mirror:
 
         If no other machine wrote there after this one, the copy may be ahead: files that were lost in it are fetched,
         and those that were lost at the URI are put there again by the next `push`. Else a copy that is ahead is set
-        aside, with a warning.
+        aside, with a warning. A copy is ahead, too, where the URI has an older state than this machine knew there.
 
         Raises:
             RemoteError: nothing answers, a file there differs from the index, or a run there has lost its index.
@@ -89,7 +89,7 @@ class Mirror:
                     if index is None or index.version in record.versions:
                         self._complete(record, index)
                     else:
-                        self._take(index)
+                        self._take(record, index)
                     return
                 except OSError as error:
                     raise RemoteError(f"{self.uri} could not be copied to {self.path}: {within(error)}.") from error
@@ -108,12 +108,14 @@ class Mirror:
         with self._alone():
             record, index = self._record(), self._index()
             if index is None:
-                record = Record(uri=self.uri)
+                record = Record(uri=self.uri, changes=record.changes)
             elif index.version not in record.versions:
                 raise OvertakenError(
                     f"{self.uri} was changed by another machine meanwhile: a folder has one writer at a time. Nothing "
                     f"more is put there; what this one wrote is in {self.path}."
                 )
+            else:
+                record = record.model_copy(update={"changes": index.changes})
             # The lock keeps others away: what is here was left by a process that ended.
             atomic.sweep(self._home, older_than_s=0)
             if not self._has_swept:
@@ -157,16 +159,20 @@ class Mirror:
                 log.warning("%s was lost on this machine, and is fetched from %s", target, self.uri)
                 content = _fetch_file(self._remote, name, target, contents)
                 files[name] = mirrored_files.record_of(PurePosixPath(name), content, target.stat().st_mtime_ns)
-        # Without an index all files are put there again.
-        self._keep(record.model_copy(update={"files": files}) if index is not None else Record(uri=self.uri))
+        if index is None:
+            # All files are put there again.
+            self._keep(Record(uri=self.uri, changes=record.changes))
+        else:
+            self._keep(record.model_copy(update={"files": files}))
 
-    def _take(self, index: Index) -> None:
-        if self.path.exists() and self.behind():
+    def _take(self, record: Record, index: Index) -> None:
+        # Restored from a backup for one, and perhaps changed since. Then the copy has what the URI has no more.
+        went_back = 0 < record.changes >= index.changes
+        if self.path.exists() and (went_back or self.behind()):
             aside = self._home / f"{self.path.name}.aside-{uuid.uuid4().hex[:8]}"
             self.path.rename(aside)
-            log.warning(
-                "%s was changed by another machine, and this one's copy was ahead: it is now %s", self.uri, aside
-            )
+            how = "went back to an older state" if went_back else "was changed by another machine"
+            log.warning("%s %s, and this machine's copy was ahead: it is now %s", self.uri, how, aside)
         files = {}
         for name, allowed in index.files.items():
             target = inside(self.path, name, f"{self.uri}/{INDEX}", RemoteError)
@@ -181,7 +187,7 @@ class Mirror:
                 file.unlink()
         self.path.mkdir(parents=True, exist_ok=True)
         removed.forget(self._home, len(removed.noted(self._home)))
-        self._keep(Record(uri=self.uri, versions=(index.version,), files=files))
+        self._keep(Record(uri=self.uri, versions=(index.version,), changes=index.changes, files=files))
 
     def _put(self, record: Record, pinned: dict[str, tuple[Path, Known]]) -> int:
         noted = removed.noted(self._home)
@@ -203,12 +209,12 @@ class Mirror:
         record = self._write_index(record, {name: (known.content,) for name, known in left.items()})
         for name in gone:
             self._remote.delete(name)
-        self._keep(Record(uri=self.uri, versions=record.versions[-1:], files=left))
+        self._keep(Record(uri=self.uri, versions=record.versions[-1:], changes=record.changes, files=left))
         removed.forget(self._home, len(noted))
         return len(new)
 
     def _write_index(self, record: Record, files: Mapping[str, tuple[Content | None, ...]]) -> Record:
-        index = Index(version=uuid.uuid4().hex, files=dict(files))
+        index = Index(version=uuid.uuid4().hex, changes=record.changes + 1, files=dict(files))
         record = record.model_copy(update={"versions": (*record.versions, index.version)})
         # First locally: even if this process ends now, the version is known to be this machine's.
         self._keep(record)
@@ -216,7 +222,7 @@ class Mirror:
         # Whatever lies there, a link for one, is replaced and not written through.
         atomic.write(file, lambda aside: sealed.write(aside, index.model_dump_json().encode()))
         self._remote.put(file, INDEX)
-        return record
+        return record.model_copy(update={"changes": index.changes})
 
     def _index(self) -> Index | None:
         text = self._remote.find(INDEX)
