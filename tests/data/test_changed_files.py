@@ -15,7 +15,6 @@ from raysim.data.sources.ag_news import AgNews
 from raysim.data.sources.table import Table
 from raysim.errors import DataError, RaysimError
 from raysim.storage import parquet
-from tests.data.sources.test_texts import ROWS, news
 
 
 @pytest.fixture(autouse=True)
@@ -59,11 +58,12 @@ def test_a_table_that_changes_while_it_is_prepared_is_refused(
 def test_a_published_file_that_changes_while_it_is_prepared_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, write_all = news(tmp_path / "ag"), preparing._write
-    section = AgNews(clients=1, root=str(folder))
+    section, write_all = AgNews(clients=1, root=str(tmp_path)), preparing._write
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.csv").write_text('"3","Oil","costs more"\n"1","Talks","go on"\n', encoding="utf-8")
 
     def with_a_change(*arguments: Any) -> None:
-        (folder / "train.csv").write_text(ROWS.replace('"3"', '"4"'), encoding="utf-8")
+        (tmp_path / "train.csv").write_text('"4","Oil","costs more"\n"1","Talks","go on"\n', encoding="utf-8")
         write_all(*arguments)
 
     monkeypatch.setattr(preparing, "_write", with_a_change)

@@ -185,6 +185,32 @@ def test_a_damaged_record_is_none(machine: Machine, shared: str) -> None:
     assert Remote(shared).has("b")
 
 
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_of_two_that_begin_at_once_one_is_told(
+    after: int, machine: Machine, monkeypatch: pytest.MonkeyPatch, shared: str
+) -> None:
+    """Both saw an empty folder; one writes all of its own behind the first index, or a file, of the other."""
+    one, other = (started(machine(name), experiment=name, rows=name) for name in ("one", "other"))
+    put, calls = Remote.put, []
+
+    def put_between(self: Remote, file: Path, name: str) -> None:
+        put(self, file, name)
+        calls.append(name)
+        if len(calls) == after:
+            monkeypatch.setattr(Remote, "put", put)
+            # As it looked when it began.
+            Remote(shared).delete("mirror.json")
+            other.push()
+            monkeypatch.setattr(Remote, "put", put_between)
+
+    monkeypatch.setattr(Remote, "put", put_between)
+    with pytest.raises(RemoteError, match="was changed by another machine meanwhile"):
+        one.push()
+    third = machine("third")
+    third.pull()
+    assert texts(third) == {"experiment": "other", "rows": "other"}
+
+
 def test_of_two_writers_the_second_is_refused_and_what_it_wrote_is_set_aside(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:

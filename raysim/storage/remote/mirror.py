@@ -109,12 +109,8 @@ class Mirror:
             record, index = self._record(), self._index()
             if index is None:
                 record = Record(uri=self.uri, changes=record.changes)
-            elif index.version not in record.versions:
-                raise OvertakenError(
-                    f"{self.uri} was changed by another machine meanwhile: a folder has one writer at a time. Nothing "
-                    f"more is put there; what this one wrote is in {self.path}."
-                )
             else:
+                self._check_is_own(record, index)
                 record = record.model_copy(update={"changes": index.changes})
             # The lock keeps others away: what is here was left by a process that ended.
             atomic.sweep(self._home, older_than_s=0)
@@ -204,7 +200,9 @@ class Mirror:
         either = {name: tuple({known_as.get(name): 0, known.content: 0}) for name, known in files.items()}
         record = self._write_index(record, either)
         for name in sorted(new, key=mirrored_files.needs_others):
+            self._check_is_own(record, self._index())
             self._remote.put(pinned[name][0], name)
+        self._check_is_own(record, self._index())
         left = {name: known for name, known in files.items() if name not in gone}
         record = self._write_index(record, {name: (known.content,) for name, known in left.items()})
         for name in gone:
@@ -212,6 +210,14 @@ class Mirror:
         self._keep(Record(uri=self.uri, versions=record.versions[-1:], changes=record.changes, files=left))
         removed.forget(self._home, len(noted))
         return len(new)
+
+    def _check_is_own(self, record: Record, index: Index | None) -> None:
+        """Raise OvertakenError if the index there is another machine's, which may have begun when this one did."""
+        if index is not None and index.version not in record.versions:
+            raise OvertakenError(
+                f"{self.uri} was changed by another machine meanwhile: a folder has one writer at a time. Nothing "
+                f"more is put there; what this one wrote is in {self.path}."
+            )
 
     def _write_index(self, record: Record, files: Mapping[str, tuple[Content | None, ...]]) -> Record:
         index = Index(version=uuid.uuid4().hex, changes=record.changes + 1, files=dict(files))
