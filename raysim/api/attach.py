@@ -20,7 +20,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers, check
 from raysim.run_folder import stop_record
-from raysim.storage.remote.folder import read_only_copy
+from raysim.storage.remote.folder import changing, read_only_copy
 
 if TYPE_CHECKING:
     from raysim.report.progress import Progress
@@ -136,7 +136,7 @@ def follow(
 
         # Begin with the newest round, which shows the run's progress.
         seen = max(0, run.rounds - 1) if run.stage != "starting" else None
-        with show, logs:
+        with changing(run.path), show, logs:
             session.follow(driver, Watcher(show.started, tell), run.folder, seen)
         remains = answer(driver.remains.remote(), run.folder)
         if remains.behind is not None:

@@ -85,6 +85,35 @@ def alone(file: Path) -> Iterator[None]:
 
 
 @contextmanager
+def among_others(file: Path) -> Iterator[None]:
+    """Hold the file's lock during the block, as any number of processes may; create the file if it is missing.
+
+    Raises:
+        OSError: this machine's disk has no locks.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as opened:
+        fcntl.flock(opened, fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            # A process that was forked meanwhile has the file open too, and would hold the lock on.
+            fcntl.flock(opened, fcntl.LOCK_UN)
+
+
+def is_held(file: Path) -> bool:
+    """Return whether a process is in a block of `among_others` for this file."""
+    if not file.exists():
+        return False
+    with file.open("w") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+@contextmanager
 def in_turn(folder: Path) -> Iterator[None]:
     """Lock a folder that several processes may write to, during the block; the others wait. It must be there.
 

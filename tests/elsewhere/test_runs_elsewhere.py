@@ -141,7 +141,46 @@ def test_a_copy_that_is_refused_replaces_nothing_there(
     raysim.run(experiment(rounds=2), dataset=dataset, path=tmp_path / "older")
     raysim.run(experiment(), dataset=dataset, path=shared)
     whole = Remote(shared).find("rounds.parquet")
-    shutil.copy(tmp_path / "older" / "rounds.parquet", Mirror.of(shared).path)
+    copy = Mirror.of(shared)
+    with copy.changing():
+        shutil.copy(tmp_path / "older" / "rounds.parquet", copy.path)
     with pytest.raises(raysim.RunFolderError, match="rows are lost"):
         raysim.resume(shared, dataset=dataset)
     assert Remote(shared).find("rounds.parquet") == whole
+
+
+def test_an_older_copy_of_the_rows_is_no_newer_state_of_the_run(
+    experiment: Make, dataset: raysim.FederatedDataset, shared: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cache that was put back in part, from a backup."""
+    raysim.run(experiment(rounds=2), dataset=dataset, path=shared)
+    copy = Mirror.of(shared).path
+    shutil.copy(copy / "rounds.parquet", tmp_path)
+    whole = raysim.resume(shared, dataset=dataset, rounds=4)
+    there = Remote(shared).find("rounds.parquet")
+    shutil.copy(tmp_path / "rounds.parquet", copy)
+    read = raysim.read(shared)
+    assert isinstance(read, raysim.Result)
+    assert read.rounds.equals(whole.rounds)
+    assert "something else than raysim has changed this machine's copy" in caplog.text
+    assert (copy.parent / next(copy.parent.glob("*.aside-*")) / "rounds.parquet").exists()
+    shutil.copy(tmp_path / "rounds.parquet", copy)
+    raysim.resume(shared, dataset=dataset, rounds=4)
+    assert Remote(shared).find("rounds.parquet") == there
+
+
+def test_an_older_copy_of_the_clients_rows_adds_none(
+    experiment: Make, dataset: raysim.FederatedDataset, shared: str, tmp_path: Path
+) -> None:
+    raysim.run(experiment(rounds=2), dataset=dataset, path=shared)
+    copy = Mirror.of(shared).path
+    shutil.copytree(copy / "clients", tmp_path / "clients")
+    whole = raysim.resume(shared, dataset=dataset, rounds=4)
+    before = Remote(shared).sizes()
+    shutil.rmtree(copy / "clients")
+    shutil.copytree(tmp_path / "clients", copy / "clients")
+    read = raysim.read(shared)
+    assert isinstance(read, raysim.Result)
+    assert read.clients.equals(whole.clients)
+    raysim.resume(shared, dataset=dataset, rounds=4)
+    assert Remote(shared).sizes().keys() == before.keys()

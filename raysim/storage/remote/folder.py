@@ -7,7 +7,7 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from raysim.config.counted import counted
@@ -61,19 +61,20 @@ def local_copy(path: str | Path) -> Iterator[Path]:
         return
     mirror = Mirror.of(uri)
     mirror.pull()
-    before = stamps(mirror.path)
-    try:
-        yield mirror.path
-    except BaseException:
-        # A copy that was refused may be an older or a damaged one: what is whole at the URI stays.
-        if stamps(mirror.path) == before:
-            raise
+    with mirror.changing():
+        before = stamps(mirror.path)
         try:
-            mirror.push()
-        except RemoteError as error:
-            log.warning("%s", _behind(mirror, error))
-        raise
-    _put_all(mirror)
+            yield mirror.path
+        except BaseException:
+            # A copy that was refused may be an older or a damaged one: what is whole at the URI stays.
+            if stamps(mirror.path) == before:
+                raise
+            try:
+                mirror.push()
+            except RemoteError as error:
+                log.warning("%s", _behind(mirror, error))
+            raise
+        _put_all(mirror)
 
 
 def read_only_copy(path: str | Path) -> Path:
@@ -122,6 +123,14 @@ def resume_call(folder: str, passed: Sequence[str] = (), more: Sequence[str] = (
 
 
 @contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Say that the block changes what lies at `path`, if that is in a mirror's copy; see `Mirror.changing`."""
+    mirror = Mirror.around(path.absolute())
+    with nullcontext() if mirror is None else mirror.changing():
+        yield
+
+
+@contextmanager
 def put_meanwhile(path: Path | None) -> Iterator[None]:
     """Upload the changes of a mirror's copy while the block writes to it.
 
@@ -134,12 +143,13 @@ def put_meanwhile(path: Path | None) -> Iterator[None]:
         return
     ended = threading.Event()
     thread = threading.Thread(target=_put_meanwhile, args=(mirror, ended), name="mirror", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    with mirror.changing():
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
 
 def put_rest(path: Path) -> str | None:

@@ -62,11 +62,14 @@ class Record(Section):
     """The uploaded or fetched files.
 
     checksum: as in `Index`. uri: of the folder. versions: the versions that this machine wrote or fetched; empty: it
-    never reached the URI. changes: those of the last index that it wrote or fetched. files: by name.
+    never reached the URI. changes: those of the last index that it wrote or fetched. ahead: what differs here from
+    `files` may be newer than the URI, because raysim changes the copy, or was killed when it did; a record of an
+    earlier raysim does not say. files: by name.
     """
 
     checksum: str = sealed.BLANK
     uri: str
     versions: tuple[str, ...] = ()
     changes: int = Field(0, ge=0)
+    ahead: bool = True
     files: dict[FileName, Known] = Field(default_factory=dict)

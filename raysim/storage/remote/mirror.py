@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from raysim.errors import RemoteError, within
@@ -30,6 +30,9 @@ from raysim.storage.remote.remote import Remote
 log = logging.getLogger("raysim")
 
 FETCH_ATTEMPTS = 3
+
+WRITERS = ".writers"
+"""The file beside a copy that those who change the copy have locked."""
 
 RECORD = "experiment.json"
 """What every run's folder has."""
@@ -75,9 +78,10 @@ class Mirror:
     def pull(self) -> None:
         """Update the copy from the URI: fetch and check missing and changed files.
 
-        If no other machine wrote there after this one, the copy may be ahead: files that were lost in it are fetched,
-        and those that were lost at the URI are put there again by the next `push`. Else a copy that is ahead is set
-        aside, with a warning. A copy is ahead, too, where the URI has an older state than this machine knew there.
+        If no other machine wrote there after this one, the copy may be ahead, as a killed writer leaves it: files that
+        were lost in it are fetched, and those that were lost at the URI are put there again by the next `push`. Else a
+        copy that is ahead is set aside, with a warning. A copy is ahead, too, where the URI has an older state than
+        this machine knew there. And a copy is set aside that was changed though nobody has said so (`changing`).
 
         Raises:
             RemoteError: nothing answers, a file there differs from the index, or a run there has lost its index.
@@ -86,7 +90,7 @@ class Mirror:
             for attempt in range(1, FETCH_ATTEMPTS + 1):
                 record, index = self._record(), self._index()
                 try:
-                    if index is None or index.version in record.versions:
+                    if index is None or self._is_as_left(record, index):
                         self._complete(record, index)
                     else:
                         self._take(record, index)
@@ -97,6 +101,28 @@ class Mirror:
                     # Another machine may have written meanwhile.
                     if attempt == FETCH_ATTEMPTS or self._index() == index:
                         raise
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Say that the block changes the copy, before its first change, so that the changes are ahead of the URI.
+
+        The record says so until everything is put and nobody changes the copy any more. If this process is killed, a
+        later `pull` or `changing` looks again.
+
+        Raises:
+            DiskError: the record cannot be written.
+        """
+        try:
+            with lock.among_others(self._home / WRITERS):
+                with self._alone():
+                    if not (record := self._record()).ahead:
+                        self._keep(record.model_copy(update={"ahead": True}), flushed=True)
+                yield
+        finally:
+            # Without the note the copy counts as ahead, which costs nothing but a look.
+            with suppress(OSError), self._alone():
+                if (record := self._record()).ahead:
+                    self._keep(self._looked_at(record))
 
     def push(self) -> int:
         """Upload the changes in the copy since the last call; return the number of files.
@@ -129,10 +155,18 @@ class Mirror:
 
     def behind(self) -> list[str]:
         """Return the names of files that are missing or different at the URI."""
-        known = self._record().files
-        return [
-            name for name, file in mirrored_files.files(self.path) if mirrored_files.is_changed(known.get(name), file)
-        ]
+        return mirrored_files.compared(self.path, self._record().files)[1]
+
+    def _is_as_left(self, record: Record, index: Index) -> bool:
+        """Return whether only this machine's raysim has written, at the URI and in the copy, since they were equal."""
+        return index.version in record.versions and (record.ahead or not self.behind())
+
+    def _looked_at(self, record: Record) -> Record:
+        """Return the record after a look at the copy: with the times of the files that are equal, and `ahead`."""
+        if lock.is_held(self._home / WRITERS):
+            return record.model_copy(update={"ahead": True})
+        files, changed = mirrored_files.compared(self.path, record.files)
+        return record.model_copy(update={"files": files, "ahead": bool(changed)})
 
     def _complete(self, record: Record, index: Index | None) -> None:
         """Fetch what this machine's copy has lost, and forget what the URI has lost, so that it is put there again."""
@@ -159,16 +193,22 @@ class Mirror:
             # All files are put there again.
             self._keep(Record(uri=self.uri, changes=record.changes))
         else:
-            self._keep(record.model_copy(update={"files": files}))
+            self._keep(self._looked_at(record.model_copy(update={"files": files})))
 
     def _take(self, record: Record, index: Index) -> None:
+        is_own = index.version in record.versions
         # Restored from a backup for one, and perhaps changed since. Then the copy has what the URI has no more.
-        went_back = 0 < record.changes >= index.changes
+        went_back = not is_own and 0 < record.changes >= index.changes
         if self.path.exists() and (went_back or self.behind()):
+            if is_own:
+                why = "is as it was, but something else than raysim has changed this machine's copy"
+            elif went_back:
+                why = "went back to an older state, and this machine's copy was ahead"
+            else:
+                why = "was changed by another machine, and this machine's copy was ahead"
             aside = self._home / f"{self.path.name}.aside-{uuid.uuid4().hex[:8]}"
             self.path.rename(aside)
-            how = "went back to an older state" if went_back else "was changed by another machine"
-            log.warning("%s %s, and this machine's copy was ahead: it is now %s", self.uri, how, aside)
+            log.warning("%s %s: it is now %s", self.uri, why, aside)
         files = {}
         for name, allowed in index.files.items():
             target = inside(self.path, name, f"{self.uri}/{INDEX}", RemoteError)
@@ -183,7 +223,8 @@ class Mirror:
                 file.unlink()
         self.path.mkdir(parents=True, exist_ok=True)
         removed.forget(self._home, len(removed.noted(self._home)))
-        self._keep(Record(uri=self.uri, versions=(index.version,), changes=index.changes, files=files))
+        ahead = lock.is_held(self._home / WRITERS)
+        self._keep(Record(uri=self.uri, versions=(index.version,), changes=index.changes, ahead=ahead, files=files))
 
     def _put(self, record: Record, pinned: dict[str, tuple[Path, Known]]) -> int:
         noted = removed.noted(self._home)
@@ -207,7 +248,7 @@ class Mirror:
         record = self._write_index(record, {name: (known.content,) for name, known in left.items()})
         for name in gone:
             self._remote.delete(name)
-        self._keep(Record(uri=self.uri, versions=record.versions[-1:], changes=record.changes, files=left))
+        self._keep(record.model_copy(update={"versions": record.versions[-1:], "files": left}))
         removed.forget(self._home, len(noted))
         return len(new)
 
@@ -250,9 +291,9 @@ class Mirror:
             # No record: the copy is compared with the URI, and set aside if it differs.
             return Record(uri=self.uri)
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: Record, flushed: bool = False) -> None:
         made = record.model_dump_json().encode()
-        atomic.write(self._home / INDEX, lambda file: sealed.write(file, made))
+        atomic.write(self._home / INDEX, lambda file: sealed.write(file, made), flushed)
 
     def _alone(self) -> AbstractContextManager[None]:
         return lock.alone(self._home / lock.FILE)

@@ -85,12 +85,26 @@ def may_differ(known: Known | None, file: Path) -> bool:
     return known is None or (known.content.num_bytes, known.mtime_ns) != (found.st_size, found.st_mtime_ns)
 
 
-def is_changed(known: Known | None, file: Path) -> bool:
-    """Return whether the file's content differs from its record; False for a file that no longer exists."""
-    try:
-        return may_differ(known, file) and (known is None or content(file) != known.content)
-    except FileNotFoundError:
-        return False
+def compared(folder: Path, record: Mapping[str, Known]) -> tuple[dict[str, Known], list[str]]:
+    """Compare the files with their records: return the records, with the times now, and the names of what differs.
+
+    A file is read only if its size is as recorded and its time is not. What is missing does not differ.
+    """
+    now, changed = dict(record), []
+    for name, file in files(folder):
+        known = record.get(name)
+        try:
+            found = file.stat()
+            if known is None or known.content.num_bytes != found.st_size:
+                changed.append(name)
+            elif known.mtime_ns != found.st_mtime_ns:
+                if content(file) == known.content:
+                    now[name] = record_of(PurePosixPath(name), known.content, found.st_mtime_ns)
+                else:
+                    changed.append(name)
+        except FileNotFoundError:
+            continue
+    return now, changed
 
 
 def stamps(folder: Path) -> dict[str, tuple[int, int, int]]:

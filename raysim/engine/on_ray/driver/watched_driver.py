@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,7 +31,7 @@ from raysim.engine.rounds.run_status import ENDED, Stage, UnderWay
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder import client_table, round_table
-from raysim.storage.remote.folder import put_meanwhile, put_rest
+from raysim.storage.remote.folder import changing, put_meanwhile, put_rest
 
 log = logging.getLogger("raysim")
 
@@ -183,7 +184,10 @@ class WatchedDriver:
 
     def _work(self) -> None:
         stage: Stage = "failed"
+        at_work = ExitStack()
         try:
+            # To the last upload: the script, which says so too, may end before.
+            at_work.enter_context(changing(self._opening.path))
             self._begin()
             while self._driver.next() is not None:
                 with self._news:
@@ -203,6 +207,7 @@ class WatchedDriver:
             self._behind = put_rest(self._opening.path)
             if self._behind is not None:
                 log.warning("%s", self._behind)
+        at_work.close()
         with self._news:
             self._stage = stage
             self._news.notify_all()
