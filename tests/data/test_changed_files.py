@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from raysim.data.sources.ag_news import AgNews
 from raysim.data.sources.table import Table
 from raysim.errors import DataError, RaysimError
 from raysim.storage import parquet
+from raysim.storage.remote.remote import Remote
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +73,25 @@ def test_a_published_file_that_changes_while_it_is_prepared_is_refused(
         prepare(section, 0)
     monkeypatch.setattr(preparing, "_write", write_all)
     assert sorted(prepare(section, 0).train.client(0)[1].tolist()) == [0, 3]
+
+
+def test_a_table_at_a_uri_that_changes_while_it_is_fetched_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pieces could be those of two contents."""
+    there = tmp_path / "there"
+    there.mkdir()
+    section, read = Table(root=there.as_uri(), train="t.parquet"), Remote.read
+
+    def with_a_change(self: Remote, name: str) -> Iterator[bytes]:
+        yield from read(self, name)
+        # Another file under the name, so that the stamp differs within one tick of the clock too.
+        write(tmp_path / "new", 1, 0)
+        (tmp_path / "new").replace(there / name)
+
+    write(there / "t.parquet", 0, 1)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Remote, "read", with_a_change)
+        with pytest.raises(DataError, match=r"there/t\.parquet changed while it was read: try again"):
+            prepare(section, 0)
+    assert labels_of(section) == [1, 0]

@@ -188,7 +188,7 @@ def test_no_file_is_read_again_whose_size_and_time_are_known(copy: Copy, monkeyp
     with copy().changing():
         pass
     assert read == []
-    # With another time it is read once.
+    # With another time it is read, and then that time is known.
     os.utime(mirror.path / "rows", (2, 2))
     for _ in range(2):
         copy().pull()

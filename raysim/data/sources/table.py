@@ -311,7 +311,7 @@ def _fetched(uri: str, names: Iterable[str]) -> Path:
     """Fetch the URI's files that have changed, there or here, into this machine's cache; return the folder.
 
     Raises:
-        DataError: one of the files is missing.
+        DataError: one of the files is missing, or changes meanwhile.
         RemoteError: nothing answers.
     """
     remote, digest = Remote(uri), hasher()
@@ -328,6 +328,10 @@ def _fetched(uri: str, names: Iterable[str]) -> Path:
             with atomic.aside(target) as aside:
                 with aside.open("wb") as file:
                     file.writelines(remote.read(name))
+                if remote.stamp(name) != stamp:
+                    raise DataError(
+                        f"{remote.uri}/{name} changed while it was read: try again when nothing writes to it"
+                    )
                 # Another process may do the same; the last write has the URI's present content.
                 known.unlink(missing_ok=True)
             known.write_bytes(_stamped(stamp, target))
