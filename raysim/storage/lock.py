@@ -78,22 +78,22 @@ def alone(file: Path) -> Iterator[None]:
     Raises:
         OSError: this machine's disk has no locks.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w") as opened:
-        fcntl.flock(opened, fcntl.LOCK_EX)
+    with _held(file, fcntl.LOCK_EX):
         yield
 
 
 @contextmanager
 def among_others(file: Path) -> Iterator[None]:
-    """Hold the file's lock during the block, as any number of processes may; create the file if it is missing.
+    """As `alone`, but any number of processes may be in such a block."""
+    with _held(file, fcntl.LOCK_SH):
+        yield
 
-    Raises:
-        OSError: this machine's disk has no locks.
-    """
+
+@contextmanager
+def _held(file: Path, how: int) -> Iterator[None]:
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w") as opened:
-        fcntl.flock(opened, fcntl.LOCK_SH)
+        fcntl.flock(opened, how)
         try:
             yield
         finally:

@@ -138,6 +138,22 @@ def test_one_of_two_that_change_a_copy_ends_nothing_for_the_other(copy: Copy) ->
     assert len(asides(driver)) == 1
 
 
+def test_a_copy_that_is_taken_anew_while_raysim_changes_it_stays_ahead(
+    copy: Copy, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = copy()
+    first_round(mirror)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "another machine"))
+    second_round(copy())
+    monkeypatch.setenv("RAYSIM_CACHE", str(root / "machine"))
+    record = mirror.path.parent / "mirror.json"
+    with mirror.changing():
+        copy().pull()
+        assert texts(mirror.path) == SECOND
+        assert Record.model_validate_json(record.read_bytes()).ahead
+    assert not Record.model_validate_json(record.read_bytes()).ahead
+
+
 def test_what_could_not_be_put_stays_ahead(copy: Copy) -> None:
     mirror = copy()
     first_round(mirror)
