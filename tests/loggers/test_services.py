@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,45 +36,41 @@ def test_tensorboard(experiment: Make, dataset: raysim.FederatedDataset, tmp_pat
     assert [event.step for event in events.Scalars("eval/test/accuracy")] == [1, 3, 4]
 
 
-def test_mlflow(
-    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def mlflow_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The client of a store in a folder, into which MLflow logs."""
     pytest.importorskip("mlflow", reason="needs raysim[mlflow]")
     from mlflow import MlflowClient
 
     uri = (tmp_path / "mlruns").as_uri()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return MlflowClient(uri)
+
+
+def test_mlflow(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, mlflow_client: Any) -> None:
     losses = logged("mlflow", experiment, dataset, tmp_path / "run")
-    client = MlflowClient(uri)
-    found = client.get_experiment_by_name("test")
-    (run,) = client.search_runs([found.experiment_id])
+    found = mlflow_client.get_experiment_by_name("test")
+    (run,) = mlflow_client.search_runs([found.experiment_id])
     assert run.info.status == "FINISHED"
     assert run.data.params["client.optimizer.lr"] == "0.3"
-    history = sorted(client.get_metric_history(run.info.run_id, "loss"), key=lambda metric: metric.step)
+    history = sorted(mlflow_client.get_metric_history(run.info.run_id, "loss"), key=lambda metric: metric.step)
     assert [(metric.step, metric.value) for metric in history] == list(enumerate(losses))
 
 
 def test_mlflow_has_the_rounds_that_a_resumed_run_repeats_once(
-    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, mlflow_client: Any
 ) -> None:
-    pytest.importorskip("mlflow", reason="needs raysim[mlflow]")
-    from mlflow import MlflowClient
-
-    uri = (tmp_path / "mlruns").as_uri()
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     path = tmp_path / "run"
     raysim.run(experiment(checkpoint={"every": 2}), dataset=dataset, path=path, loggers=["mlflow"])
     # As a process leaves it that is killed after the row of the last round, and before its checkpoint.
     max(files.checkpoints(path).items())[1].unlink()
     # The third round is the last now, so it is evaluated, which it was not before.
     rows = raysim.resume(path, dataset=dataset, rounds=3, loggers=["mlflow"]).rounds
-    client = MlflowClient(uri)
-    (run,) = client.search_runs([client.get_experiment_by_name("test").experiment_id])
-    losses = client.get_metric_history(run.info.run_id, "loss")
+    (run,) = mlflow_client.search_runs([mlflow_client.get_experiment_by_name("test").experiment_id])
+    losses = mlflow_client.get_metric_history(run.info.run_id, "loss")
     assert sorted(metric.step for metric in losses) == [0, 1, 2, 3]
-    accuracies = client.get_metric_history(run.info.run_id, "eval/test/accuracy")
+    accuracies = mlflow_client.get_metric_history(run.info.run_id, "eval/test/accuracy")
     assert {metric.step: metric.value for metric in accuracies}[2] == rows["eval/test/accuracy"][2].as_py()
 
 
