@@ -154,6 +154,21 @@ def test_a_copy_that_is_taken_anew_while_raysim_changes_it_stays_ahead(
     assert not Record.model_validate_json(record.read_bytes()).ahead
 
 
+def test_the_note_reaches_the_disk_before_the_first_change(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that loses its power must not keep a change without it."""
+    mirror, seen = copy(), []
+    first_round(mirror)
+
+    def noting(file: Path, fill: Callable[[Path], object], flushed: bool = False) -> None:
+        seen.append((file.name, flushed))
+        kept(file, fill, flushed)
+
+    kept = atomic.write
+    monkeypatch.setattr(atomic, "write", noting)
+    with mirror.changing():
+        assert seen == [("mirror.json", True)]
+
+
 def test_what_could_not_be_put_stays_ahead(copy: Copy) -> None:
     mirror = copy()
     first_round(mirror)
