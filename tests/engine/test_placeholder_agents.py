@@ -74,6 +74,19 @@ def test_a_placeholder_that_is_late_ends() -> None:
     assert subprocess.run(command, check=False, timeout=240).returncode == 0
 
 
+@linux
+def test_a_placeholder_ends_with_its_raylet() -> None:
+    code = """
+import subprocess, sys, time
+open("/proc/self/comm", "w").write("raylet")
+print(subprocess.Popen(sys.argv[1:]).pid, flush=True)
+time.sleep(1)
+"""
+    command = [sys.executable, "-c", code, sys.executable, "-I", "-S", placeholder_agents.__file__]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    until(lambda: not psutil.pid_exists(int(done.stdout)))
+
+
 SCRIPT = """
 import json, os
 import psutil
