@@ -169,7 +169,7 @@ OWN_STEP: list[dict[str, Any]] = [
     {"name": "scaffold_m", "exact": True},
     *({"name": name, **base} for name in ("mime", "mimelite") for base in BASES),
 ]
-TRAINERS = ("one_by_one", "recorded", "fused", "stacked", "vmap", "compiled")
+TRAINERS = ("one_by_one", "recorded", "interpreted", "fused", "stacked", "vmap", "compiled")
 
 
 def follow(steps: Any, page: Page, rtol: float = 1e-9, atol: float = 1e-12) -> None:

@@ -81,7 +81,7 @@ def params_of(done: Any) -> Array:
     return flat({name: done.params[name].double().numpy() for name in SHAPES})
 
 
-@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "fused", "stacked", "vmap", "compiled"])
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "interpreted", "fused", "stacked", "vmap", "compiled"])
 @pytest.mark.parametrize("composite", [L1, BALL], ids=["l1", "l2_ball"])
 def test_a_run_is_what_the_page_says(composite: dict[str, Any], trainer: str, experiment: Make) -> None:
     engine = {"workers": 0, "dtype": "float64", "chunk_size": 2, "trainer": trainer}

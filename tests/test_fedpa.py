@@ -75,7 +75,7 @@ def run(
     return [flat({name: done.params[name].double().numpy() for name in SHAPES}) for done in rounds]
 
 
-@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "fused", "stacked", "vmap", "compiled"])
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "interpreted", "fused", "stacked", "vmap", "compiled"])
 @pytest.mark.parametrize(
     ("work", "keys", "momentum"),
     [

@@ -44,7 +44,7 @@ def params_of(steps: Any) -> list[Array]:
     return [flat({name: value.double().numpy() for name, value in done.params.items()}) for done in steps]
 
 
-@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "fused", "stacked", "vmap", "compiled"])
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "interpreted", "fused", "stacked", "vmap", "compiled"])
 @pytest.mark.parametrize("momentum", [0.0, 0.7])
 def test_a_run_is_what_the_page_says(trainer: str, momentum: float, experiment: Make) -> None:
     optimizer = {**SGD, "momentum": momentum}

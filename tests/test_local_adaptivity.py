@@ -53,7 +53,7 @@ def follow(steps: Any, wanted: list[tuple[Array, float, float]], rtol: float = 1
         np.testing.assert_allclose(done.metrics["gsi"], index, rtol)
 
 
-@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "fused", "stacked", "vmap", "compiled"])
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "interpreted", "fused", "stacked", "vmap", "compiled"])
 @pytest.mark.parametrize("optimizer", [ADAGRAD, SGD], ids=["adagrad", "sgd"])
 @pytest.mark.parametrize("correction", ["joint", "local"])
 def test_a_run_is_what_the_page_says(

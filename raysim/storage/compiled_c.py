@@ -29,7 +29,7 @@ from raysim.storage.cache import cache_root, checksum
 
 log = logging.getLogger("raysim")
 
-FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-shared", "-fPIC")
+FLAGS = ("-std=gnu11", "-fno-math-errno", "-shared", "-fPIC")
 CONTRACTED = {
     "gcc": ("-ffp-contract=fast", "--param", "avoid-fma-max-bits=0"),
     "clang": ("-ffp-contract=on",),
@@ -53,10 +53,12 @@ class CSource:
     """A file in C, whose REAL is the type of its numbers.
 
     contracted: whether a product and a sum may be one rounding. If not, every processor, and torch, has the same bits.
+    optimisation: flags.
     """
 
     path: Path
     contracted: bool = True
+    optimisation: tuple[str, ...] = ("-O3",)
 
 
 @cache
@@ -150,12 +152,14 @@ def _compile_to(source: CSource, compiler: list[str], dtype: torch.dtype, folder
             command = [
                 *compiler,
                 *FLAGS,
+                *source.optimisation,
                 *contraction,
                 *processor,
                 f"-DREAL={REALS[dtype]}",
                 str(source.path),
                 "-o",
                 str(file),
+                "-lm",
             ]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
@@ -176,6 +180,7 @@ def _digest(source: CSource, dtype: torch.dtype, compiler: list[str]) -> str:
         repr(
             (
                 FLAGS,
+                source.optimisation,
                 source.contracted and CONTRACTED,
                 FOR_THIS_PROCESSOR,
                 REALS[dtype],

@@ -44,7 +44,7 @@ def test_every_way_that_the_module_allows_is_measured(experiment: Make, dataset:
     plan = resolve(experiment(cohort={"size": 10}), dataset=dataset)
     timings = calibrate(plan, workers=2, repeats=1, tell=left_out.append)
     assert {timing.trainer for timing in timings} == {
-        *("one_by_one", "recorded", "fused", "stacked", "vmap", "compiled")
+        *("one_by_one", "recorded", "interpreted", "fused", "stacked", "vmap", "compiled")
     }
     assert {timing.chunk_size for timing in timings if timing.trainer == "stacked"} == {"auto", 4, 8, 10}
     assert left_out == []
@@ -64,7 +64,7 @@ def test_what_is_left_out_is_said_with_the_reason(experiment: Make, dataset: ray
     plan = resolve(experiment(model=None, client={"batch_size": "full"}), dataset=dataset, model=Own)
     timings = calibrate(plan, workers=1, repeats=1, tell=left_out.append)
     assert {timing.trainer for timing in timings} == {"one_by_one"}
-    assert len(left_out) == 5
+    assert len(left_out) == 6
     assert any("buffers" in said for said in left_out)
 
 

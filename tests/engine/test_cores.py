@@ -88,7 +88,7 @@ def test_modules_that_are_compared_are_made_on_all_cores_and_tried_on_free_ones(
     answers(plan)
     assert THREADS["called"] == {2}
     assert torch.get_num_threads() == 3
-    assert plan.choice.trainer == "recorded"
+    assert plan.choice.trainer == "interpreted"
 
 
 def _broken(*given: object) -> None:

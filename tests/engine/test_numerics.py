@@ -155,7 +155,7 @@ AROUND: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 @pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "fused", "stacked"])
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "interpreted", "fused", "stacked"])
 def test_what_a_script_has_set_in_its_process_is_left_out(
     around: str, trainer: str, experiment: Make, dataset: raysim.FederatedDataset
 ) -> None:

@@ -394,7 +394,10 @@ KEEPS = {"name": "scaffold"}
 @pytest.mark.parametrize(
     "sections",
     [
-        *({"engine": {"workers": 0, "trainer": name}} for name in ("one_by_one", "recorded", "fused", "stacked")),
+        *(
+            {"engine": {"workers": 0, "trainer": name}}
+            for name in ("one_by_one", "recorded", "interpreted", "fused", "stacked")
+        ),
         {"engine": {"workers": 0, "trainer": "compiled"}},
         {"client": {"batch_size": 4, "correction": KEEPS}},
         {"client": {"batch_size": 4, "correction": {"name": "mime"}}},

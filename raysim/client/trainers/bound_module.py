@@ -14,10 +14,11 @@ from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient, side_effects
 from raysim.client.trainers.cuda_graphs import Recorder, Recordings
-from raysim.client.trainers.recording.local_step import Weighted, record_step
+from raysim.client.trainers.recording.local_step import Recorded, Weighted, record_step
 from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.tape import NotRecorded
 from raysim.client.trainers.reduced_precision import products_in
+from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.watched_objective import Watched, versions
 from raysim.models import memory
 from raysim.models.model import Model, Weights, bind
@@ -31,11 +32,12 @@ class StepRecording(NamedTuple):
     """What is recorded of local steps.
 
     lengths: of batches whose steps are recorded; the others' are by autograd. recorder: makes what plays recorded steps
-    as CUDA graphs; None: their operators are called.
+    as CUDA graphs; None: their operators are called. interprets: the interpreter carries a step out where it can.
     """
 
     lengths: Collection[int] = ()
     recorder: Callable[[], Recorder] | None = None
+    interprets: bool = False
 
 
 BY_AUTOGRAD = StepRecording()
@@ -86,7 +88,7 @@ class BoundModule:
         self._parameters = [named[name] for name in trained]
         self._written = list(model.params.views(self.gradient).values())
         self._values = list(trained.values())
-        self._recorded_lengths = recording.lengths
+        self._recorded_lengths, self._interprets = recording.lengths, recording.interprets
         self._recordings: dict[int, Replay | None] = {}
         """By the number of a batch's examples; None: it cannot be recorded."""
         self._loss_gradient = loss_gradient.for_task(task)
@@ -217,7 +219,7 @@ class BoundModule:
 
     def _recorded(self, x: Tensor, y: Tensor) -> Replay | None:
         try:
-            return self._record(x, y)
+            return self._record(x, y).step
         except Exception as error:
             if memory.is_lacking(error):
                 raise
@@ -231,22 +233,24 @@ class BoundModule:
         assert recorded is not None
         return recorded(x, y, alpha)
 
-    def recording_obstacle(self, x: Tensor, y: Tensor) -> str | None:
-        """Why the local step on this batch cannot be recorded; None where it can."""
+    def step_obstacles(self, x: Tensor, y: Tensor) -> StepObstacles:
+        """Why the local step on this batch cannot be recorded, or not be interpreted."""
         try:
-            self._record(x, y)
+            not_interpreted = self._record(x, y).not_interpreted
         except NotRecorded as error:
-            return f"it {error}"
+            why = f"it {error}"
         except Exception as error:
-            return f"it fails ({type(error).__name__}: {error})"
-        return None
+            why = f"it fails ({type(error).__name__}: {error})"
+        else:
+            return StepObstacles(None, None if not_interpreted is None else f"it {not_interpreted}")
+        return StepObstacles(why, why)
 
     def _start_dropouts(self) -> None:
         for layer, key in zip(self.dropouts, self._key_of_each, strict=True):
             layer.start(key)
 
-    def _record(self, x: Tensor, y: Tensor) -> Replay:
-        return record_step(self._weighted(), self._loss_gradient, x, y)
+    def _record(self, x: Tensor, y: Tensor) -> Recorded:
+        return record_step(self._weighted(), self._loss_gradient, x, y, self._interprets)
 
     def _weighted(self) -> Weighted:
         """What a recording is made of."""

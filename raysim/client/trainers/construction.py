@@ -22,21 +22,23 @@ from raysim.client.trainers.bound_module import BoundModule, StepRecording
 from raysim.client.trainers.compiled import Compiled, CompiledNetwork
 from raysim.client.trainers.cuda_graphs import CardRecorder, Recorder
 from raysim.client.trainers.fused import Fused, LayersByHand
-from raysim.client.trainers.kernel.dense import Dense, dense
+from raysim.client.trainers.kernel import operators
+from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel
 from raysim.client.trainers.local_steps import Bend, Point, StepRule
 from raysim.client.trainers.one_by_one import OneByOne
 from raysim.client.trainers.recognise import KINDS, Recognised, recognise
 from raysim.client.trainers.several_points import SeveralPoints
 from raysim.client.trainers.stacked import Stacked
-from raysim.client.trainers.trainer_choice import Precision, TrainerChoice
+from raysim.client.trainers.step_obstacles import StepObstacles
+from raysim.client.trainers.trainer_choice import Precision, TrainerChoice, TrainerName
 from raysim.client.trainers.vmap import Vmap
-from raysim.errors import ResourceError, within
+from raysim.errors import ResourceError
 from raysim.models import changed_torch
 from raysim.models.layout import Layout
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task, squared_error
-from raysim.storage.compiled_c import NoLibraryError
+from raysim.storage.compiled_c import CSource, obstacle
 
 LARGEST_PULL = 0.5
 """lr pull up to which the shortcut of plain SGD is taken: it divides by 1 - lr pull."""
@@ -89,14 +91,17 @@ def make(
     rule = replace(rule, sums_inverses=further.sums_inverses)
     products = _products(precision, like)
     recorder = partial(CardRecorder, like.params.device) if further.cuda_graphs and like.params.is_cuda else None
-    if choice.trainer in ("one_by_one", "recorded"):
+    if choice.trainer in ("one_by_one", "recorded", "interpreted"):
         lengths, objective = _recorded_lengths(choice, section), further.objective
         if several is not None:
             by_operators = StepRecording(lengths)
             return SeveralPoints(
                 model, like, task, rule, products, step=several, objective=objective, recording=by_operators
             )
-        recording, pieces = StepRecording(lengths, recorder), section.accumulate
+        interprets = choice.trainer == "interpreted"
+        if interprets and not like.params.is_cuda:
+            _check_compiled(operators.SOURCE, like.params.dtype, choice.trainer, "recorded")
+        recording, pieces = StepRecording(lengths, recorder, interprets), section.accumulate
         return OneByOne(model, like, task, rule, products, objective=objective, recording=recording, pieces=pieces)
     assert several is None, choice.trainer
     if choice.trainer == "vmap":
@@ -130,19 +135,27 @@ def _by_hand(
     return Stacked(layers, model, task, rule, products, recorder=recorder)
 
 
-def recording_obstacle(
-    model: Model, like: Weights, task: Task, section: ClientSection, precision: Precision, x: Tensor, y: Tensor
-) -> str | None:
-    """Why the model's local step on this batch cannot be recorded; None where it can."""
+def step_obstacles(
+    model: Model,
+    like: Weights,
+    task: Task,
+    section: ClientSection,
+    precision: Precision,
+    x: Tensor,
+    y: Tensor,
+    interprets: bool,
+) -> StepObstacles:
+    """Why the model's local step on this batch cannot be recorded, and if that is asked for, not be interpreted."""
     plain = rule_for(section, sums_gradients=False, product_makes_step=True).plain
-    bound = BoundModule(model, like, task, _products(precision, like), plain=plain)
+    recording = StepRecording(interprets=interprets)
+    bound = BoundModule(model, like, task, _products(precision, like), plain=plain, recording=recording)
     bound.load(like)
-    return bound.recording_obstacle(x, y)
+    return bound.step_obstacles(x, y)
 
 
 def _recorded_lengths(choice: TrainerChoice, section: ClientSection) -> Collection[int]:
     """Lengths of batches whose local steps are recorded: of full batches, and where it pays of all shorter ones."""
-    full = section.batch_sizes if choice.trainer == "recorded" else frozenset()
+    full = section.batch_sizes if choice.records else frozenset()
     return range(1, max(full) + 1) if full and choice.records_short else full
 
 
@@ -153,13 +166,17 @@ def _products(precision: Precision, like: Weights) -> torch.dtype:
 def _kernel(layers: Recognised, model: Model, like: Weights, task: Task) -> Kernel:
     line = dense(layers)
     assert isinstance(line, Dense), line
-    try:
-        return Kernel(line, model.params, like.params.dtype, task.losses is squared_error)
-    except NoLibraryError as error:
+    _check_compiled(SOURCE, like.params.dtype, "compiled", "fused")
+    return Kernel(line, model.params, like.params.dtype, task.losses is squared_error)
+
+
+def _check_compiled(source: CSource, dtype: torch.dtype, trainer: TrainerName, otherwise: TrainerName) -> None:
+    """ResourceError unless this machine can compile what the trainer needs."""
+    if (why := obstacle(source, dtype)) is not None:
         raise ResourceError(
-            f"engine.trainer = 'compiled' needs a C compiler, and a cache to write to, on every machine, but on "
-            f"{platform.node()}: {within(error)}. See to that there, or set engine.trainer = 'fused'."
-        ) from error
+            f"engine.trainer = {trainer!r} needs a C compiler, and a cache to write to, on every machine, but on "
+            f"{platform.node()}: {why}. See to that there, or set engine.trainer = {otherwise!r}."
+        )
 
 
 def rule_for(

@@ -17,6 +17,7 @@ from torch import nn
 from raysim.client.trainers import loss_gradient
 from raysim.client.trainers.kernel.dense import SOURCE, dense
 from raysim.client.trainers.recognise import KINDS, recognise
+from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.errors import ExperimentError, ModelError
 from raysim.models import changed_torch
 from raysim.models import task as tasks
@@ -24,7 +25,7 @@ from raysim.models.lstm import Lstm
 from raysim.models.task import Task
 from raysim.storage import compiled_c
 
-TrainerName = Literal["one_by_one", "recorded", "fused", "stacked", "vmap", "compiled"]
+TrainerName = Literal["one_by_one", "recorded", "interpreted", "fused", "stacked", "vmap", "compiled"]
 Precision = Literal["float32", "tf32", "bf16"]
 
 TINY = 50_000
@@ -62,6 +63,12 @@ MOST_SHAPES = 500_000
 WITH_CLIENT_AXIS: tuple[TrainerName, ...] = ("stacked", "vmap")
 """Trainers whose clients are trained together."""
 
+RECORDED: tuple[TrainerName, ...] = ("recorded", "interpreted")
+"""Trainers that record a module's local steps."""
+
+NO_SHAPE = "with client.batch_size = 'full' every client's batch has a shape of its own"
+"""Why no step is recorded."""
+
 OVERHEAD = {"cpu": 300, "cuda": 3_000}
 """Examples of a model with next to no numbers that take as long as what a local step of a stack costs whoever is in it;
 on a card a guess until it is measured on one."""
@@ -82,8 +89,8 @@ class TrainerChoice:
     call: examples that take as long as what a chunk costs whoever is in it, where that is much beside their work; 0
     where chunks hold enough.
     why: one sentence, for people.
-    records_short: whether the recorded trainer records local steps of short batches too; otherwise autograd takes them,
-    with other last digits.
+    records_short: whether a trainer that records local steps records those of short batches too; otherwise autograd
+    takes them, with other last digits.
     changed: what the process that chose has in the place of torch's own, which all workers must have.
     """
 
@@ -114,6 +121,11 @@ class TrainerChoice:
     def together(self) -> bool:
         """Whether a chunk's clients are trained with a client axis, and so should have about as many local steps."""
         return self.trainer in WITH_CLIENT_AXIS
+
+    @property
+    def records(self) -> bool:
+        """Whether local steps are recorded."""
+        return self.trainer in RECORDED
 
     @property
     def is_given(self) -> bool:
@@ -172,7 +184,7 @@ def choose(
     module: nn.Module,
     task: Task,
     objective: str | None = None,
-    not_recorded: Callable[[], str | None] = lambda: None,
+    steps: Callable[[bool], StepObstacles] = lambda interprets: StepObstacles(),
 ) -> TrainerChoice:
     """Resolve what the experiment leaves open, and refuse what cannot be had.
 
@@ -181,7 +193,8 @@ def choose(
         module: as the factory makes it.
         task: losses and hits.
         objective: why an objective needs the module, so that the task's losses do not say what clients minimise.
-        not_recorded: returns why the module's local step cannot be recorded, None where it can; called only if asked.
+        steps: returns why the module's local step cannot be recorded, and if that is asked for, not be interpreted;
+            called only if needed.
 
     Raises:
         ExperimentError: bf16 or tf32 with float64 weights; tf32 without a card.
@@ -194,13 +207,13 @@ def choose(
     numbers, kind = sum(p.numel() for p in module.parameters() if p.requires_grad), given.device_kind
     only = _only(given, objective, changed)
     if given.trainer != "auto":
-        name, why = _asked_for(given, module, task, only, not_recorded), "the experiment asks for it"
+        name, why = _asked_for(given, module, task, only, steps), "the experiment asks for it"
     elif only is None:
-        name, why = _best(given, module, task, numbers, not_recorded)
+        name, why = _best(given, module, task, numbers, steps)
     else:
-        name, why = _best_of(only, given, not_recorded)
+        name, why = _best_of(only, given, steps)
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
-    records_short = name == "recorded" and numbers <= MOST_SHAPES and given.short_steps >= SHORT_STEPS
+    records_short = name in RECORDED and numbers <= MOST_SHAPES and given.short_steps >= SHORT_STEPS
     if given.chunk_size != "auto":
         return TrainerChoice.of_size(name, given.chunk_size, overhead, why, records_short, changed)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
@@ -247,23 +260,23 @@ def _asked_for(
     module: nn.Module,
     task: Task,
     only: _Only | None,
-    not_recorded: Callable[[], str | None],
+    steps: Callable[[bool], StepObstacles],
 ) -> TrainerName:
     """Return the trainer that the experiment names; ModelError if it cannot be used."""
     assert given.trainer != "auto"
     cannot = f"engine.trainer = {given.trainer!r} cannot be used"
     if only is not None and given.trainer not in only.trainers:
         raise ModelError(f"{cannot}: {only.why}: take {' or '.join(map(repr, only.trainers))}.")
-    if reason := _obstacle(given.trainer, given, module, task, not_recorded):
+    if reason := _obstacle(given.trainer, given, module, task, steps):
         raise ModelError(f"{cannot}: {reason}.")
     return given.trainer
 
 
-def _best_of(only: _Only, given: TrainingConditions, not_recorded: Callable[[], str | None]) -> tuple[TrainerName, str]:
+def _best_of(only: _Only, given: TrainingConditions, steps: Callable[[bool], StepObstacles]) -> tuple[TrainerName, str]:
     """Return the fastest of the trainers that can do what is asked for, and why it is that one."""
     if "recorded" not in only.trainers:
         return "one_by_one", only.why
-    if missing := _not_recorded(given, not_recorded):
+    if missing := _not_recorded(given, lambda: steps(False).recorded):
         return "one_by_one", f"{only.why}; its local step is not recorded: {missing}"
     return "recorded", only.why
 
@@ -283,12 +296,20 @@ def _best(
     module: nn.Module,
     task: Task,
     numbers: int,
-    not_recorded: Callable[[], str | None],
+    steps: Callable[[bool], StepObstacles],
 ) -> tuple[TrainerName, str]:
     if obstacle := _not_fused(module):
-        if missing := _not_recorded(given, not_recorded):
-            return "one_by_one", f"{obstacle}; its local step is not recorded either: {missing}"
-        return "recorded", f"{obstacle}, but its local step can be recorded"
+        interprets = _not_for_interpreter(given) is None and given.threads == 1
+        if given.batch_size == "full":
+            return "one_by_one", f"{obstacle}; its local step is not recorded either: {NO_SHAPE}"
+        found = steps(interprets)
+        if found.recorded is not None:
+            return "one_by_one", f"{obstacle}; its local step is not recorded either: {found.recorded}"
+        if not interprets:
+            return "recorded", f"{obstacle}, but its local step can be recorded"
+        if found.interpreted is not None:
+            return "recorded", f"{obstacle}, but its local step can be recorded; {found.interpreted}"
+        return "interpreted", f"{obstacle}, but its local step is made of operators that raysim compiles"
     is_tiny = numbers <= (TINY_RECURRENT if any(isinstance(child, Lstm) for child in module.modules()) else TINY)
     is_small = is_tiny or (numbers <= MOST_COMPILED and given.has_few_rows and given.threads == 1)
     lacking = ""
@@ -307,14 +328,16 @@ def _obstacle(
     given: TrainingConditions,
     module: nn.Module,
     task: Task,
-    not_recorded: Callable[[], str | None],
+    steps: Callable[[bool], StepObstacles],
 ) -> str | None:
     """Why the trainer cannot be had, or None. A user's module is looked into only where the trainer does."""
     match trainer:
         case "one_by_one":
             return None
         case "recorded":
-            return _not_recorded(given, not_recorded)
+            return _not_recorded(given, lambda: steps(False).recorded)
+        case "interpreted":
+            return _not_for_interpreter(given) or _not_recorded(given, lambda: steps(True).interpreted)
         case "fused":
             return _not_fused(module)
         case "stacked":
@@ -342,7 +365,7 @@ def _sizes(trainer: TrainerName, numbers: int, device_kind: str) -> tuple[int, i
 
 def _not_recorded(given: TrainingConditions, not_recorded: Callable[[], str | None]) -> str | None:
     if given.batch_size == "full":
-        return "with client.batch_size = 'full' every client's batch has a shape of its own"
+        return NO_SHAPE
     return not_recorded()
 
 
@@ -362,6 +385,15 @@ def _not_for_kernel(given: TrainingConditions, module: nn.Module, task: Task) ->
     layers = recognise(module)
     line = layers if isinstance(layers, str) else dense(layers)
     return line if isinstance(line, str) else None
+
+
+def _not_for_interpreter(given: TrainingConditions) -> str | None:
+    """Why no step is interpreted, on a machine that has a compiler."""
+    if given.device_kind != "cpu":
+        return f"the interpreter is for CPUs, and clients would be trained on {given.device_kind}"
+    if given.precision != "float32":
+        return f"the interpreter has no products in {given.precision}"
+    return None
 
 
 def _not_by_rows(task: Task) -> str | None:

@@ -18,8 +18,9 @@ from raysim.client.personalisation import choice as personalisations
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
+from raysim.client.trainers import construction
 from raysim.client.trainers.construction import Further, make
-from raysim.client.trainers.construction import recording_obstacle as obstacle
+from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.config.global_draws import draws
 from raysim.config.repetition import is_close
@@ -253,12 +254,14 @@ def _deltas(plan: Plan, choice: TrainerChoice, clients: Sequence[Client]) -> lis
         return [delta.clone() for updates in trained for delta in updates.delta]
 
 
-def recording_obstacle(
-    experiment: Experiment, dataset: FederatedDataset, model: Model, initial: Weights, task: Task
-) -> str | None:
-    """Return why a local step on the first examples cannot be recorded; None where it can."""
+def step_obstacles(
+    experiment: Experiment, dataset: FederatedDataset, model: Model, initial: Weights, task: Task, *, interprets: bool
+) -> StepObstacles:
+    """Return why a local step on the first examples cannot be recorded, and if `interprets`, not be interpreted."""
     batch = load(experiment, dataset, initial)
-    return obstacle(model, initial, task, experiment.training, experiment.engine.precision, *batch)
+    return construction.step_obstacles(
+        model, initial, task, experiment.training, experiment.engine.precision, *batch, interprets=interprets
+    )
 
 
 def load(experiment: Experiment, dataset: FederatedDataset, like: Weights, position: int = 0) -> tuple[Tensor, Tensor]:

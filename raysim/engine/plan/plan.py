@@ -85,7 +85,7 @@ class Plan:
         meant = f"{choice.trainer} {choice.usual} {choice.most} {choice.least_chunks} {choice.overhead}"
         if choice.call:
             meant += f" {choice.call}"
-        if choice.trainer == "recorded" and not choice.records_short:
+        if choice.records and not choice.records_short:
             meant += " full batches"
         meant += self.model.digest_of_frozen
         if self.experiment.model is not None and self.experiment.model.init is not None:

@@ -13,6 +13,7 @@ import torch
 from raysim.client.objective import LocalObjective
 from raysim.client.trainers.construction import rule_for
 from raysim.client.trainers.minimised_loss import Minimised, minimised_loss, recognise
+from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
 from raysim.config.global_draws import draws
 from raysim.config.torch_settings import as_on_workers
@@ -134,11 +135,13 @@ def _choice(experiment: Experiment, dataset: FederatedDataset, first: FirstModel
     # The kind of device that this process sees stands for all: workers are expected to be alike.
     kind = choose_device(engine.gpus_per_worker).type
 
-    def not_recorded() -> str | None:
-        return first_examples.recording_obstacle(experiment, dataset, first.model, first.weights, local.task)
+    def steps(interprets: bool) -> StepObstacles:
+        return first_examples.step_obstacles(
+            experiment, dataset, first.model, first.weights, local.task, interprets=interprets
+        )
 
     conditions = training_conditions(experiment, dataset, kind)
-    choice = choose(conditions, first.model.module(), local.task, local.obstacle, not_recorded)
+    choice = choose(conditions, first.model.module(), local.task, local.obstacle, steps)
     if engine.cuda_graphs is True and (kind != "cuda" or choice.trainer not in ("stacked", "recorded")):
         raise ExperimentError(
             f"engine.cuda_graphs = true records local steps of the trainers 'stacked' and 'recorded' on NVIDIA cards, "

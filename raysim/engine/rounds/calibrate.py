@@ -11,17 +11,18 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from typing import Literal, get_args
 
 import numpy as np
 import torch
 
 from raysim.algorithm.broadcast import Broadcast
+from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName, choose
 from raysim.cohort.chunks import Chunk
 from raysim.engine.numerics import choose_device, fixed
-from raysim.engine.plan.first_examples import check_client_axis, recording_obstacle
+from raysim.engine.plan.first_examples import check_client_axis, step_obstacles
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import training_conditions
 from raysim.engine.rounds.state_files import with_states_folder
@@ -120,7 +121,11 @@ def _candidates(
     plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None], sizes: Sequence[int]
 ) -> Iterator[TrainerChoice]:
     module = plan.model.module()
-    tried = partial(recording_obstacle, plan.experiment, plan.dataset, plan.model, plan.initial, plan.minimised.task)
+    task = plan.minimised.task
+
+    def tried(interprets: bool) -> StepObstacles:
+        return step_obstacles(plan.experiment, plan.dataset, plan.model, plan.initial, task, interprets=interprets)
+
     conditions = replace(training_conditions(plan.experiment, plan.dataset, device_kind), chunk_size="auto")
     for trainer in TRAINERS:
         try:

@@ -74,14 +74,14 @@ def by_hand(factory: Callable[[], nn.Module], position: int, work: dict[str, Any
 
 @pytest.mark.parametrize("work", [{"batch_size": 4, "epochs": 2}, {"batch_size": 4, "optimizer": {"momentum": 0.9}}])
 @pytest.mark.parametrize("name", FACTORIES)
-@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "vmap"])
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "interpreted", "vmap"])
 def test_a_trainer_follows_plain_pytorch(trainer: str, name: str, work: dict[str, Any]) -> None:
     got = train(trainer, FACTORIES[name], DATA, work)
     for row in range(len(SIZES)):
         assert_same({"delta": got["delta"][row]}, {"delta": by_hand(FACTORIES[name], row, work, torch.float64)})
 
 
-@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "vmap"])
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "interpreted", "vmap"])
 def test_adapters_in_float32_are_trained_over_a_base_in_bfloat16(trainer: str) -> None:
     factory, work = lora(ShortBase), {"batch_size": 4, "epochs": 2}
     model, weights = create(factory, 0, torch.float32)

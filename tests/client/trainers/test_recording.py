@@ -20,7 +20,7 @@ from raysim.client import dropout, local_training
 from raysim.client.section import ClientSection
 from raysim.client.trainers import bound_module
 from raysim.client.trainers.bound_module import BoundModule, StepRecording
-from raysim.client.trainers.construction import make, recording_obstacle
+from raysim.client.trainers.construction import make, step_obstacles
 from raysim.client.trainers.one_by_one import OneByOne
 from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.data.on_device import Examples
@@ -161,11 +161,12 @@ def recordings(trainer: OneByOne) -> dict[int, Any]:
     [{}, {"optimizer": {"momentum": 0.5, "weight_decay": 0.1}}, {"optimizer": {"name": "adam", "eps": 0.1}}],
     ids=str,
 )
+@pytest.mark.parametrize("how", ["recorded", "interpreted"])
 @pytest.mark.parametrize("name", MODULES)
-def test_a_recorded_step_is_that_of_autograd(name: str, work: dict[str, Any]) -> None:
+def test_a_recorded_step_is_that_of_autograd(name: str, how: str, work: dict[str, Any]) -> None:
     # Batch norm takes no batch of one.
     work = {**work, "fill_last_batch": "batch norm" in name}
-    trainer, rows = trained("recorded", MODULES[name], work)
+    trainer, rows = trained(how, MODULES[name], work)
     _, wanted = trained("one_by_one", MODULES[name], work)
     # Short last batches are recorded too.
     lengths = {4} if "batch norm" in name else {4, 1}
@@ -245,7 +246,7 @@ def test_an_lstm_in_float32_is_recorded_too() -> None:
     # torch's kernel for it prepares for a backward pass only while gradients are on.
     model, weights = create(MODULES["recurrent"], 0, torch.float32)
     x, y = torch.randn(4, 6), torch.tensor([0, 1, 2, 3])
-    assert recording_obstacle(model, weights, TASK, ClientSection(), "float32", x, y) is None
+    assert step_obstacles(model, weights, TASK, ClientSection(), "float32", x, y, False).recorded is None
 
 
 def by_value(self: Any, x: Tensor) -> Tensor:
@@ -297,7 +298,7 @@ def test_what_cannot_be_repeated_is_refused_and_trained_by_autograd(name: str) -
     factory, reason = REFUSED[name]
     model, weights = create(factory, 0, torch.float64)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    found = recording_obstacle(model, weights, TASK, ClientSection(), "float32", x, y)
+    found = step_obstacles(model, weights, TASK, ClientSection(), "float32", x, y, False).recorded
     assert found is not None
     assert reason in found
     trainer, rows = trained("recorded", factory, {})
@@ -338,7 +339,7 @@ def test_a_forward_that_is_not_recorded_leaves_what_its_module_holds() -> None:
 
     model, weights = create(factory, 0, torch.float64)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    assert recording_obstacle(model, weights, TASK, ClientSection(), "float32", x, y) is not None
+    assert step_obstacles(model, weights, TASK, ClientSection(), "float32", x, y, False).recorded is not None
     found = made[-1]
     assert (found.calls, found.seen, found.schedule.at, hasattr(found, "made")) == (0, [7, 8], 0, False)
     assert found.table == {"b": set()}
@@ -411,7 +412,7 @@ def test_a_counter_outside_of_the_module_is_seen() -> None:
 
     model, weights = create(lambda: Written(counted), 0, torch.float64)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    found = recording_obstacle(model, weights, TASK, ClientSection(), "float32", x, y)
+    found = step_obstacles(model, weights, TASK, ClientSection(), "float32", x, y, False).recorded
     assert found is not None
     assert "another batch" in found
 
@@ -451,7 +452,7 @@ def test_a_recording_is_tried_with_the_rule_of_the_run(work: dict[str, Any], is_
     model, weights = create(lambda: Written(clamped), 0, torch.float64)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     section = ClientSection.model_validate(work)
-    assert (recording_obstacle(model, weights, TASK, section, "float32", x, y) is None) == is_recorded
+    assert (step_obstacles(model, weights, TASK, section, "float32", x, y, False).recorded is None) == is_recorded
     trainer, _ = trained("recorded", lambda: Written(clamped), work)
     assert {made is not None for made in recordings(trainer).values()} == {is_recorded}
 
@@ -512,7 +513,7 @@ def test_auto_takes_it_for_a_module_of_ones_own_and_says_why_not() -> None:
     made = raysim.Experiment.model_validate(
         {"cohort": {"size": 2}, "client": {"batch_size": 4}, "engine": {"workers": 0}}
     )
-    assert resolve(made, dataset=data, model=MODULES["skip and norm"]).choice.trainer == "recorded"
+    assert resolve(made, dataset=data, model=MODULES["skip and norm"]).choice.trainer == "interpreted"
     refused = resolve(made, dataset=data, model=REFUSED["branch on a value"][0]).choice
     assert refused.trainer == "one_by_one"
     assert "reads a value of a tensor" in refused.why

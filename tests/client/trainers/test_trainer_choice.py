@@ -46,7 +46,7 @@ def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> Train
         (nn.Linear(3000, 1000), "fused", 4),
         (STACKED, "stacked", 64),
         (FUSED, "fused", 16),
-        (OWN, "recorded", 32),
+        (OWN, "interpreted", 32),
         # Of a size at which others are stacked.
         (RECURRENT, "fused", 32),
         (nn.Sequential(Lstm(8, 16, 1), nn.Linear(16, 90)), "stacked", 64),
@@ -157,7 +157,11 @@ def test_a_chunk_of_the_kernel_weighs_more_examples_the_less_they_cost() -> None
 
 def test_the_precision_does_not_change_the_trainer_but_where_there_is_a_kernel() -> None:
     assert [chosen(module, precision="bf16").trainer for module in (TINY, MIDDLE)] == ["stacked", "fused"]
-    for module in (STACKED, FUSED, RECURRENT, OWN):
+    assert [chosen(OWN, precision=precision).trainer for precision in ("float32", "bf16")] == [
+        "interpreted",
+        "recorded",
+    ]
+    for module in (STACKED, FUSED, RECURRENT):
         for device_kind in ("cpu", "cuda"):
             exact, reduced = (
                 chosen(module, precision=precision, device_kind=device_kind) for precision in ("float32", "bf16")

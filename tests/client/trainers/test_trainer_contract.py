@@ -29,7 +29,7 @@ from raysim.models.task import task_for
 from tests.support.local_updates import LR, assert_same, train
 from tests.support.trainer_models import MODELS, SIZES, WORK, dataset
 
-GENERAL = ("one_by_one", "recorded", "fused", "stacked", "vmap")
+GENERAL = ("one_by_one", "recorded", "interpreted", "fused", "stacked", "vmap")
 TRAINERS = (*GENERAL, "compiled")
 TRANSFORMER = transformer_word.TransformerWord(embedding=6, width=8, heads=2, hidden=5, layers=2)
 
@@ -200,7 +200,7 @@ def of_places(path: Path) -> FederatedDataset:
 
 
 @pytest.mark.parametrize("work", [{"batch_size": 4, "epochs": 2}, WORK["all at once"]], ids=["plain", "all at once"])
-@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "fused"])
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "interpreted", "fused"])
 def test_places_of_a_batch_may_weigh_alike(trainer: str, work: dict[str, Any], tmp_path: Path) -> None:
     """The loss of a batch is torch's own mean over all targets but those that are ignored."""
     factory, data = TEXT_MODELS["transformer_word"][0], of_places(tmp_path / "data")
@@ -211,7 +211,7 @@ def test_places_of_a_batch_may_weigh_alike(trainer: str, work: dict[str, Any], t
         assert_same({key: values[row] for key, values in got.items()}, wanted)
 
 
-@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "fused"])
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "interpreted", "fused"])
 def test_a_clients_loss_is_over_the_places_that_it_has_seen(trainer: str, tmp_path: Path) -> None:
     factory, data = TEXT_MODELS["transformer_word"][0], of_places(tmp_path / "data")
     got = train(trainer, factory, data, {"batch_size": "full" if trainer == "one_by_one" else 20})
@@ -247,7 +247,7 @@ def test_each_piece_of_a_batch_has_masks_of_its_own() -> None:
     assert made[1] != pytest.approx(made[0])
 
 
-@pytest.mark.parametrize("trainer", ["recorded", "fused", "stacked"])
+@pytest.mark.parametrize("trainer", ["recorded", "interpreted", "fused", "stacked"])
 def test_masks_within_a_residual_are_the_same_in_every_form(trainer: str) -> None:
     factory = partial(transformer_word.make, TRANSFORMER, (6,), 4)
     data, work = texts((6,), classes=4), {"batch_size": 4, "epochs": 2}
@@ -255,7 +255,7 @@ def test_masks_within_a_residual_are_the_same_in_every_form(trainer: str) -> Non
 
 
 @pytest.mark.parametrize("work", [{"batch_size": 4, "epochs": 2}, WORK["all at once"]], ids=["plain", "all at once"])
-@pytest.mark.parametrize("trainer", ["recorded", "fused", "stacked"])
+@pytest.mark.parametrize("trainer", ["recorded", "interpreted", "fused", "stacked"])
 def test_masks_of_dropout_are_the_same_in_every_form(trainer: str, work: dict[str, Any]) -> None:
     factory, shape = MODELS["cnn"]
     data = dataset(shape, classes=4)

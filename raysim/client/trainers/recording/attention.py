@@ -29,12 +29,13 @@ over 8 places, 280 for 550 over 16, 440 for 840 over 20, 790 for 1,280 over 32 a
 580 for 870 over 20 and 1,800 for 1,930 over 32 (AMD EPYC, Zen 4)."""
 
 
-def as_products(program: Program, values: Sequence[Tensor]) -> Program:
+def as_products(program: Program, values: Sequence[Tensor], least_places: int = LEAST_PLACES) -> Program:
     """Return the program with products for each attention that gains by them.
 
     Args:
         program: simplified.
         values: of its slots, as they were recorded.
+        least_places: of a text.
     """
     backward = {op.args[5]: op for op in program.ops if op.function is _BACKWARD}
     free = (Slot(number) for number in count(_first_free(program, values)))
@@ -42,7 +43,7 @@ def as_products(program: Program, values: Sequence[Tensor]) -> Program:
     constants = dict(program.constants)
     heads: dict[Slot, _Heads] = {}
     for op in program.ops:
-        if op.function is _FORWARD and _gains(op, backward.get(op.results[1]), program, values):
+        if op.function is _FORWARD and _gains(op, backward.get(op.results[1]), program, values, least_places):
             made = _Heads(op, values, free)
             constants[made.mask.number] = made.mask_values
             heads[op.results[1]] = made
@@ -123,13 +124,13 @@ class _Heads:
         ]
 
 
-def _gains(op: Op, backward: Op | None, program: Program, values: Sequence[Tensor]) -> bool:
+def _gains(op: Op, backward: Op | None, program: Program, values: Sequence[Tensor], least_places: int) -> bool:
     q, k, v = (values[slot.number] for slot in op.args[:3])
     is_plain = q.dtype in (torch.float32, torch.float64) and q.shape == k.shape == v.shape
     has_dropout = len(op.args) > 3 and op.args[3] != 0
     # A row of a mask of the user's own may forbid everything, where torch's operator has its own answer.
     has_mask = op.kwargs.get("attn_mask") is not None
-    is_short = LEAST_PLACES <= q.shape[-2] <= MOST_PLACES and q.shape[-1] <= MOST_WIDTH
+    is_short = least_places <= q.shape[-2] <= MOST_PLACES and q.shape[-1] <= MOST_WIDTH
     if backward is None or not is_plain or has_dropout or has_mask or not is_short:
         return False
     readers = [one for one in program.ops if op.results[1] in one.operands]

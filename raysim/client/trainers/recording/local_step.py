@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +21,15 @@ from raysim.client.trainers import side_effects
 from raysim.client.trainers.gradient_seed import seeded
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording import attention, channels_last, convolution, elsewhere
+from raysim.client.trainers.recording.instruction_list import NotInterpreted
+from raysim.client.trainers.recording.interpreted import interpreted
 from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.simplify import Program, simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
-from raysim.client.trainers.recording.update import updates
+from raysim.client.trainers.recording.update import WeightUpdates, updates
 from raysim.config.global_draws import python_draws
 from raysim.models import memory
+from raysim.storage.compiled_c import NoLibraryError
 
 ROUNDING = 1e-3
 """How far a recording may be from autograd, relative to the gradient, in float32: some products round otherwise."""
@@ -55,10 +59,22 @@ class Weighted:
     state: Sequence[Tensor]
 
 
-def record_step(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor) -> Replay:
+class Recorded(NamedTuple):
+    """A recorded step, which may be called in any mode of autograd.
+
+    not_interpreted: why it calls torch's operators, as the end of a sentence; None: the interpreter carries it out.
+    """
+
+    step: Replay
+    not_interpreted: str | None
+
+
+def record_step(
+    weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor, interprets: bool = False
+) -> Recorded:
     """Record the local step on this batch and on another, and try it; tensors and generators are left as they were.
 
-    The function that is returned may be called in any mode of autograd.
+    `interprets`: the interpreter carries it out where it can.
 
     Raises:
         NotRecorded: the step cannot be repeated, or does something else when it is; says why.
@@ -86,12 +102,19 @@ def record_step(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: T
         put_back()
         elsewhere.move(module, values, keys)
         _try(made, weighted, batch, second, left)
+        why_not: str | None = "is not to be interpreted"
+        if interprets:
+            put_back()
+            try:
+                return Recorded(_interpreted(program, first, weighted, made), None)
+            except (NotInterpreted, NoLibraryError) as error:
+                why_not = str(error)
         laid_out = channels_last.channels_last(program, first.tape.values)
         if laid_out is program:
-            return made
+            return Recorded(made, why_not)
         put_back()
         elsewhere.move(module, values, keys)
-        return _if_carried_out(lambda: _compiled(laid_out, first, weighted), batch) or made
+        return Recorded(_if_carried_out(lambda: _compiled(laid_out, first, weighted), batch) or made, why_not)
 
 
 @dataclass(frozen=True)
@@ -165,13 +188,35 @@ def _program(attempt: _Attempt) -> Program:
     return attention.as_products(program, attempt.tape.values)
 
 
+def _updates(program: Program, attempt: _Attempt) -> WeightUpdates:
+    *kept, gradients = *program.wanted[:2], program.wanted[2:]
+    return updates(program, attempt.weights, gradients, [slot for slot in kept if slot is not None])
+
+
 def _compiled(program: Program, attempt: _Attempt, weighted: Weighted) -> Replay:
-    outputs, losses, *gradients = program.wanted
+    outputs, losses, *_ = program.wanted
     assert outputs is not None
-    kept = [slot for slot in (outputs, losses) if slot is not None]
-    changes = updates(program, attempt.weights, gradients, kept)
+    changes = _updates(program, attempt)
     step = replay(program, changes, attempt.batch, (outputs, losses), weighted.written, weighted.keep)
     return _with_gradients(step) if any(op.function in _ASKS_FOR_GRADIENTS for op in program.ops) else _inferring(step)
+
+
+def _interpreted(program: Program, attempt: _Attempt, weighted: Weighted, made: Replay) -> Replay:
+    program = attention.as_products(program, attempt.tape.values, least_places=1)
+    outputs, losses, *_ = program.wanted
+    assert outputs is not None
+    x, y = (attempt.tape.values[slot.number] for slot in attempt.batch)
+    with torch.inference_mode():
+        return interpreted(
+            program,
+            _updates(program, attempt),
+            attempt.batch,
+            (x, y),
+            (outputs, losses),
+            weighted.written,
+            weighted.keep,
+            otherwise=made,
+        )
 
 
 def _with_gradients(step: Replay) -> Replay:

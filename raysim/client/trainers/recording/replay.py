@@ -22,7 +22,7 @@ def replay(
     program: Program,
     updates: WeightUpdates,
     batch: tuple[Slot, Slot],
-    results: tuple[Slot, Slot | None],
+    results: Sequence[Slot | None],
     written: Sequence[Tensor],
     keep: float,
 ) -> Replay:
@@ -31,7 +31,7 @@ def replay(
     Args:
         program, updates: see there.
         batch: slots of x and y.
-        results: slots of outputs and losses.
+        results: slots of what is returned: outputs and losses.
         written: what each weight's update is written to.
         keep: what that is multiplied with: 1 or 0.
     """
@@ -65,8 +65,7 @@ def replay(
     if updates.unused and keep == 0:
         unused = source.constant([written[index] for index in updates.unused])
         source.add(f"{source.constant(torch._foreach_zero_)}({unused})")
-    outputs, losses = results
-    source.add(f"return {source.text(outputs)}, {'None' if losses is None else source.text(losses)}")
+    source.add(f"return ({''.join(f'{source.text(slot)}, ' for slot in results)})")
     return source.function([source.text(slot) for slot in batch])
 
 
@@ -123,7 +122,7 @@ class _Source:
         return made
 
 
-def _last_uses(updates: WeightUpdates, results: tuple[Slot | None, ...]) -> dict[int, list[Slot]]:
+def _last_uses(updates: WeightUpdates, results: Sequence[Slot | None]) -> dict[int, list[Slot]]:
     """By place, what nobody uses behind it."""
     made = {slot for op in updates.ops for slot in op.result_slots}
     last: dict[Slot, int] = {}

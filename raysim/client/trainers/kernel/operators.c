@@ -1,0 +1,747 @@
+/* A recorded local step in one call: an interpreter of torch's operators on memory whose shapes and strides are known.
+
+   A small module's local step is a few dozen operators of a few hundred numbers each. To call one of torch's takes a
+   microsecond or more; to interpret one here takes some twenty nanoseconds.
+
+   REAL is float or double. Strides and offsets are in numbers. A sum is added up in a fixed order: rows of more than one
+   number in 16 lanes, one after the other. Products and sums of products are contracted (-ffp-contract), but nothing is
+   reassociated. What is not a number stays that, as in torch. */
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SIZE_float 4
+#define SIZE_double 8
+#define JOINED(a, b) a##b
+#define SIZE(real) JOINED(SIZE_, real)
+#define IS_FLOAT (SIZE(REAL) == 4)
+
+#if defined(__AVX512F__)
+#define NATIVE 64
+enum { ROWS = 8 };
+#elif defined(__AVX__)
+#define NATIVE 32
+enum { ROWS = 6 };
+#else
+#define NATIVE 16
+enum { ROWS = 4 };
+#endif
+
+typedef REAL vec __attribute__((vector_size(NATIVE), aligned(sizeof(REAL)), may_alias));
+#if IS_FLOAT
+typedef int32_t bits;
+#else
+typedef int64_t bits;
+#endif
+typedef bits mask __attribute__((vector_size(NATIVE), aligned(sizeof(REAL)), may_alias));
+
+#define LANES (NATIVE / (int)sizeof(REAL))
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLLED _Pragma("GCC unroll 16")
+/* Whoever writes in place writes the number that it has just read. */
+#ifdef __clang__
+#define APART _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define APART _Pragma("GCC ivdep")
+#endif
+
+enum { MOST_AXES = 6, MOST_OPERANDS = 8, SUMS = 16 };
+
+/* Where numbers begin, and how far apart those of an axis are. */
+typedef struct {
+    int64_t base, offset; /* index of an address, and numbers behind it; base -1: there is no such operand */
+    int64_t strides[MOST_AXES];
+} Operand;
+
+typedef struct {
+    int64_t code, axes;
+    int64_t shape[MOST_AXES];
+    Operand operands[MOST_OPERANDS]; /* what is written to comes first */
+    double p, q;
+    int64_t by_alpha; /* p is multiplied with the step's alpha */
+} Instruction;
+
+/* --- functions of a number ------------------------------------------------------------------------------------- */
+
+#if IS_FLOAT
+#define EXPONENT_BIAS 127
+#define MANTISSA 23
+#define ROUNDER 12582912.0f /* 1.5 x 2^23: a sum with it is rounded to a whole number, which its last bits are */
+#define LN2_HIGH 0.693359375f
+#define LN2_LOW -2.12194440e-4f
+#define EXP_LEAST -87.33654f
+#define EXP_MOST 88.72283f
+#else
+#define EXPONENT_BIAS 1023
+#define MANTISSA 52
+#define ROUNDER 6755399441055744.0 /* 1.5 x 2^52 */
+#define LN2_HIGH 6.93145751953125e-1
+#define LN2_LOW 1.42860682030941723212e-6
+#define EXP_LEAST -708.39641853226408
+#define EXP_MOST 709.78271289338397
+#endif
+
+INLINE bits bits_of(REAL x) {
+    bits b;
+    __builtin_memcpy(&b, &x, sizeof b);
+    return b;
+}
+
+INLINE REAL real_of(bits b) {
+    REAL x;
+    __builtin_memcpy(&x, &b, sizeof x);
+    return x;
+}
+
+/* exp(r) - 1 by Taylor's series, |r| <= ln(2) / 2: the first term left out is below half a unit in the last place. */
+INLINE REAL small_expm1(REAL r) {
+#if IS_FLOAT
+    REAL s = (REAL)(1.0 / 5040);
+#else
+    REAL s = (REAL)(1.0 / 87178291200.0);
+    s = s * r + (REAL)(1.0 / 6227020800.0);
+    s = s * r + (REAL)(1.0 / 479001600.0);
+    s = s * r + (REAL)(1.0 / 39916800.0);
+    s = s * r + (REAL)(1.0 / 3628800.0);
+    s = s * r + (REAL)(1.0 / 362880.0);
+    s = s * r + (REAL)(1.0 / 40320.0);
+    s = s * r + (REAL)(1.0 / 5040.0);
+#endif
+    s = s * r + (REAL)(1.0 / 720);
+    s = s * r + (REAL)(1.0 / 120);
+    s = s * r + (REAL)(1.0 / 24);
+    s = s * r + (REAL)(1.0 / 6);
+    s = s * r + (REAL)0.5;
+    return r + r * r * s;
+}
+
+/* x = n ln(2) + r; returns r and 2^n. */
+INLINE REAL reduced(REAL x, REAL *power) {
+    const REAL shifted = x * (REAL)1.44269504088896340736 + ROUNDER, n = shifted - ROUNDER;
+    *power = real_of((bits_of(shifted) + EXPONENT_BIAS) << MANTISSA);
+    return (x - n * LN2_HIGH) - n * LN2_LOW;
+}
+
+INLINE REAL exp_of(REAL x) {
+    /* 2^n is made of half the exponent, twice, as 2^128 has no number of its own. */
+    REAL half;
+    const REAL r = reduced(x * (REAL)0.5, &half);
+    const REAL e = half + half * small_expm1(r);
+    const REAL inside = e * e;
+    const REAL above = x > EXP_MOST ? (REAL)INFINITY : inside;
+    return x < EXP_LEAST ? 0 : above;
+}
+
+INLINE REAL expm1_of(REAL x) {
+    REAL power;
+    const REAL low = x < -40 ? -40 : x;
+    const REAL r = reduced(low, &power);
+    return power * small_expm1(r) + (power - 1);
+}
+
+INLINE REAL tanh_of(REAL x) {
+    const REAL size = x < 0 ? -x : x;
+    const REAL e = expm1_of(-2 * size), t = -e / (e + 2);
+    return x < 0 ? -t : t;
+}
+
+INLINE REAL sigmoid_of(REAL x) { return 1 / (1 + exp_of(-x)); }
+
+/* exp(-x^2 / 2), and with it the normal distribution's integral up to x. */
+INLINE REAL bell(REAL x) { return exp_of((REAL)-0.5 * x * x); }
+
+INLINE REAL normal_integral(REAL x, REAL bell_of_x) {
+    const REAL u = (x < 0 ? -x : x) * (REAL)0.70710678118654752440;
+#if IS_FLOAT
+    /* erfc(u) = t p(t) exp(-u^2) with t = 1 / (1 + 0.35 u): p interpolates it at ten Chebyshev points of 0 <= u <= 9.5,
+       to 1e-8 of the value. */
+    const REAL t = 1 / (1 + (REAL)0.35 * u);
+    REAL p = (REAL)0.03570997447;
+    p = p * t + (REAL)-0.1441787369;
+    p = p * t + (REAL)0.146401786;
+    p = p * t + (REAL)0.01965027074;
+    p = p * t + (REAL)0.04702814376;
+    p = p * t + (REAL)0.1679025257;
+    p = p * t + (REAL)0.1434621043;
+    p = p * t + (REAL)0.1896015165;
+    p = p * t + (REAL)0.1969273793;
+    p = p * t + (REAL)0.1974950402;
+    const REAL tail = (REAL)0.5 * t * p * bell_of_x;
+#else
+    (void)bell_of_x;
+    const REAL tail = 0.5 * erfc(u);
+#endif
+    return x < 0 ? tail : 1 - tail;
+}
+
+INLINE REAL gelu_of(REAL x) { return x * normal_integral(x, bell(x)); }
+
+INLINE REAL gelu_slope(REAL x) {
+    const REAL b = bell(x);
+    return normal_integral(x, b) + x * (REAL)0.39894228040143267794 * b;
+}
+
+INLINE REAL silu_slope(REAL x) {
+    const REAL s = sigmoid_of(x);
+    return s * (1 + x * (1 - s));
+}
+
+INLINE REAL clamped(REAL x, REAL least, REAL most) {
+    const REAL above = x < least ? least : x;
+    return above > most ? most : above;
+}
+
+INLINE REAL hardswish_slope(REAL x) { return x <= -3 ? 0 : x < 3 ? x / 3 + (REAL)0.5 : 1; }
+
+/* --- number by number ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    int64_t n, o, a, b; /* how many, and how far apart */
+    REAL p, q;
+} Row;
+
+/* x is of the first operand, y of the second; a row of one number stands for all. */
+#define BY_NUMBER(name, value)                                                          \
+    static void name(Row row, REAL *o, const REAL *a, const REAL *b) {                   \
+        const REAL p = row.p, q = row.q;                                                \
+        (void)p, (void)q;                                                               \
+        if (row.o == 1 && row.a == 1 && row.b == 1) {                                   \
+            APART for (int64_t i = 0; i < row.n; i++) {                                 \
+                const REAL x = a[i], y = b[i];                                          \
+                (void)x, (void)y;                                                       \
+                o[i] = value;                                                           \
+            }                                                                           \
+        } else if (row.o == 1 && row.a == 1 && row.b == 0) {                            \
+            const REAL y = *b;                                                          \
+            (void)y;                                                                    \
+            APART for (int64_t i = 0; i < row.n; i++) {                                 \
+                const REAL x = a[i];                                                    \
+                (void)x;                                                                \
+                o[i] = value;                                                           \
+            }                                                                           \
+        } else {                                                                        \
+            for (int64_t i = 0; i < row.n; i++) {                                       \
+                const REAL x = a[i * row.a], y = b[i * row.b];                          \
+                (void)x, (void)y;                                                       \
+                o[i * row.o] = value;                                                   \
+            }                                                                           \
+        }                                                                               \
+    }
+
+BY_NUMBER(fill, p)
+BY_NUMBER(copy, x)
+BY_NUMBER(linear, p * x + q)
+BY_NUMBER(add, x + p * y)
+BY_NUMBER(subtract, x - p * y)
+BY_NUMBER(multiply, x * y)
+BY_NUMBER(divide, x / y)
+BY_NUMBER(relu, x < 0 ? 0 : x)
+BY_NUMBER(threshold_slope, y <= p ? 0 : x)
+BY_NUMBER(clamp, clamped(x, p, q))
+BY_NUMBER(leaky_relu, x > 0 ? x : x * p)
+BY_NUMBER(leaky_relu_slope, y > 0 ? x : x * p)
+BY_NUMBER(exponential, exp_of(x))
+BY_NUMBER(tangent, tanh_of(x))
+BY_NUMBER(tangent_slope, x * (1 - y * y))
+BY_NUMBER(sigmoid, sigmoid_of(x))
+BY_NUMBER(sigmoid_slope, x * (1 - y) * y)
+BY_NUMBER(gelu, gelu_of(x))
+BY_NUMBER(gelu_back, x * gelu_slope(y))
+BY_NUMBER(silu, x * sigmoid_of(x))
+BY_NUMBER(silu_back, x * silu_slope(y))
+BY_NUMBER(hardswish, x * clamped(x + 3, 0, 6) * (REAL)(1.0 / 6))
+BY_NUMBER(hardswish_back, x * hardswish_slope(y))
+BY_NUMBER(square_root, (REAL)sqrt(x))
+BY_NUMBER(reciprocal, 1 / x)
+BY_NUMBER(logarithm, (REAL)log(x))
+BY_NUMBER(absolute, x < 0 ? -x : x)
+BY_NUMBER(sign, x > 0 ? 1 : x < 0 ? -1 : 0)
+BY_NUMBER(clamp_slope, y <= p || y >= q ? 0 : x)
+
+static void multiply_add(Row row, REAL *o, const REAL *a, const REAL *b) {
+    if (row.o == 1 && row.a == 1 && row.b == 0) {
+        const REAL y = *b;
+        APART for (int64_t i = 0; i < row.n; i++) o[i] += a[i] * y;
+    } else {
+        for (int64_t i = 0; i < row.n; i++) o[i * row.o] += a[i * row.a] * b[i * row.b];
+    }
+}
+
+typedef void (*ByNumber)(Row, REAL *, const REAL *, const REAL *);
+
+/* In the order of the codes (operators.py). */
+static const ByNumber BY_NUMBER_OF[] = {
+    fill,       copy,        linear,      add,           subtract,   multiply,      divide,
+    relu,       threshold_slope, clamp,   leaky_relu,    leaky_relu_slope, exponential, tangent,
+    tangent_slope, sigmoid,  sigmoid_slope, gelu,        gelu_back,  silu,          silu_back,
+    hardswish,  hardswish_back, square_root, reciprocal, logarithm,     absolute,      sign,
+    clamp_slope, multiply_add,
+};
+enum { NUM_BY_NUMBER = sizeof BY_NUMBER_OF / sizeof *BY_NUMBER_OF };
+
+enum {
+    ADD_UP = 64, PRODUCT, SOFTMAX, LOG_SOFTMAX, SOFTMAX_SLOPE, LOG_SOFTMAX_SLOPE, ADD_AT, TAKE_ROWS, ADD_ROWS,
+    NORMALISE, NORMALISE_SLOPE, COUNT, LARGEST
+};
+
+/* --- sums ------------------------------------------------------------------------------------------------------ */
+
+INLINE REAL folded(REAL *lanes) {
+    for (int half = SUMS / 2; half; half /= 2)
+        for (int j = 0; j < half; j++) lanes[j] += lanes[j + half];
+    return lanes[0];
+}
+
+/* The sum of a row of `value`, an expression of i. */
+#define SUMMED(total, n, value)                                     \
+    do {                                                            \
+        REAL lanes[SUMS] = {0};                                     \
+        int64_t at = 0;                                             \
+        for (; at + SUMS <= (n); at += SUMS)                        \
+            for (int j = 0; j < SUMS; j++) {                        \
+                const int64_t i = at + j;                           \
+                lanes[j] += (value);                                \
+            }                                                       \
+        for (int j = 0; at + j < (n); j++) {                        \
+            const int64_t i = at + j;                               \
+            lanes[j] += (value);                                    \
+        }                                                           \
+        total = folded(lanes);                                      \
+    } while (0)
+
+static REAL sum_of(int64_t n, const REAL *a, int64_t s) {
+    REAL total;
+    if (s == 1) SUMMED(total, n, a[i]);
+    else SUMMED(total, n, a[i * s]);
+    return total;
+}
+
+/* --- products of matrices ---------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t m, k, n;
+    REAL *o;
+    int64_t or, on;
+    const REAL *a;
+    int64_t ar, ak;
+    const REAL *b;
+    int64_t bk, bn;
+    REAL alpha, beta;
+} Product;
+
+INLINE vec load(const REAL *from) { return *(const vec *)from; }
+
+/* beta 0 does not read what was there. */
+INLINE void put(const Product *of, REAL *to, REAL value) {
+    *to = of->beta == 0 ? of->alpha * value : of->beta * *to + of->alpha * value;
+}
+
+/* A block of `rows` by `vectors` vectors of outputs; b's rows are contiguous, `step` apart. `many` outputs of it are. */
+INLINE void block(const int rows, const int vectors, const Product *of, int64_t r, int64_t c, const REAL *b, int64_t step,
+                  int64_t many) {
+    vec sums[ROWS][2];
+    const REAL *a = of->a + r * of->ar;
+    UNROLLED for (int i = 0; i < rows; i++) UNROLLED for (int v = 0; v < vectors; v++) sums[i][v] = (vec){0};
+    for (int64_t k = 0; k < of->k; k++) {
+        vec own[2];
+        UNROLLED for (int v = 0; v < vectors; v++) own[v] = load(b + k * step + v * LANES);
+        UNROLLED for (int i = 0; i < rows; i++) {
+            const REAL x = a[i * of->ar + k * of->ak];
+            UNROLLED for (int v = 0; v < vectors; v++) sums[i][v] += x * own[v];
+        }
+    }
+    for (int i = 0; i < rows; i++) {
+        REAL *to = of->o + (r + i) * of->or + c * of->on;
+        if (of->on == 1 && many == vectors * LANES) {
+            for (int v = 0; v < vectors; v++) {
+                vec *at = (vec *)(to + v * LANES);
+                *at = of->beta == 0 ? of->alpha * sums[i][v] : of->beta * *at + of->alpha * sums[i][v];
+            }
+        } else {
+            for (int64_t j = 0; j < many; j++) put(of, to + j * of->on, sums[i][j / LANES][j % LANES]);
+        }
+    }
+}
+
+INLINE void blocks(const int vectors, const Product *of, int64_t c, const REAL *b, int64_t step, int64_t many) {
+    int64_t r = 0;
+    for (; r + ROWS <= of->m; r += ROWS) block(ROWS, vectors, of, r, c, b, step, many);
+    if (r + 4 <= of->m) {
+        block(4, vectors, of, r, c, b, step, many);
+        r += 4;
+    }
+    if (r + 2 <= of->m) {
+        block(2, vectors, of, r, c, b, step, many);
+        r += 2;
+    }
+    if (r < of->m) block(1, vectors, of, r, c, b, step, many);
+}
+
+/* `packed` has room for k x 2 LANES numbers. */
+static void by_columns(const Product *of, REAL *packed) {
+    for (int64_t c = 0; c < of->n;) {
+        const int64_t left = of->n - c, wide = left > LANES ? 2 * LANES : LANES;
+        const int64_t many = left < wide ? left : wide;
+        const REAL *b = of->b + c * of->bn;
+        int64_t step = of->bk;
+        if (of->bn != 1 || many < wide) {
+            for (int64_t k = 0; k < of->k; k++) {
+                REAL *to = packed + k * wide;
+                const REAL *from = b + k * of->bk;
+                if (of->bn == 1) for (int64_t j = 0; j < many; j++) to[j] = from[j];
+                else for (int64_t j = 0; j < many; j++) to[j] = from[j * of->bn];
+                for (int64_t j = many; j < wide; j++) to[j] = 0;
+            }
+            b = packed, step = wide;
+        }
+        if (wide == LANES) blocks(1, of, c, b, step, many);
+        else blocks(2, of, c, b, step, many);
+        c += many;
+    }
+}
+
+INLINE REAL total(vec v) {
+    REAL lanes[LANES];
+    __builtin_memcpy(lanes, &v, sizeof v);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+#ifdef __has_builtin
+#if __has_builtin(__builtin_shufflevector)
+#define PICKED __builtin_shufflevector
+#endif
+#endif
+
+enum { QUARTERS = LANES / 4 };
+typedef REAL four __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+
+/* The totals of four vectors: fours of each are added up, and turned. */
+INLINE void totals(const vec *v, REAL *to) {
+#if defined(PICKED) && NATIVE / SIZE(REAL) >= 4
+    four each[4];
+    UNROLLED for (int o = 0; o < 4; o++) {
+        four parts[QUARTERS];
+        __builtin_memcpy(parts, v + o, sizeof parts);
+        UNROLLED for (int half = QUARTERS / 2; half; half /= 2)
+            UNROLLED for (int i = 0; i < half; i++) parts[i] += parts[i + half];
+        each[o] = parts[0];
+    }
+    const four ab = PICKED(each[0], each[1], 0, 1, 4, 5) + PICKED(each[0], each[1], 2, 3, 6, 7);
+    const four cd = PICKED(each[2], each[3], 0, 1, 4, 5) + PICKED(each[2], each[3], 2, 3, 6, 7);
+    *(four *)to = PICKED(ab, cd, 0, 2, 4, 6) + PICKED(ab, cd, 1, 3, 5, 7);
+#else
+    for (int o = 0; o < 4; o++) to[o] = total(v[o]);
+#endif
+}
+
+/* Products of rows with rows, both contiguous: k is at least LANES. */
+INLINE void dots(const int rows, const int outs, const Product *of, int64_t r, int64_t c, mask tail) {
+    const REAL *a = of->a + r * of->ar, *b = of->b + c * of->bn;
+    vec sums[4][4];
+    UNROLLED for (int i = 0; i < rows; i++) UNROLLED for (int o = 0; o < outs; o++) sums[i][o] = (vec){0};
+    int64_t k = 0;
+    for (; k + LANES <= of->k; k += LANES) {
+        vec own[4];
+        UNROLLED for (int o = 0; o < outs; o++) own[o] = load(b + o * of->bn + k);
+        UNROLLED for (int i = 0; i < rows; i++) {
+            const vec x = load(a + i * of->ar + k);
+            UNROLLED for (int o = 0; o < outs; o++) sums[i][o] += x * own[o];
+        }
+    }
+    if (k < of->k) {
+        /* The last vector ends where the rows end: what of it was added up before is masked out. */
+        k = of->k - LANES;
+        vec own[4];
+        UNROLLED for (int o = 0; o < outs; o++) own[o] = (vec)((mask)load(b + o * of->bn + k) & tail);
+        UNROLLED for (int i = 0; i < rows; i++) {
+            const vec x = (vec)((mask)load(a + i * of->ar + k) & tail);
+            UNROLLED for (int o = 0; o < outs; o++) sums[i][o] += x * own[o];
+        }
+    }
+    UNROLLED for (int i = 0; i < rows; i++) {
+        REAL *to = of->o + (r + i) * of->or + c * of->on, all[4];
+        if (outs == 4) totals(sums[i], all);
+        else UNROLLED for (int o = 0; o < outs; o++) all[o] = total(sums[i][o]);
+        UNROLLED for (int o = 0; o < outs; o++) put(of, to + o * of->on, all[o]);
+    }
+}
+
+static void by_rows(const Product *of) {
+    mask tail;
+    for (int j = 0; j < LANES; j++) tail[j] = j >= LANES - of->k % LANES ? -1 : 0;
+    for (int64_t c = 0; c < of->n;) {
+        const int many = c + 4 <= of->n;
+        for (int64_t r = 0; r < of->m;) {
+            const int block = r + 4 <= of->m;
+            if (block && many) dots(4, 4, of, r, c, tail);
+            else if (block) dots(4, 1, of, r, c, tail);
+            else if (many) dots(1, 4, of, r, c, tail);
+            else dots(1, 1, of, r, c, tail);
+            r += block ? 4 : 1;
+        }
+        c += many ? 4 : 1;
+    }
+}
+
+/* Rows with rows where b is too large for its columns to be gathered for a few rows. */
+static void multiply_out(const Product *of, REAL *packed) {
+    if (of->ak == 1 && of->bk == 1 && of->bn != 1 && of->k >= LANES && of->m < 4 * ROWS) by_rows(of);
+    else by_columns(of, packed);
+}
+
+/* --- rows ---------------------------------------------------------------------------------------------------------- */
+
+static void softmax(int64_t n, REAL *o, const REAL *a) {
+    REAL most = a[0], total;
+    for (int64_t i = 1; i < n; i++) most = a[i] > most ? a[i] : most;
+    APART for (int64_t i = 0; i < n; i++) o[i] = exp_of(a[i] - most);
+    SUMMED(total, n, o[i]);
+    const REAL share = 1 / total;
+    APART for (int64_t i = 0; i < n; i++) o[i] *= share;
+}
+
+static void log_softmax(int64_t n, REAL *o, const REAL *a) {
+    REAL most = a[0], total;
+    for (int64_t i = 1; i < n; i++) most = a[i] > most ? a[i] : most;
+    SUMMED(total, n, exp_of(a[i] - most));
+    const REAL less = most + (REAL)log(total);
+    APART for (int64_t i = 0; i < n; i++) o[i] = a[i] - less;
+}
+
+/* dx = y (dy - sum of y dy), */
+static void softmax_slope(int64_t n, REAL *o, const REAL *dy, const REAL *y) {
+    REAL total;
+    SUMMED(total, n, y[i] * dy[i]);
+    APART for (int64_t i = 0; i < n; i++) o[i] = y[i] * (dy[i] - total);
+}
+
+/* and of its logarithm dx = dy - exp(y) sum of dy. */
+static void log_softmax_slope(int64_t n, REAL *o, const REAL *dy, const REAL *y) {
+    REAL total;
+    SUMMED(total, n, dy[i]);
+    APART for (int64_t i = 0; i < n; i++) o[i] = dy[i] - exp_of(y[i]) * total;
+}
+
+/* y = w (x - mean) / sd + b over a row; w and b may be 0. */
+static void normalise(int64_t n, REAL *y, REAL *mean, REAL *over_sd, const REAL *x, const REAL *w, const REAL *b, REAL eps) {
+    REAL sum, squares;
+    SUMMED(sum, n, x[i]);
+    const REAL m = sum / (REAL)n;
+    SUMMED(squares, n, (x[i] - m) * (x[i] - m));
+    const REAL r = 1 / (REAL)sqrt(squares / (REAL)n + eps);
+    *mean = m, *over_sd = r;
+    if (w && b) { APART for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r * w[i] + b[i]; }
+    else if (w) { APART for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r * w[i]; }
+    else { APART for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r; }
+}
+
+/* dx, and dw, db to which the row's part is added; each may be 0. */
+static void normalise_slope(int64_t n, REAL *dx, REAL *dw, REAL *db, const REAL *dy, const REAL *x, REAL m, REAL r,
+                            const REAL *w) {
+    REAL sum, with;
+    if (w) {
+        SUMMED(sum, n, dy[i] * w[i]);
+        SUMMED(with, n, dy[i] * w[i] * (x[i] - m));
+    } else {
+        SUMMED(sum, n, dy[i]);
+        SUMMED(with, n, dy[i] * (x[i] - m));
+    }
+    const REAL mean = sum / (REAL)n, slope = with * r * r / (REAL)n;
+    if (dw) APART for (int64_t i = 0; i < n; i++) dw[i] += dy[i] * (x[i] - m) * r;
+    if (db) APART for (int64_t i = 0; i < n; i++) db[i] += dy[i];
+    if (dx && w) { APART for (int64_t i = 0; i < n; i++) dx[i] = r * (dy[i] * w[i] - mean - (x[i] - m) * slope); }
+    else if (dx) { APART for (int64_t i = 0; i < n; i++) dx[i] = r * (dy[i] - mean - (x[i] - m) * slope); }
+}
+
+/* --- the interpreter ----------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const Instruction *of;
+    int64_t outer, index[MOST_AXES]; /* axes that are walked over, and where the walk is */
+    char *at[MOST_OPERANDS];
+} Walk;
+
+/* Every operand begins at an address, and is of numbers, or of indices, of a size of its own. */
+static Walk begun(const Instruction *of, int64_t inner, char *const *bases, int64_t indices) {
+    Walk walk = {.of = of, .outer = of->axes - inner};
+    for (int j = 0; j < MOST_OPERANDS; j++) {
+        const Operand *operand = of->operands + j;
+        const int64_t size = j == indices ? (int64_t)sizeof(int64_t) : (int64_t)sizeof(REAL);
+        walk.at[j] = operand->base < 0 ? 0 : bases[operand->base] + operand->offset * size;
+    }
+    return walk;
+}
+
+/* Go on to the next place; 0 behind the last one. */
+static int next(Walk *walk, int operands, int64_t indices) {
+    for (int64_t axis = walk->outer - 1; axis >= 0; axis--) {
+        const int64_t turns = walk->of->shape[axis];
+        const int again = ++walk->index[axis] < turns;
+        for (int j = 0; j < operands; j++) {
+            if (!walk->at[j]) continue;
+            const int64_t size = j == indices ? (int64_t)sizeof(int64_t) : (int64_t)sizeof(REAL);
+            walk->at[j] += walk->of->operands[j].strides[axis] * size * (again ? 1 : 1 - turns);
+        }
+        if (again) return 1;
+        walk->index[axis] = 0;
+    }
+    return 0;
+}
+
+static int is_empty(const Instruction *of) {
+    for (int64_t axis = 0; axis < of->axes; axis++)
+        if (!of->shape[axis]) return 1;
+    return 0;
+}
+
+#define REALS(j) ((REAL *)walk.at[j])
+
+/* Rows of the last axis but one lie in the same walk: many of them are short. */
+static void by_number(const Instruction *of, REAL p, char *const *bases) {
+    const int64_t inner = of->axes - 1, outer = inner > 0, rows = outer ? of->shape[inner - 1] : 1;
+    const Operand *o = of->operands, *a = o + 1, *b = o + 2;
+    const Row row = {of->shape[inner], o->strides[inner], a->strides[inner], b->strides[inner], p, (REAL)of->q};
+    const int64_t so = outer ? o->strides[inner - 1] : 0, sa = outer ? a->strides[inner - 1] : 0,
+                  sb = outer ? b->strides[inner - 1] : 0;
+    const ByNumber carry_out = BY_NUMBER_OF[of->code];
+    Walk walk = begun(of, 1 + outer, bases, -1);
+    do
+        for (int64_t r = 0; r < rows; r++) carry_out(row, REALS(0) + r * so, REALS(1) + r * sa, REALS(2) + r * sb);
+    while (next(&walk, 3, -1));
+}
+
+static void add_up(const Instruction *of, char *const *bases) {
+    const int64_t inner = of->axes - 1, outer = inner > 0, rows = outer ? of->shape[inner - 1] : 1, n = of->shape[inner];
+    const int64_t so = of->operands[0].strides[inner], sa = of->operands[1].strides[inner];
+    const int64_t ro = outer ? of->operands[0].strides[inner - 1] : 0, ra = outer ? of->operands[1].strides[inner - 1] : 0;
+    Walk walk = begun(of, 1 + outer, bases, -1);
+    do
+        for (int64_t r = 0; r < rows; r++) {
+            REAL *o = REALS(0) + r * ro;
+            const REAL *a = REALS(1) + r * ra;
+            if (so == 0) *o += sum_of(n, a, sa);
+            else if (so == 1 && sa == 1) { APART for (int64_t i = 0; i < n; i++) o[i] += a[i]; }
+            else for (int64_t i = 0; i < n; i++) o[i * so] += a[i * sa];
+        }
+    while (next(&walk, 2, -1));
+}
+
+/* Axes: batch, m, k, n. */
+static void product(const Instruction *of, REAL p, char *const *bases, REAL *packed) {
+    const Operand *o = of->operands, *a = o + 1, *b = o + 2;
+    Walk walk = begun(of, 3, bases, -1);
+    do {
+        const Product one = {of->shape[1],  of->shape[2],  of->shape[3],  REALS(0),      o->strides[1], o->strides[3],
+                             REALS(1),      a->strides[1], a->strides[2], REALS(2),      b->strides[2], b->strides[3],
+                             p,             (REAL)of->q};
+        multiply_out(&one, packed);
+    } while (next(&walk, 3, -1));
+}
+
+/* out[..., index[..., i]] += source[..., i]; p: of how many. */
+static int add_at(const Instruction *of, char *const *bases) {
+    const int64_t inner = of->axes - 1, most = (int64_t)of->p;
+    const int64_t *strides[3] = {of->operands[0].strides, of->operands[1].strides, of->operands[2].strides};
+    Walk walk = begun(of, 1, bases, 1);
+    do {
+        for (int64_t i = 0; i < of->shape[inner]; i++) {
+            const int64_t at = ((const int64_t *)walk.at[1])[i * strides[1][inner]];
+            if (at < 0 || at >= most) return 0;
+            REALS(0)[at * strides[0][inner]] += REALS(2)[i * strides[2][inner]];
+        }
+    } while (next(&walk, 3, 1));
+    return 1;
+}
+
+/* Rows of a table, one behind the other. Last axis: numbers of a row. Operand 0 is written to, 1 has the indices, 2 is
+   read; p: rows of the table, q: a row that nothing is added to. */
+static int rows_at(const Instruction *of, char *const *bases, int adds) {
+    const int64_t inner = of->axes - 1, n = of->shape[inner], most = (int64_t)of->p, left_out = (int64_t)of->q;
+    const int64_t so = of->operands[0].strides[inner], sa = of->operands[2].strides[inner];
+    Walk walk = begun(of, 1, bases, 1);
+    do {
+        const int64_t row = *(const int64_t *)walk.at[1];
+        if (row < 0 || row >= most) return 0;
+        REAL *o = REALS(0);
+        const REAL *a = REALS(2);
+        if (adds && row == left_out) continue;
+        if (adds) APART for (int64_t i = 0; i < n; i++) o[row * n + i * so] += a[i * sa];
+        else APART for (int64_t i = 0; i < n; i++) o[i * so] = a[row * n + i * sa];
+    } while (next(&walk, 3, 1));
+    return 1;
+}
+
+/* Whole numbers, each of which goes up by p. */
+static void count_up(const Instruction *of, char *const *bases) {
+    const int64_t inner = of->axes - 1, strides = of->operands[0].strides[inner];
+    Walk walk = begun(of, 1, bases, 0);
+    do
+        for (int64_t i = 0; i < of->shape[inner]; i++) ((int64_t *)walk.at[0])[i * strides] += (int64_t)of->p;
+    while (next(&walk, 1, 0));
+}
+
+/* Axes: rows, numbers of a row, which are contiguous. */
+static void by_row(const Instruction *of, char *const *bases) {
+    const int64_t n = of->shape[of->axes - 1];
+    Walk walk = begun(of, 1, bases, -1);
+    do {
+        switch (of->code) {
+            case SOFTMAX: softmax(n, REALS(0), REALS(1)); break;
+            case LOG_SOFTMAX: log_softmax(n, REALS(0), REALS(1)); break;
+            case SOFTMAX_SLOPE: softmax_slope(n, REALS(0), REALS(1), REALS(2)); break;
+            case LOG_SOFTMAX_SLOPE: log_softmax_slope(n, REALS(0), REALS(1), REALS(2)); break;
+            case NORMALISE:
+                normalise(n, REALS(0), REALS(1), REALS(2), REALS(3), REALS(4), REALS(5), (REAL)of->p);
+                break;
+            default:
+                normalise_slope(n, REALS(0), REALS(5), REALS(6), REALS(1), REALS(2), *REALS(3), *REALS(4), REALS(7));
+        }
+    } while (next(&walk, MOST_OPERANDS, -1));
+}
+
+/* The largest number of each window, the first of equal ones, and its index. Axes: planes, two of the windows, two in a
+   window. Operands: the numbers, the indices, what is read; the last has no address: how an index rises along an axis. */
+static void largest(const Instruction *of, char *const *bases) {
+    const Operand *indices = of->operands + 3;
+    Walk walk = begun(of, 2, bases, 1);
+    int64_t at = indices->offset;
+    do {
+        const REAL *a = REALS(2);
+        REAL most = -(REAL)INFINITY;
+        int64_t place = at + walk.index[1] * indices->strides[1] + walk.index[2] * indices->strides[2], where = place;
+        for (int64_t i = 0; i < of->shape[3]; i++)
+            for (int64_t j = 0; j < of->shape[4]; j++) {
+                const REAL x = a[i * of->operands[2].strides[3] + j * of->operands[2].strides[4]];
+                if (x > most || x != x) {
+                    most = x;
+                    where = place + i * indices->strides[3] + j * indices->strides[4];
+                }
+            }
+        *REALS(0) = most;
+        *(int64_t *)walk.at[1] = where;
+    } while (next(&walk, 3, 1));
+}
+
+/* Numbers that `packed` must have room for, where products have at most so many terms. */
+int64_t room_for(int64_t terms) { return terms * 2 * LANES; }
+
+/* Carry the instructions out, in order; 0 where an index is out of its range, behind which nothing is carried out.
+   `bases`: addresses. `packed`: of a room. */
+int64_t run(const Instruction *program, int64_t count, char *const *bases, double alpha, REAL *packed) {
+    for (const Instruction *of = program; of < program + count; of++) {
+        if (is_empty(of)) continue;
+        const REAL p = (REAL)(of->by_alpha ? of->p * alpha : of->p);
+        if (of->code < NUM_BY_NUMBER) by_number(of, p, bases);
+        else if (of->code == ADD_UP) add_up(of, bases);
+        else if (of->code == PRODUCT) product(of, p, bases, packed);
+        else if (of->code == ADD_AT || of->code == TAKE_ROWS || of->code == ADD_ROWS) {
+            if (!(of->code == ADD_AT ? add_at(of, bases) : rows_at(of, bases, of->code == ADD_ROWS))) return 0;
+        } else if (of->code == COUNT) count_up(of, bases);
+        else if (of->code == LARGEST) largest(of, bases);
+        else by_row(of, bases);
+    }
+    return 1;
+}

@@ -1,0 +1,182 @@
+"""The compiled interpreter of a recorded local step: instructions, and the call that carries them out."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from raysim.storage.compiled_c import CSource, library
+
+SOURCE = CSource(
+    Path(__file__).with_name("operators.c"),
+    optimisation=("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic"),
+)
+"""Compiled in two seconds. With "-O3" it takes five, and is no faster."""
+
+MOST_AXES, MOST_OPERANDS = 6, 8
+
+ALIGNMENT = 64
+"""Bytes at multiples of which memory begins."""
+
+
+class Code(IntEnum):
+    """What an instruction does, as operators.c numbers it."""
+
+    FILL = 0
+    COPY = 1
+    LINEAR = 2
+    ADD = 3
+    SUBTRACT = 4
+    MULTIPLY = 5
+    DIVIDE = 6
+    RELU = 7
+    THRESHOLD_SLOPE = 8
+    CLAMP = 9
+    LEAKY_RELU = 10
+    LEAKY_RELU_SLOPE = 11
+    EXPONENTIAL = 12
+    TANGENT = 13
+    TANGENT_SLOPE = 14
+    SIGMOID = 15
+    SIGMOID_SLOPE = 16
+    GELU = 17
+    GELU_BACK = 18
+    SILU = 19
+    SILU_BACK = 20
+    HARDSWISH = 21
+    HARDSWISH_BACK = 22
+    SQUARE_ROOT = 23
+    RECIPROCAL = 24
+    LOGARITHM = 25
+    ABSOLUTE = 26
+    SIGN = 27
+    CLAMP_SLOPE = 28
+    MULTIPLY_ADD = 29
+    ADD_UP = 64
+    PRODUCT = 65
+    SOFTMAX = 66
+    LOG_SOFTMAX = 67
+    SOFTMAX_SLOPE = 68
+    LOG_SOFTMAX_SLOPE = 69
+    ADD_AT = 70
+    TAKE_ROWS = 71
+    ADD_ROWS = 72
+    NORMALISE = 73
+    NORMALISE_SLOPE = 74
+    COUNT = 75
+    LARGEST = 76
+
+
+class _Operand(ctypes.Structure):
+    _fields_ = (
+        ("base", ctypes.c_int64),
+        ("offset", ctypes.c_int64),
+        ("strides", ctypes.c_int64 * MOST_AXES),
+    )
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_int64),
+        ("axes", ctypes.c_int64),
+        ("shape", ctypes.c_int64 * MOST_AXES),
+        ("operands", _Operand * MOST_OPERANDS),
+        ("p", ctypes.c_double),
+        ("q", ctypes.c_double),
+        ("by_alpha", ctypes.c_int64),
+    )
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Numbers of an instruction.
+
+    base: index of an address; -1: none. offset: in numbers behind it. strides: in numbers.
+    """
+
+    base: int
+    offset: int
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One step of a program; operands, of which the first is written to, may be None where the code allows it."""
+
+    code: Code
+    shape: tuple[int, ...]
+    operands: tuple[Operand | None, ...]
+    p: float = 0.0
+    q: float = 0.0
+    by_alpha: bool = False
+
+
+class Interpreter:
+    """Carries a program out on memory at given addresses.
+
+    Args:
+        instructions: in order.
+        bases: the address of each base; those that change from call to call are None, and come first.
+        dtype: of all numbers, float32 or float64.
+        held: what lies at the addresses, and lives as long as the interpreter.
+
+    Raises:
+        NoLibraryError: this machine cannot compile it.
+    """
+
+    def __init__(
+        self,
+        instructions: Sequence[Instruction],
+        bases: Sequence[int | None],
+        dtype: torch.dtype,
+        held: Sequence[Tensor] = (),
+    ) -> None:
+        compiled = library(SOURCE, dtype)
+        compiled.room_for.restype = compiled.run.restype = ctypes.c_int64
+        compiled.run.argtypes = [
+            *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_double, ctypes.c_void_p),
+        ]
+        terms = max((one.shape[2] for one in instructions if one.code is Code.PRODUCT), default=0)
+        self._packed = torch.empty(compiled.room_for(ctypes.c_int64(terms)), dtype=dtype)
+        self._program = (_Instruction * len(instructions))(*map(_packed, instructions))
+        self._bases = (ctypes.c_void_p * len(bases))(*(address or 0 for address in bases))
+        self._changing = sum(address is None for address in bases)
+        self._held = held
+        self._run = compiled.run
+        self._program_at, self._count = ctypes.addressof(self._program), len(instructions)
+        self._bases_at, self._packed_at = ctypes.addressof(self._bases), self._packed.data_ptr()
+
+    def __call__(self, changing: Sequence[Tensor], alpha: float) -> bool:
+        """Carry it out; False where an index was out of its range, behind which nothing was carried out.
+
+        changing: tensors that begin where the bases are that change.
+        """
+        assert len(changing) == self._changing
+        bases = self._bases
+        for at, tensor in enumerate(changing):
+            bases[at] = tensor.data_ptr()
+        return bool(self._run(self._program_at, self._count, self._bases_at, alpha, self._packed_at))
+
+
+def _packed(instruction: Instruction) -> _Instruction:
+    operands = [_Operand(-1, 0) if one is None else _operand(one) for one in instruction.operands]
+    operands += [_Operand(-1, 0)] * (MOST_OPERANDS - len(operands))
+    return _Instruction(
+        instruction.code,
+        len(instruction.shape),
+        (ctypes.c_int64 * MOST_AXES)(*instruction.shape),
+        (_Operand * MOST_OPERANDS)(*operands),
+        instruction.p,
+        instruction.q,
+        instruction.by_alpha,
+    )
+
+
+def _operand(operand: Operand) -> _Operand:
+    return _Operand(operand.base, operand.offset, (ctypes.c_int64 * MOST_AXES)(*operand.strides))

@@ -1,0 +1,257 @@
+"""Instructions of the compiled interpreter, from tensors that say where numbers lie."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from raysim.client.trainers.kernel.operators import ALIGNMENT, MOST_AXES, Code, Instruction, Interpreter, Operand
+from raysim.client.trainers.recording.simplify import storage
+
+
+class NotInterpreted(Exception):
+    """What the interpreter does not know; the text goes on behind "its local step"."""
+
+
+class InstructionList:
+    """Instructions in order, and the memory that they work on.
+
+    Memory is of three kinds: what a step is called with, which `stands` names; what stays, such as weights; and all
+    else, which an interpreter has for itself.
+
+    Args:
+        dtype: of all numbers, float32 or float64.
+        staying: the memory that stays, by `storage`.
+    """
+
+    def __init__(self, dtype: torch.dtype, staying: Collection[int]) -> None:
+        self._dtype, self._staying = dtype, staying
+        self._instructions: list[Instruction] = []
+        self._memory: list[Tensor] = []
+        """By base, a tensor that lies in it; those that change from call to call come first."""
+        self._bases: dict[int, int] = {}
+        self._changing = 0
+        self.unfolded: dict[object, Tensor] = {}
+        """What convolutions have laid out, by what they read and how: the backward pass reads it again."""
+
+    def __len__(self) -> int:
+        return len(self._instructions)
+
+    def stands(self, tensor: Tensor) -> None:
+        """The tensor stands for one that a step is called with, in the order of these calls."""
+        assert len(self._memory) == self._changing, "what changes comes first"
+        if tensor.storage_offset() or storage(tensor) in self._bases:
+            raise NotInterpreted("shares memory between what changes from step to step")
+        self._base(tensor)
+        self._changing += 1
+
+    def carry_out(self, first: int) -> None:
+        """Carry the instructions from this one on out, on the memory of the tensors, with alpha 1."""
+        addresses = [storage(one) for one in self._memory]
+        Interpreter(self._instructions[first:], addresses, self._dtype)([], 1.0)
+
+    def interpreter(self) -> Interpreter:
+        """Of all instructions, with memory of its own, in which places are used again."""
+        sizes = [
+            0 if base < self._changing or storage(one) in self._staying else one.untyped_storage().nbytes()
+            for base, one in enumerate(self._memory)
+        ]
+        places, size = _shared_places(self._instructions, sizes)
+        own = torch.empty(size + ALIGNMENT, dtype=torch.uint8)
+        start = -(-own.data_ptr() // ALIGNMENT) * ALIGNMENT
+        addresses = [
+            None if base < self._changing else start + places[base] if sizes[base] else storage(one)
+            for base, one in enumerate(self._memory)
+        ]
+        held = [own, *(one for one, size in zip(self._memory, sizes, strict=True) if not size)]
+        return Interpreter(self._instructions, addresses, self._dtype, held)
+
+    def _base(self, tensor: Tensor) -> int:
+        place = storage(tensor)
+        if place not in self._bases:
+            self._bases[place] = len(self._memory)
+            self._memory.append(tensor)
+        return self._bases[place]
+
+    def new(self, *shape: int) -> Tensor:
+        """Memory that no operator of torch made."""
+        return torch.empty(shape, dtype=self._dtype)
+
+    def _operand(self, tensor: Tensor, strides: Sequence[int], dtype: torch.dtype | None = None) -> Operand:
+        if tensor.dtype != (dtype or self._dtype) or tensor.layout != torch.strided or tensor.is_neg():
+            raise NotInterpreted(f"has numbers of {tensor.dtype}")
+        return Operand(self._base(tensor), int(tensor.storage_offset()), tuple(strides))
+
+    def by_number(
+        self,
+        code: Code,
+        out: Tensor,
+        a: Tensor | None = None,
+        b: Tensor | None = None,
+        p: float = 0.0,
+        q: float = 0.0,
+        by_alpha: bool = False,
+    ) -> None:
+        """out <- f(a, b), number by number; operands are expanded."""
+        tensors = [out, *(out if one is None else one.expand(out.shape) for one in (a, b))]
+        shape, strides = _short(out.shape, [one.stride() for one in tensors])
+        operands = tuple(self._operand(one, own) for one, own in zip(tensors, strides, strict=True))
+        self._add(Instruction(code, shape, operands, p, q, by_alpha))
+
+    def sum(self, out: Tensor, a: Tensor) -> None:
+        """out <- the sum of a over the axes along which out has one number; both have as many axes."""
+        self.by_number(Code.FILL, out)
+        wide = out.expand(a.shape)
+        shape, strides = _short(a.shape, [a.stride(), wide.stride()])
+        self._add(Instruction(Code.ADD_UP, shape, (self._operand(out, strides[1]), self._operand(a, strides[0]))))
+
+    def product(
+        self, out: Tensor, a: Tensor, b: Tensor, p: float = 1.0, q: float = 0.0, by_alpha: bool = False
+    ) -> None:
+        """out <- q out + p a b, over a batch where they have three axes."""
+        out, a, b = (one if one.dim() == 3 else one.unsqueeze(0) for one in (out, a, b))
+        if out.dim() != 3:
+            raise NotInterpreted("multiplies tensors of more than three axes")
+        batch, m, n = out.shape
+        k = a.shape[2]
+        so, sa, sb = out.stride(), a.expand(batch, m, k).stride(), b.expand(batch, k, n).stride()
+        operands = (
+            self._operand(out, (so[0], so[1], 0, so[2])),
+            self._operand(a, (sa[0], sa[1], sa[2], 0)),
+            self._operand(b, (sb[0], 0, sb[1], sb[2])),
+        )
+        self._add(Instruction(Code.PRODUCT, (batch, m, k, n), operands, p, q, by_alpha))
+
+    def rows(
+        self,
+        code: Code,
+        width: int,
+        out: Sequence[Tensor | None],
+        given: Sequence[Tensor | None],
+        shared: Sequence[Tensor | None] = (),
+        p: float = 0.0,
+    ) -> None:
+        """An instruction on contiguous rows of so many numbers: of rows, or of one number a row.
+
+        out, given: (..., width) or (..., 1). shared: (width,), by all rows.
+        """
+        late: list[tuple[Tensor, Tensor]] = []
+        operands: list[Operand | None] = []
+        rows = 1
+        for one in out:
+            if one is not None and not one.is_contiguous():
+                late.append((one, self.new(*one.shape)))
+                one = late[-1][1]
+            operands.append(None if one is None else self._operand(one, (one.shape[-1], 1)))
+        for one in given:
+            if one is not None and not one.is_contiguous():
+                other = self.new(*one.shape)
+                self.by_number(Code.COPY, other, one)
+                one = other
+            operands.append(None if one is None else self._operand(one, (one.shape[-1], 1)))
+            rows = rows if one is None else one.numel() // one.shape[-1]
+        for one in shared:
+            if one is not None and not one.is_contiguous():
+                raise NotInterpreted("has weights that are not contiguous")
+            operands.append(None if one is None else self._operand(one, (0, 1)))
+        self._add(Instruction(code, (rows, width), tuple(operands), p))
+        for to, one in late:
+            self.by_number(Code.COPY, to, one)
+
+    def count(self, out: Tensor, by: int) -> None:
+        """Whole numbers, each of which goes up."""
+        shape, (strides,) = _short(out.shape, [out.stride()])
+        self._add(Instruction(Code.COUNT, shape, (self._operand(out, strides, torch.int64),), float(by)))
+
+    def largest(self, out: Tensor, index: Tensor, windows: Tensor, rises: Sequence[int], start: int) -> None:
+        """out, index <- the largest of each window and where it lies.
+
+        windows: (planes, rows, columns, rows of a window, columns of a window). rises: of the index along these axes,
+        from `start` on.
+        """
+        operands = (
+            self._operand(out, out.stride()),
+            self._operand(index, index.stride(), torch.int64),
+            self._operand(windows, windows.stride()),
+            Operand(-1, start, tuple(rises)),
+        )
+        self._add(Instruction(Code.LARGEST, tuple(windows.shape), operands))
+
+    def at(
+        self,
+        code: Code,
+        shape: Sequence[int],
+        out: Tensor,
+        index: Tensor,
+        source: Tensor,
+        strides: Sequence[Sequence[int]],
+        p: float,
+        q: float = -1.0,
+    ) -> None:
+        """An instruction with indices."""
+        if len(shape) > MOST_AXES:
+            raise NotInterpreted("has more axes")
+        operands = (
+            self._operand(out, strides[0]),
+            self._operand(index, strides[1], torch.int64),
+            self._operand(source, strides[2]),
+        )
+        self._add(Instruction(code, tuple(shape), operands, p, q))
+
+    def _add(self, instruction: Instruction) -> None:
+        self._instructions.append(instruction)
+
+
+def _short(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Fewer axes for the same numbers: the last is one along which the first operand is contiguous, where there is."""
+    axes = [axis for axis, size in enumerate(shape) if size != 1]
+    axes.sort(key=lambda axis: (-strides[0][axis], axis))
+    columns = [[shape[axis], *(own[axis] for own in strides)] for axis in axes]
+    merged: list[list[int]] = []
+    for column in columns:
+        size, *inner = column
+        if merged and all(outer == size * one for outer, one in zip(merged[-1][1:], inner, strict=True)):
+            merged[-1] = [merged[-1][0] * size, *inner]
+        else:
+            merged.append(column)
+    if len(merged) > MOST_AXES:
+        raise NotInterpreted("has tensors of too many axes")
+    if not merged:
+        merged = [[1, *(0 for _ in strides)]]
+    return tuple(column[0] for column in merged), [
+        tuple(column[1 + at] for column in merged) for at in range(len(strides))
+    ]
+
+
+def _shared_places(instructions: Sequence[Instruction], sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where pieces of so many bytes begin, by base, and the bytes of all: pieces whose uses lie apart share places."""
+    uses: dict[int, tuple[int, int]] = {}
+    for at, instruction in enumerate(instructions):
+        for operand in instruction.operands:
+            if operand is not None and operand.base >= 0 and sizes[operand.base]:
+                uses[operand.base] = uses.get(operand.base, (at, at))[0], at
+    places, end = [0] * len(sizes), 0
+    free: list[tuple[int, int]] = []
+    ends: dict[int, list[int]] = {}
+    begins: dict[int, list[int]] = {}
+    for base, (first, last) in uses.items():
+        begins.setdefault(first, []).append(base)
+        ends.setdefault(last, []).append(base)
+    for at in range(len(instructions)):
+        for base in begins.get(at, ()):
+            size = -(-sizes[base] // ALIGNMENT) * ALIGNMENT
+            fitting = [one for one in free if one[1] >= size]
+            if fitting:
+                # The place that was given up last is the likeliest to lie in a cache.
+                place, room = fitting[-1]
+                free.remove((place, room))
+                if room > size:
+                    free.append((place + size, room - size))
+            else:
+                place, end = end, end + size
+            places[base] = place
+        for base in ends.get(at, ()):
+            free.append((places[base], -(-sizes[base] // ALIGNMENT) * ALIGNMENT))
+    return places, end

@@ -1,0 +1,521 @@
+"""Torch's operators as instructions of the compiled interpreter: one or a few for each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raysim.client.trainers.kernel.operators import Code
+from raysim.client.trainers.recording import windows
+from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted
+from raysim.client.trainers.recording.simplify import storage
+from raysim.client.trainers.recording.tape import Op
+
+_aten = torch.ops.aten
+
+
+WITH_INDICES = frozenset(
+    {
+        *("scatter_add", "scatter_add_", "embedding", "embedding_dense_backward"),
+        *("max_pool2d_with_indices", "max_pool2d_with_indices_backward"),
+    }
+)
+"""Operators that take or make whole numbers beside others."""
+
+Lower = Callable[[InstructionList, Any, Mapping[str, Any]], None]
+"""(list, results, arguments by name): adds what makes the results, whose tensors say where."""
+
+
+VIEWS = frozenset({"_unsafe_view", "reshape", "contiguous", "unsafe_split", "unsafe_chunk", "to"})
+"""Operators that may return their operand's memory, and do not declare it."""
+
+
+def named(op: Op) -> bool:
+    """Whether the operator is one of those for which instructions are known, whatever its arguments are."""
+    name = _name(op)
+    return name.removesuffix("_") in _LOWERED or name in VIEWS
+
+
+def knows(op: Op, values: Callable[[Any], Any]) -> bool:
+    """Whether the operator makes a view, or instructions are known for it and for the types of its numbers."""
+    name = _name(op)
+    made, operands = ([values(slot) for slot in slots] for slots in (op.result_slots, op.operands))
+    held = {storage(one) for one in operands}
+    if not op.function._schema.is_mutable and all(storage(one) in held for one in made):
+        return True
+    if name == "add_" and all(one.dtype == torch.int64 for one in made):
+        return isinstance(op.args[1], int)
+    if name.removesuffix("_") not in _LOWERED:
+        return False
+    numbers = made[:1] if name in WITH_INDICES else [*made, *operands]
+    return all(one.is_floating_point() for one in numbers)
+
+
+def lower(op: Op, results: Any, args: Sequence[Any], kwargs: Mapping[str, Any], lines: InstructionList) -> None:
+    """Add the operator's instructions.
+
+    Args:
+        op: one that `knows`.
+        results, args, kwargs: its, with tensors in the place of slots.
+        lines: what they are added to.
+
+    Raises:
+        NotInterpreted: the operator is known, but not with these arguments; says what of them.
+    """
+    name = _name(op)
+    names = [argument.name for argument in op.function._schema.arguments]
+    named = {**dict(zip(names, args, strict=False)), **kwargs}
+    _LOWERED[name.removesuffix("_")](lines, args[0] if name.endswith("_") else results, named)
+
+
+def _name(op: Op) -> str:
+    return str(op.function._schema.name).removeprefix("aten::")
+
+
+def _copied(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.by_number(Code.COPY, out, named["self"])
+
+
+def _reshaped(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    a = named["self"]
+    # It is contiguous: the numbers of `a` in order.
+    lines.by_number(Code.COPY, out.view(a.shape), a)
+
+
+def _unary(code: Code) -> Lower:
+    return lambda lines, out, named: lines.by_number(code, out, named["self"])
+
+
+def _arithmetic(code: Code) -> Lower:
+    def lower(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+        a, b, scale = named["self"], named["other"], named.get("alpha", 1)
+        if out.dtype == torch.int64 and code is Code.ADD and a is out and isinstance(b, int):
+            lines.count(out, b * scale)
+            return
+        scale = 1 if scale is None else scale
+        if named.get("rounding_mode") is not None:
+            raise NotInterpreted("divides with rounding")
+        if not isinstance(b, Tensor) or (b.dim() == 0 and False):
+            number = float(b)
+            match code:
+                case Code.ADD:
+                    lines.by_number(Code.LINEAR, out, a, p=1.0, q=scale * number)
+                case Code.SUBTRACT:
+                    lines.by_number(Code.LINEAR, out, a, p=1.0, q=-scale * number)
+                case Code.MULTIPLY:
+                    lines.by_number(Code.LINEAR, out, a, p=number, q=0.0)
+                case _:
+                    lines.by_number(Code.LINEAR, out, a, p=1 / number, q=0.0)
+            return
+        lines.by_number(code, out, a, b, p=float(scale))
+
+    return lower
+
+
+def _rsub(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    a, b = named["self"], named["other"]
+    if isinstance(b, Tensor) or named.get("alpha", 1) != 1:
+        raise NotInterpreted("calls rsub with a tensor")
+    lines.by_number(Code.LINEAR, out, a, p=-1.0, q=float(b))
+
+
+def _neg(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.by_number(Code.LINEAR, out, named["self"], p=-1.0)
+
+
+def _power(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    a, exponent = named["self"], named["exponent"]
+    if exponent == 2:
+        lines.by_number(Code.MULTIPLY, out, a, a)
+    elif exponent == 1:
+        lines.by_number(Code.COPY, out, a)
+    else:
+        raise NotInterpreted(f"raises to the power {exponent}")
+
+
+def _back(code: Code, other: str) -> Lower:
+    return lambda lines, out, named: lines.by_number(code, out, named["grad_output"], named[other])
+
+
+def _threshold(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.by_number(Code.THRESHOLD_SLOPE, out, named["grad_output"], named["self"], p=float(named["threshold"]))
+
+
+def _gelu(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    _exact(named)
+    lines.by_number(Code.GELU, out, named["self"])
+
+
+def _gelu_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    _exact(named)
+    lines.by_number(Code.GELU_BACK, out, named["grad_output"], named["self"])
+
+
+def _exact(named: Mapping[str, Any]) -> None:
+    if named.get("approximate", "none") != "none":
+        raise NotInterpreted("approximates gelu")
+
+
+def _leaky(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.by_number(Code.LEAKY_RELU, out, named["self"], p=float(named.get("negative_slope", 0.01)))
+
+
+def _leaky_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    slope = float(named["negative_slope"])
+    lines.by_number(Code.LEAKY_RELU_SLOPE, out, named["grad_output"], named["self"], p=slope)
+
+
+def _hardtanh(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    least, most = float(named.get("min_val", -1)), float(named.get("max_val", 1))
+    lines.by_number(Code.CLAMP, out, named["self"], p=least, q=most)
+
+
+def _hardtanh_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    least, most = float(named["min_val"]), float(named["max_val"])
+    lines.by_number(Code.CLAMP_SLOPE, out, named["grad_output"], named["self"], p=least, q=most)
+
+
+def _repeated(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    a, times = named["self"], named["repeats"]
+    a = a.view(*(1 for _ in range(len(times) - a.dim())), *a.shape)
+    apart = [size for pair in zip(times, a.shape, strict=True) for size in pair]
+    each = [size for one in a.shape for size in (1, one)]
+    lines.by_number(Code.COPY, out.view(apart), _viewed(a, each))
+
+
+def _summed(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    _sum_over(lines, out, named, 1.0)
+
+
+def _averaged(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    _sum_over(lines, out, named, out.numel() / named["self"].numel())
+
+
+def _sum_over(lines: InstructionList, out: Tensor, named: Mapping[str, Any], scale: float) -> None:
+    a, axes = named["self"], named.get("dim")
+    over = {axis % a.dim() for axis in axes} if axes else set(range(a.dim()))
+    shape = [1 if axis in over else size for axis, size in enumerate(a.shape)]
+    into = out.view(shape)
+    lines.sum(into, a)
+    if scale != 1:
+        lines.by_number(Code.LINEAR, out, out, p=scale)
+
+
+def _mm(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.product(out, named["self"], named["mat2"])
+
+
+def _addmm(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    beta, alpha = (float(named.get(name, 1)) for name in ("beta", "alpha"))
+    a, b = (named.get(f"mat{i}", named.get(f"batch{i}")) for i in (1, 2))
+    lines.by_number(Code.LINEAR, out, named["self"], p=beta) if beta != 1 else lines.by_number(
+        Code.COPY, out, named["self"]
+    )
+    lines.product(out, a, b, alpha, 1.0)
+
+
+def _softmax(code: Code) -> Lower:
+    def lower(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+        a = named["self"]
+        _last_axis(a, named["dim"])
+        if named.get("half_to_float"):
+            raise NotInterpreted("has a softmax of halves")
+        lines.rows(code, a.shape[-1], [out], [a])
+
+    return lower
+
+
+def _softmax_back(code: Code) -> Lower:
+    def lower(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+        dy, y = named["grad_output"], named["output"]
+        _last_axis(y, named["dim"])
+        lines.rows(code, y.shape[-1], [out], [dy, y])
+
+    return lower
+
+
+def _last_axis(a: Tensor, dim: int) -> None:
+    if dim % a.dim() != a.dim() - 1:
+        raise NotInterpreted("has a softmax over another axis than the last")
+
+
+def _scatter_add(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    dim, index, source = named["dim"], named["index"], named["src"]
+    if dim % out.dim() != out.dim() - 1 or index.shape[:-1] != out.shape[:-1]:
+        raise NotInterpreted("scatters over another axis than the last")
+    source = source[tuple(slice(0, size) for size in index.shape)]
+    lines.at(
+        Code.ADD_AT, index.shape, out, index, source, [out.stride(), index.stride(), source.stride()], out.shape[-1]
+    )
+
+
+def _embedding(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    table, index = named["weight"], named["indices"]
+    if not (table.is_contiguous() and out.is_contiguous()):
+        raise NotInterpreted("looks rows up that are not contiguous")
+    width = table.shape[1]
+    strides = [out.stride(), [*index.stride(), 0], [*(0 for _ in index.shape), 1]]
+    lines.at(Code.TAKE_ROWS, [*index.shape, width], out, index, table, strides, len(table))
+
+
+def _embedding_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    dy, index = named["grad_output"], named["indices"]
+    if named["scale_grad_by_freq"] or not out.is_contiguous():
+        raise NotInterpreted("scales an embedding's gradient")
+    lines.by_number(Code.FILL, out)
+    strides = [[*(0 for _ in index.shape), 1], [*index.stride(), 0], dy.stride()]
+    padding = float(named["padding_idx"])
+    lines.at(Code.ADD_ROWS, [*index.shape, dy.shape[-1]], out, index, dy, strides, len(out), padding)
+
+
+def _cat(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    at, dim = 0, named.get("dim", 0)
+    for one in named["tensors"]:
+        if one.numel() == 0:
+            continue
+        lines.by_number(Code.COPY, out.narrow(dim, at, one.shape[dim]), one)
+        at += one.shape[dim]
+
+
+def _stack(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    for at, one in enumerate(named["tensors"]):
+        lines.by_number(Code.COPY, out.select(named.get("dim", 0), at), one)
+
+
+def _select_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.by_number(Code.FILL, out)
+    lines.by_number(Code.COPY, out.select(named["dim"], named["index"]), named["grad_output"])
+
+
+def _slice_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.by_number(Code.FILL, out)
+    part = _aten.slice.Tensor(out, named["dim"], named["start"], named["end"], named["step"])
+    lines.by_number(Code.COPY, part, named["grad_output"])
+
+
+def _fill(number: float | None) -> Lower:
+    def lower(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+        lines.by_number(Code.FILL, out, p=float(named["fill_value"] if number is None else number))
+
+    return lower
+
+
+def _layer_norm(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
+    x, w, b = named["input"], named["weight"], named["bias"]
+    width = math.prod(named["normalized_shape"])
+    if w is None and b is not None:
+        raise NotInterpreted("has a layer norm with a bias alone")
+    y, mean, over_sd = out
+    into = [_rows_of(y, width), _by_row(mean), _by_row(over_sd)]
+    lines.rows(Code.NORMALISE, width, into, [_rows_of(x, width)], [_flat(w), _flat(b)], float(named["eps"]))
+
+
+def _layer_norm_back(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
+    dy, x, w = named["grad_out"], named["input"], named["weight"]
+    width = math.prod(named["normalized_shape"])
+    dx, dw, db = (one if wanted else None for one, wanted in zip(out, named["output_mask"], strict=True))
+    for one in (dw, db):
+        if one is not None:
+            lines.by_number(Code.FILL, one)
+    given = [_rows_of(dy, width), _rows_of(x, width), _by_row(named["mean"]), _by_row(named["rstd"])]
+    into = [None if dx is None else _rows_of(dx, width)]
+    lines.rows(Code.NORMALISE_SLOPE, width, into, given, [_flat(dw), _flat(db), _flat(w)])
+
+
+def _rows_of(x: Tensor, width: int) -> Tensor:
+    return x if x.shape[-1] == width else _viewed(x, (-1, width))
+
+
+def _by_row(x: Tensor) -> Tensor:
+    return _viewed(x, (-1, 1))
+
+
+def _viewed(x: Tensor, shape: Sequence[int]) -> Tensor:
+    try:
+        return x.view(*shape)
+    except RuntimeError as error:
+        raise NotInterpreted("has a tensor that is no view of another shape") from error
+
+
+def _flat(one: Tensor | None) -> Tensor | None:
+    return None if one is None else one.view(-1)
+
+
+def _batch_norm(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
+    x, w, b = named["input"], named["weight"], named["bias"]
+    if not named["training"]:
+        raise NotInterpreted("has a batch norm that does not train")
+    y, mean, over_sd = out
+    each = [1, -1, *(1 for _ in x.shape[2:])]
+    count = x.numel() // x.shape[1]
+    m, r = mean.view(each), over_sd.view(each)
+    lines.sum(m, x)
+    lines.by_number(Code.LINEAR, m, m, p=1 / count)
+    apart, squares = torch.empty_like(x), torch.empty_like(x)
+    lines.by_number(Code.SUBTRACT, apart, x, m, p=1.0)
+    lines.by_number(Code.MULTIPLY, squares, apart, apart)
+    lines.sum(r, squares)
+    lines.by_number(Code.LINEAR, r, r, p=1 / count)
+    running, variance = named["running_mean"], named["running_var"]
+    momentum = float(named["momentum"])
+    if running is not None:
+        lines.by_number(Code.LINEAR, running, running, p=1 - momentum)
+        lines.by_number(Code.ADD, running, running, mean, p=momentum)
+        lines.by_number(Code.LINEAR, variance, variance, p=1 - momentum)
+        lines.by_number(Code.ADD, variance, variance, over_sd, p=momentum * count / (count - 1))
+    lines.by_number(Code.LINEAR, r, r, p=1.0, q=float(named["eps"]))
+    lines.by_number(Code.SQUARE_ROOT, r, r)
+    lines.by_number(Code.RECIPROCAL, r, r)
+    lines.by_number(Code.MULTIPLY, y, apart, r)
+    if w is not None:
+        lines.by_number(Code.MULTIPLY, y, y, w.view(each))
+    if b is not None:
+        lines.by_number(Code.ADD, y, y, b.view(each), p=1.0)
+
+
+def _batch_norm_back(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
+    dy, x, w = named["grad_out"], named["input"], named["weight"]
+    if not named["train"]:
+        raise NotInterpreted("has a batch norm that does not train")
+    each = [1, -1, *(1 for _ in x.shape[2:])]
+    count = x.numel() // x.shape[1]
+    m, r = named["save_mean"].view(each), named["save_invstd"].view(each)
+    dx, dw, db = (one if wanted else None for one, wanted in zip(out, named["output_mask"], strict=True))
+    total, aligned = lines.new(*m.shape), lines.new(*m.shape)
+    normalised, product = torch.empty_like(x), torch.empty_like(x)
+    lines.by_number(Code.SUBTRACT, normalised, x, m, p=1.0)
+    lines.by_number(Code.MULTIPLY, normalised, normalised, r)
+    lines.by_number(Code.MULTIPLY, product, normalised, dy)
+    lines.sum(total, dy)
+    lines.sum(aligned, product)
+    if dw is not None:
+        lines.by_number(Code.COPY, dw, aligned.view(-1))
+    if db is not None:
+        lines.by_number(Code.COPY, db, total.view(-1))
+    if dx is not None:
+        lines.by_number(Code.LINEAR, total, total, p=1 / count)
+        lines.by_number(Code.LINEAR, aligned, aligned, p=1 / count)
+        lines.by_number(Code.MULTIPLY, normalised, normalised, aligned)
+        lines.by_number(Code.SUBTRACT, dx, dy, normalised, p=1.0)
+        lines.by_number(Code.SUBTRACT, dx, dx, total, p=1.0)
+        lines.by_number(Code.MULTIPLY, dx, dx, r)
+        if w is not None:
+            lines.by_number(Code.MULTIPLY, dx, dx, w.view(each))
+
+
+def _group_norm(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
+    x, w, b, groups = named["input"], named["weight"], named["bias"], named["group"]
+    y, mean, over_sd = out
+    rows = x.shape[0] * groups
+    into = [_viewed(y, (rows, -1)), _viewed(mean, (rows, 1)), _viewed(over_sd, (rows, 1))]
+    width = x.numel() // rows
+    lines.rows(Code.NORMALISE, width, into, [_viewed(x, (rows, -1))], [None, None], float(named["eps"]))
+    each = [1, -1, *(1 for _ in x.shape[2:])]
+    if w is not None:
+        lines.by_number(Code.MULTIPLY, y, y, w.view(each))
+    if b is not None:
+        lines.by_number(Code.ADD, y, y, b.view(each), p=1.0)
+
+
+def _group_norm_back(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
+    dy, x, w, groups = named["grad_out"], named["input"], named["weight"], named["group"]
+    dx, dw, db = (one if wanted else None for one, wanted in zip(out, named["output_mask"], strict=True))
+    rows, channels = x.shape[0] * groups, x.shape[1]
+    mean, over_sd = _viewed(named["mean"], (rows, 1)), _viewed(named["rstd"], (rows, 1))
+    by_channel = (x.shape[0], channels, -1)
+    if db is not None:
+        lines.sum(db.view(1, channels, 1), _viewed(dy, by_channel))
+    if dw is not None:
+        normalised = lines.new(*x.shape)
+        by_row = normalised.view(rows, -1)
+        lines.by_number(Code.SUBTRACT, by_row, _viewed(x, (rows, -1)), mean, p=1.0)
+        lines.by_number(Code.MULTIPLY, by_row, by_row, over_sd)
+        lines.by_number(Code.MULTIPLY, normalised, normalised, dy)
+        lines.sum(dw.view(1, channels, 1), normalised.view(by_channel))
+    if dx is not None:
+        scaled = dy
+        if w is not None:
+            scaled = lines.new(*x.shape)
+            lines.by_number(Code.MULTIPLY, scaled, dy, w.view(1, -1, *(1 for _ in x.shape[2:])))
+        given = [_viewed(scaled, (rows, -1)), _viewed(x, (rows, -1)), mean, over_sd]
+        width = x.numel() // rows
+        lines.rows(Code.NORMALISE_SLOPE, width, [_viewed(dx, (rows, -1))], given, [None, None, None])
+
+
+_LOWERED: Mapping[str, Lower] = MappingProxyType(
+    {
+        "clone": _copied,
+        "contiguous": _copied,
+        "_to_copy": _copied,
+        "reshape": _reshaped,
+        "_unsafe_view": _reshaped,
+        "add": _arithmetic(Code.ADD),
+        "sub": _arithmetic(Code.SUBTRACT),
+        "mul": _arithmetic(Code.MULTIPLY),
+        "div": _arithmetic(Code.DIVIDE),
+        "rsub": _rsub,
+        "neg": _neg,
+        "pow": _power,
+        "exp": _unary(Code.EXPONENTIAL),
+        "sqrt": _unary(Code.SQUARE_ROOT),
+        "reciprocal": _unary(Code.RECIPROCAL),
+        "relu": _unary(Code.RELU),
+        "threshold_backward": _threshold,
+        "hardtanh": _hardtanh,
+        "hardtanh_backward": _hardtanh_back,
+        "repeat": _repeated,
+        "leaky_relu": _leaky,
+        "leaky_relu_backward": _leaky_back,
+        "tanh": _unary(Code.TANGENT),
+        "tanh_backward": _back(Code.TANGENT_SLOPE, "output"),
+        "sigmoid": _unary(Code.SIGMOID),
+        "sigmoid_backward": _back(Code.SIGMOID_SLOPE, "output"),
+        "gelu": _gelu,
+        "gelu_backward": _gelu_back,
+        "silu": _unary(Code.SILU),
+        "silu_backward": _back(Code.SILU_BACK, "self"),
+        "hardswish": _unary(Code.HARDSWISH),
+        "hardswish_backward": _back(Code.HARDSWISH_BACK, "self"),
+        "sum": _summed,
+        "mean": _averaged,
+        "mm": _mm,
+        "bmm": _mm,
+        "addmm": _addmm,
+        "baddbmm": _addmm,
+        "_softmax": _softmax(Code.SOFTMAX),
+        "_log_softmax": _softmax(Code.LOG_SOFTMAX),
+        "_softmax_backward_data": _softmax_back(Code.SOFTMAX_SLOPE),
+        "_log_softmax_backward_data": _softmax_back(Code.LOG_SOFTMAX_SLOPE),
+        "scatter_add": _scatter_add,
+        "embedding": _embedding,
+        "embedding_dense_backward": _embedding_back,
+        "cat": _cat,
+        "stack": _stack,
+        "select_backward": _select_back,
+        "slice_backward": _slice_back,
+        "zeros_like": _fill(0.0),
+        "ones_like": _fill(1.0),
+        "new_zeros": _fill(0.0),
+        "new_full": _fill(None),
+        "log": _unary(Code.LOGARITHM),
+        "abs": _unary(Code.ABSOLUTE),
+        "sgn": _unary(Code.SIGN),
+        "convolution": windows.convolution,
+        "convolution_backward": windows.convolution_back,
+        "max_pool2d_with_indices": windows.max_pool,
+        "max_pool2d_with_indices_backward": windows.max_pool_back,
+        "avg_pool2d": windows.average_pool,
+        "avg_pool2d_backward": windows.average_pool_back,
+        "native_group_norm": _group_norm,
+        "native_group_norm_backward": _group_norm_back,
+        "native_layer_norm": _layer_norm,
+        "native_layer_norm_backward": _layer_norm_back,
+        "native_batch_norm": _batch_norm,
+        "native_batch_norm_backward": _batch_norm_back,
+    }
+)

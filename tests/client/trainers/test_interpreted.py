@@ -1,0 +1,381 @@
+"""Local steps that the compiled interpreter carries out: every operator that it knows, in both dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+import raysim
+from raysim.client.section import ClientSection
+from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.construction import make, step_obstacles
+from raysim.client.trainers.kernel.operators import Code, Instruction, Interpreter, Operand
+from raysim.client.trainers.recording import lowering
+from raysim.client.trainers.recording.instruction_list import InstructionList
+from raysim.client.trainers.trainer_choice import TrainerChoice
+from raysim.engine.plan.resolve import resolve
+from raysim.errors import ResourceError
+from raysim.models.model import create
+from raysim.models.task import task_for
+from raysim.storage import compiled_c
+from tests.support.trainer_models import dataset
+
+TASK = task_for(4, None)
+WIDTH = 12
+
+
+class Between(nn.Module):
+    """A function of hidden numbers (B, 12), with weights before and behind it."""
+
+    def __init__(self, function: Callable[[Any, Tensor], Tensor], **parts: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.a, self.b = nn.Linear(6, WIDTH), nn.Linear(WIDTH, 4)
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.b(self.function(self, self.a(x)))
+        return made
+
+
+def maps(h: Tensor) -> Tensor:
+    """Hidden numbers as maps of 3 channels, 4 x 4."""
+    return h.view(-1, 3, 2, 2).repeat(1, 1, 2, 2) * torch.linspace(1, 2, 16, dtype=h.dtype).view(4, 4)
+
+
+def flat(y: Tensor) -> Tensor:
+    """As many numbers as `Between` takes, of any maps."""
+    y = y.flatten(1)
+    return torch.cat([y] * (WIDTH // y.shape[1] + 1), 1)[:, :WIDTH]
+
+
+def of(function: Callable[[Tensor], Tensor]) -> Callable[[], nn.Module]:
+    """A module of a function without weights."""
+    return lambda: Between(lambda self, h: function(h))
+
+
+def layer(make: Callable[[], nn.Module], on_maps: bool = False) -> Callable[[], nn.Module]:
+    """A module of a layer."""
+    return lambda: Between(lambda self, h: flat(self.layer(maps(h))) if on_maps else self.layer(h), layer=make())
+
+
+MODULES: Mapping[str, Callable[[], nn.Module]] = {
+    "relu": of(torch.relu),
+    "leaky relu": of(lambda h: functional.leaky_relu(h, 0.2)),
+    "hardtanh": of(lambda h: functional.hardtanh(h, -0.3, 0.4)),
+    "repeated": of(lambda h: h.repeat(1, 2).view(-1, 2, WIDTH).sum(1) + h[:, :4].repeat(1, 3)),
+    "tanh": of(torch.tanh),
+    "sigmoid": of(torch.sigmoid),
+    "gelu": of(functional.gelu),
+    "silu": of(functional.silu),
+    "hardswish": of(lambda h: functional.hardswish(h * 4)),
+    "exp": of(torch.exp),
+    "sqrt": of(lambda h: (h * h + 1).sqrt()),
+    "log": of(lambda h: (h * h + 1).log()),
+    "abs and square": of(lambda h: h.abs() + h**2),
+    "arithmetic": of(lambda h: (2 - h) * 3 / (1 + h * h) - h / 4 + torch.sub(h, 1.5, alpha=2)),
+    "rows and columns": of(lambda h: h - h.mean(0) + h.sum(1, keepdim=True) * h.mean()),
+    "softmax": of(lambda h: torch.softmax(h, 1) + torch.log_softmax(h.view(-1, 3, 4), -1).flatten(1)),
+    "parts": of(lambda h: torch.cat([h[:, 3:], h[:, :3]], 1) + h[:, :1]),
+    "stack and select": of(lambda h: torch.stack([h, h * 2], 1)[:, 1] + torch.stack([h, h], 2).select(2, 0)),
+    "split": of(lambda h: torch.cat([one.tanh() for one in h.chunk(3, 1)][::-1], 1)),
+    "turned": of(lambda h: h.view(-1, 3, 4).transpose(1, 2).reshape(-1, WIDTH)),
+    "in place": of(lambda h: (h * 1).mul_(2).add_(h).tanh_()),
+    "products of three axes": of(lambda h: (h.view(-1, 3, 4) @ h.view(-1, 4, 3) @ h.view(-1, 3, 4)).flatten(1)),
+    "layer norm": layer(lambda: nn.LayerNorm(WIDTH)),
+    "layer norm without weights": layer(lambda: nn.LayerNorm(WIDTH, elementwise_affine=False)),
+    "layer norm over two axes": lambda: Between(
+        lambda self, h: self.norm(h.view(-1, 3, 4)).flatten(1), norm=nn.LayerNorm((3, 4))
+    ),
+    "layer norm of what is turned": lambda: Between(
+        lambda self, h: self.norm(h.view(-1, 3, 4).transpose(1, 2)).flatten(1), norm=nn.LayerNorm(3)
+    ),
+    "batch norm": layer(lambda: nn.BatchNorm1d(WIDTH)),
+    "batch norm of maps": layer(lambda: nn.BatchNorm2d(3), on_maps=True),
+    "batch norm without statistics": layer(lambda: nn.BatchNorm1d(WIDTH, track_running_stats=False, affine=False)),
+    "group norm": layer(lambda: nn.GroupNorm(3, 3), on_maps=True),
+    "group norm of all": layer(lambda: nn.GroupNorm(1, 3), on_maps=True),
+    "convolution": layer(lambda: nn.Conv2d(3, 4, 3, padding=1), on_maps=True),
+    "convolution, strides and dilation": layer(
+        lambda: nn.Conv2d(3, 4, (2, 2), stride=(1, 2), padding=(2, 1), dilation=2, bias=False), on_maps=True
+    ),
+    "convolution of points": layer(lambda: nn.Conv2d(3, 5, 1), on_maps=True),
+    "convolution in groups": lambda: Between(
+        lambda self, h: flat(self.layer(maps(h).repeat(1, 2, 1, 1))), layer=nn.Conv2d(6, 4, 3, groups=2, padding=1)
+    ),
+    "a kernel for each channel": layer(lambda: nn.Conv2d(3, 3, 3, groups=3, padding=1, stride=2), on_maps=True),
+    "two convolutions": layer(
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 3), nn.ReLU()), on_maps=True
+    ),
+    "convolution over one axis": lambda: Between(
+        lambda self, h: flat(self.layer(h.view(-1, 3, 4))), layer=nn.Conv1d(3, 4, 2, padding=1)
+    ),
+    "max pooling": layer(lambda: nn.MaxPool2d(2), on_maps=True),
+    "max pooling, windows that overlap": layer(lambda: nn.MaxPool2d(3, stride=1, padding=1), on_maps=True),
+    "average pooling": layer(lambda: nn.AvgPool2d(2), on_maps=True),
+    "average pooling, windows that overlap": layer(lambda: nn.AvgPool2d(3, stride=1), on_maps=True),
+    "embedding": lambda: Between(
+        lambda self, h: h + self.table((h.detach() * 3).long().abs() % 5).sum(1), table=nn.Embedding(5, WIDTH)
+    ),
+    "embedding with padding": lambda: Between(
+        lambda self, h: h + self.table(torch.arange(len(h)) % 3), table=nn.Embedding(3, WIDTH, padding_idx=0)
+    ),
+    "gated recurrent": lambda: Between(
+        lambda self, h: self.gru(h.view(-1, 4, 3))[0].flatten(1)[:, :WIDTH], gru=nn.GRU(3, 5, batch_first=True)
+    ),
+    "dropout": layer(lambda: nn.Dropout(0.3)),
+    "dropout of maps": layer(lambda: nn.Sequential(nn.Conv2d(3, 3, 3), nn.Dropout(0.5)), on_maps=True),
+    "a weight twice": lambda: Between(
+        lambda self, h: torch.relu(h @ self.w) @ self.w, w=nn.Parameter(torch.eye(WIDTH) + 0.1)
+    ),
+    "attention": lambda: Between(
+        lambda self, h: self.layer(*[h.view(-1, 3, 4)] * 3, need_weights=False)[0].flatten(1),
+        layer=nn.MultiheadAttention(4, 2, batch_first=True),
+    ),
+}
+RECORDED_ONLY = {
+    # Its indices follow from weights.
+    "embedding": "aten::remainder",
+}
+
+
+def steps(name: str, dtype: torch.dtype, plain: bool, rows: int = 5) -> tuple[BoundModule, BoundModule]:
+    """The module's weights after three steps: by the interpreter, and by autograd."""
+    model, weights = create(MODULES[name], 0, dtype)
+    batches = [
+        (torch.randn(rows, 6, generator=torch.Generator().manual_seed(seed)).to(dtype), torch.arange(rows) % 4)
+        for seed in range(3)
+    ]
+    bound = []
+    for recording in (StepRecording((rows,), interprets=True), StepRecording()):
+        one = BoundModule(model, weights, TASK, dtype, plain=plain, recording=recording)
+        one.load(weights)
+        masks = [None] * 3
+        if one.dropouts:
+            masks = [torch.tensor([seed]) for seed in range(3)]  # type: ignore[misc]
+        with torch.no_grad():
+            for (x, y), keys in zip(batches, masks, strict=True):
+                one.record([x], [y], [rows])
+                one.differentiate(x, y, keys, -0.1 if plain else 1.0)
+        bound.append(one)
+    return bound[0], bound[1]
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["steps", "gradients"])
+@pytest.mark.parametrize("name", MODULES)
+def test_an_interpreted_step_is_that_of_autograd(name: str, plain: bool) -> None:
+    got, wanted = steps(name, torch.float64, plain)
+    for one, other in ((got.gradient, wanted.gradient), (got.weights.buffers, wanted.weights.buffers)):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+    assert torch.equal(got.weights.counters, wanted.weights.counters)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_in_float32_it_is_that_to_rounding(name: str) -> None:
+    got, wanted = steps(name, torch.float32, True)
+    torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", MODULES)
+def test_every_operator_is_known(name: str, dtype: torch.dtype) -> None:
+    model, weights = create(MODULES[name], 0, dtype)
+    x, y = torch.randn(5, 6, dtype=dtype), torch.arange(5) % 4
+    found = step_obstacles(model, weights, TASK, ClientSection(), "float32", x, y, interprets=True)
+    assert found.recorded is None
+    if name in RECORDED_ONLY:
+        assert RECORDED_ONLY[name] in str(found.interpreted)
+    else:
+        assert found.interpreted is None
+
+
+def run(instructions: list[Instruction], tensors: list[Tensor], alpha: float = 1.0) -> bool:
+    return Interpreter(instructions, [one.data_ptr() for one in tensors], tensors[0].dtype)([], alpha)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@settings(max_examples=150, deadline=None)
+@given(
+    m=st.integers(1, 40),
+    k=st.integers(1, 70),
+    n=st.integers(1, 70),
+    turned=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    beta=st.sampled_from([0.0, 1.0, 0.5]),
+)
+def test_products_of_any_shape_and_layout(
+    dtype: torch.dtype, m: int, k: int, n: int, turned: tuple[bool, bool, bool], beta: float
+) -> None:
+    def matrix(rows: int, columns: int, is_turned: bool) -> Tensor:
+        return torch.randn(columns, rows, dtype=dtype).t() if is_turned else torch.randn(rows, columns, dtype=dtype)
+
+    out, a, b = (matrix(r, c, t) for (r, c), t in zip([(m, n), (m, k), (k, n)], turned, strict=True))
+    wanted = beta * out.double() + 0.5 * a.double() @ b.double()
+    operands = (
+        Operand(0, 0, (0, out.stride(0), 0, out.stride(1))),
+        Operand(1, 0, (0, *a.stride(), 0)),
+        Operand(2, 0, (0, 0, *b.stride())),
+    )
+    assert run([Instruction(Code.PRODUCT, (1, m, k, n), operands, 0.25, beta, by_alpha=True)], [out, a, b], 2.0)
+    torch.testing.assert_close(out.double(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("code", "function"),
+    [
+        (Code.EXPONENTIAL, torch.exp),
+        (Code.TANGENT, torch.tanh),
+        (Code.SIGMOID, torch.sigmoid),
+        (Code.GELU, functional.gelu),
+        (Code.SILU, functional.silu),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_functions_are_exact_to_a_few_units_in_the_last_place(
+    code: Code, function: Callable[[Tensor], Tensor], dtype: torch.dtype
+) -> None:
+    ends = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0, 88.0, -88.0, 700.0, -700.0, 1e-30, -1e-30], dtype=dtype)
+    x = torch.cat([torch.linspace(-30, 30, 40_001, dtype=dtype), torch.linspace(-1, 1, 10_001, dtype=dtype), ends])
+    got, wanted = torch.empty_like(x), function(x.double())
+    line = Operand(1, 0, (1,))
+    assert run([Instruction(code, x.shape, (Operand(0, 0, (1,)), line, line))], [got, x])
+    unit = torch.finfo(dtype).eps
+    # gelu's left tail is a difference of numbers near 1 in torch.
+    torch.testing.assert_close(got.double(), wanted.to(dtype).double(), rtol=8 * unit, atol=8 * unit, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_what_is_not_a_number_stays_that(dtype: torch.dtype) -> None:
+    x = torch.tensor([torch.nan, 1.0, -1.0], dtype=dtype)
+    for code in (Code.RELU, Code.CLAMP, Code.ABSOLUTE, Code.LEAKY_RELU):
+        got = torch.empty_like(x)
+        operands = tuple(Operand(base, 0, (1,)) for base in (0, 1, 1))
+        assert run([Instruction(code, x.shape, operands, -2.0, 2.0)], [got, x])
+        assert got.isnan().tolist() == [True, False, False]
+
+
+def test_a_target_that_is_no_class_is_torchs_error() -> None:
+    bound = BoundModule(
+        *create(MODULES["tanh"], 0, torch.float32),
+        TASK,
+        torch.float32,
+        plain=True,
+        recording=StepRecording((5,), interprets=True),
+    )
+    x, y = torch.randn(5, 6), torch.arange(5) % 4
+    with torch.no_grad():
+        bound.record([x], [y], [5])
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            bound.differentiate(x, y + 1, None, -0.1)
+
+
+def test_a_batch_of_another_shape_or_dtype_is_refused() -> None:
+    model, weights = create(MODULES["tanh"], 0, torch.float32)
+    bound = BoundModule(model, weights, TASK, torch.float32, plain=True, recording=StepRecording((5,), interprets=True))
+    x, y = torch.randn(5, 6), torch.arange(5) % 4
+    with torch.no_grad():
+        bound.record([x], [y], [5])
+        for other in (x[:, :3], x.double(), x[:, :, None]):
+            with pytest.raises(RuntimeError, match="recorded for x"):
+                bound.differentiate(other, y, None, -0.1)
+
+
+def test_batches_need_not_be_contiguous() -> None:
+    model, weights = create(MODULES["tanh"], 0, torch.float32)
+    x, y = torch.randn(6, 5).t(), torch.arange(5) % 4
+    made = []
+    for one in (x, x.contiguous()):
+        bound = BoundModule(
+            model, weights, TASK, torch.float32, plain=True, recording=StepRecording((5,), interprets=True)
+        )
+        bound.load(weights)
+        with torch.no_grad():
+            bound.record([x], [y], [5])
+            bound.differentiate(one, y, None, -0.1)
+        made.append(bound.weights.params)
+    assert torch.equal(*made)
+
+
+def test_instructions_that_make_other_numbers_than_torch_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
+        lines.by_number(Code.SIGMOID, out, named["self"])
+
+    monkeypatch.setattr(lowering, "_LOWERED", {**lowering._LOWERED, "tanh": wrong})
+    model, weights = create(MODULES["tanh"], 0, torch.float32)
+    x, y = torch.randn(5, 6), torch.arange(5) % 4
+    found = step_obstacles(model, weights, TASK, ClientSection(), "float32", x, y, interprets=True)
+    assert found.recorded is None
+    assert "other numbers by aten::tanh" in str(found.interpreted)
+
+
+def experiment(**engine: Any) -> raysim.Experiment:
+    return raysim.Experiment.model_validate(
+        {"cohort": {"size": 2}, "client": {"batch_size": 4}, "engine": {"workers": 0, **engine}}
+    )
+
+
+def test_auto_takes_it_where_it_knows_all_and_says_what_it_does_not() -> None:
+    data = dataset((6,), classes=4)
+    assert resolve(experiment(), dataset=data, model=MODULES["gelu"]).choice.trainer == "interpreted"
+    cumulative = of(lambda h: h.cumsum(1))
+    choice = resolve(experiment(), dataset=data, model=cumulative).choice
+    assert choice.trainer == "recorded"
+    assert "calls aten::cumsum" in choice.why
+    with pytest.raises(raysim.ModelError, match="'interpreted' cannot be used: it calls aten::cumsum"):
+        resolve(experiment(trainer="interpreted"), dataset=data, model=cumulative)
+
+
+def test_several_threads_are_torchs() -> None:
+    data = dataset((6,), classes=4)
+    assert resolve(experiment(threads=2), dataset=data, model=MODULES["gelu"]).choice.trainer == "recorded"
+
+
+def test_without_a_compiler_steps_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any) -> None:
+        raise compiled_c.NoLibraryError("there is no C compiler")
+
+    monkeypatch.setattr("raysim.client.trainers.kernel.operators.library", missing)
+    choice = resolve(experiment(), dataset=dataset((6,), classes=4), model=MODULES["gelu"]).choice
+    assert choice.trainer == "recorded"
+    assert "there is no C compiler" in choice.why
+
+
+def test_a_worker_without_a_compiler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raysim.client.trainers.construction.obstacle", lambda *_: "there is no C compiler")
+    model, weights = create(MODULES["gelu"], 0, torch.float32)
+    choice = TrainerChoice.of_size("interpreted", 5)
+    with pytest.raises(ResourceError, match=r"'interpreted' needs a C compiler.*'recorded'"):
+        make(choice, model, weights, TASK, ClientSection(), "float32")
+
+
+def after(**engine: Any) -> dict[str, Tensor]:
+    made = experiment(**engine).model_copy(update={"rounds": 3})
+    return dict(list(raysim.rounds(made, dataset=dataset((6,), classes=4), model=Convolved))[-1].params)
+
+
+class Convolved(Between):
+    """A module that workers can import."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda self, h: flat(self.layer(maps(h))), layer=nn.Conv2d(3, 4, 3, padding=1))
+
+
+def test_chunks_of_any_size_have_the_same_bits_near_those_of_autograd() -> None:
+    one, two, wanted = after(chunk_size=1), after(chunk_size=2), after(trainer="one_by_one")
+    for name, value in one.items():
+        assert torch.equal(value, two[name])
+        torch.testing.assert_close(value, wanted[name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.ray
+def test_two_workers_have_the_bits_of_this_process() -> None:
+    here, there = after(), after(workers=2)
+    assert all(torch.equal(value, there[name]) for name, value in here.items())
