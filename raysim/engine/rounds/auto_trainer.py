@@ -25,7 +25,7 @@ from raysim.engine.numerics import choose_device
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import training_conditions
 from raysim.engine.rounds.calibrate import TRAINERS, best, calibrate
-from raysim.errors import DiskError, RaysimError, RunFolderError, within
+from raysim.errors import DiskError, ModelError, RaysimError, RunFolderError, within
 from raysim.run_folder import experiment_record
 from raysim.storage import atomic, reading
 from raysim.storage.cache import cache_root
@@ -40,7 +40,7 @@ BUDGET_S = 0.3
 
 
 def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
-    """Return the plan with the trainer that it keeps; elsewhere than on a card, or with a given one, as it is.
+    """Return the plan with the trainer that it keeps: that of a run that goes on, and on a card what was measured.
 
     Args:
         plan: by the table.
@@ -49,11 +49,16 @@ def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
     engine = plan.experiment.engine
     is_open = engine.trainer == "auto" and engine.cuda_graphs is not True and plan.minimised.obstacle is None
     is_open &= not plan.choice.changed
-    if not is_open or choose_device(engine.gpus_per_worker).type != "cuda":
+    if not is_open:
         return plan
+    kind = choose_device(engine.gpus_per_worker).type
     if folder is not None and (recorded := experiment_record.stored_trained_by(folder)) is not None:
         with reading.parsing(folder, "the trainer of a run in experiment.json", RunFolderError):
-            return _trained_by(plan, checked(recorded), "the run began with it")
+            record = checked(recorded)
+        if kind == "cuda" or record["trainer"] != plan.choice.trainer:
+            return _as_it_began(plan, record, kind)
+    if kind != "cuda":
+        return plan
     file = cache_root() / "trainers" / f"{_key(plan)}.json"
     record = cached_choice(file)
     if record is None:
@@ -68,8 +73,16 @@ def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
     return (
         plan
         if record is None
-        else _trained_by(plan, record, f"it was the fastest when it was measured on {card.name()}")
+        else _trained_by(plan, record, kind, f"it was the fastest when it was measured on {card.name()}")
     )
+
+
+def _as_it_began(plan: Plan, record: dict[str, Any], kind: str) -> Plan:
+    """Return the plan with the trainer that the run began with; as it is where this machine cannot have that one."""
+    try:
+        return _trained_by(plan, record, kind, "the run began with it")
+    except ModelError:
+        return plan
 
 
 def _measured(plan: Plan) -> dict[str, Any]:
@@ -82,10 +95,10 @@ def _measured(plan: Plan) -> dict[str, Any]:
     return {"trainer": fastest.trainer, "chunk_size": fastest.chunk_size, "seconds": seconds}
 
 
-def _trained_by(plan: Plan, record: dict[str, Any], why: str) -> Plan:
+def _trained_by(plan: Plan, record: dict[str, Any], kind: str, why: str) -> Plan:
     engine, task, obstacle = plan.experiment.engine, plan.minimised.task, plan.minimised.obstacle
     size = record["chunk_size"] if engine.chunk_size == "auto" else engine.chunk_size
-    conditions = training_conditions(plan.experiment, plan.dataset, "cuda")
+    conditions = training_conditions(plan.experiment, plan.dataset, kind)
     conditions = replace(conditions, trainer=record["trainer"], chunk_size=size)
     chosen = choose(conditions, plan.model.module(), task, obstacle)
     return replace(plan, choice=replace(chosen, why=why))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -354,6 +357,29 @@ def test_a_worker_without_a_compiler_says_so(monkeypatch: pytest.MonkeyPatch) ->
     choice = TrainerChoice.of_size("interpreted", 5)
     with pytest.raises(ResourceError, match=r"'interpreted' needs a C compiler.*'recorded'"):
         make(choice, model, weights, TASK, ClientSection(), "float32")
+
+
+def test_a_run_that_began_with_recorded_steps_goes_on_with_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def missing(*_: Any) -> None:
+        raise compiled_c.NoLibraryError("there is no C compiler")
+
+    def finished(path: Path) -> dict[str, Any]:
+        kept = json.loads((path / "experiment.json").read_text())["trained_by"]
+        return {"trainer": kept["trainer"], **raysim.read(path).params}
+
+    data = dataset((6,), classes=4)
+    with monkeypatch.context() as there:
+        there.setattr("raysim.client.trainers.kernel.operators.library", missing)
+        for path, rounds in ((tmp_path / "whole", 4), (tmp_path / "parts", 2)):
+            made = experiment().model_copy(update={"rounds": rounds})
+            raysim.run(made, dataset=data, model=MODULES["gelu"], path=path)
+    raysim.resume(tmp_path / "parts", rounds=4, dataset=data, model=MODULES["gelu"])
+    whole, parts = finished(tmp_path / "whole"), finished(tmp_path / "parts")
+    assert whole.pop("trainer") == parts.pop("trainer") == "recorded"
+    assert whole
+    assert all(np.array_equal(value, parts[name]) for name, value in whole.items())
 
 
 def after(**engine: Any) -> dict[str, Tensor]:
