@@ -31,8 +31,10 @@ enum { ROWS = 4 };
 typedef REAL vec __attribute__((vector_size(NATIVE), aligned(sizeof(REAL)), may_alias));
 #if IS_FLOAT
 typedef int32_t bits;
+typedef uint32_t pattern; /* shifts of what is signed are not defined */
 #else
 typedef int64_t bits;
+typedef uint64_t pattern;
 #endif
 typedef bits mask __attribute__((vector_size(NATIVE), aligned(sizeof(REAL)), may_alias));
 
@@ -82,13 +84,13 @@ typedef struct {
 #define EXP_MOST 709.78271289338397
 #endif
 
-INLINE bits bits_of(REAL x) {
-    bits b;
+INLINE pattern pattern_of(REAL x) {
+    pattern b;
     __builtin_memcpy(&b, &x, sizeof b);
     return b;
 }
 
-INLINE REAL real_of(bits b) {
+INLINE REAL real_of(pattern b) {
     REAL x;
     __builtin_memcpy(&x, &b, sizeof x);
     return x;
@@ -119,7 +121,7 @@ INLINE REAL small_expm1(REAL r) {
 /* x = n ln(2) + r; returns r and 2^n. */
 INLINE REAL reduced(REAL x, REAL *power) {
     const REAL shifted = x * (REAL)1.44269504088896340736 + ROUNDER, n = shifted - ROUNDER;
-    *power = real_of((bits_of(shifted) + EXPONENT_BIAS) << MANTISSA);
+    *power = real_of((pattern_of(shifted) + EXPONENT_BIAS) << MANTISSA);
     return (x - n * LN2_HIGH) - n * LN2_LOW;
 }
 

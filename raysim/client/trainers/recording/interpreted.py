@@ -243,6 +243,8 @@ def _given(
         one = values(slot)
         if storage(one) in read and storage(one) not in known and one.storage_offset() == 0:
             given.setdefault(storage(one), slot)
+    if {storage(values(slot)) for slot in makes} & read - set(known) - set(given):
+        raise NotInterpreted("reads a part of what torch makes")
     return list(given.values())
 
 
