@@ -60,19 +60,21 @@ def launch(
             'or "auto".'
         )
     where = read_only_copy(folder_of(experiment, path))
-    plan = with_kept_trainer(resolve(experiment, **parts), where if resume else None)
-    # The driver uploads to a URI, because this process may have ended by then.
-    opening = opening_of(plan, where, resume, overwrite, profile)
-    if is_whole(plan, opening):
-        why = f"holds all {experiment.rounds} rounds"
-        if opening.stopped is not None:
-            why = f"has stopped {stopping.text(experiment, opening.stopped)}"
-        raise RunFolderError(f"{opening.path} {why}: there is nothing to start.")
-    log_beginning(plan)
-    from raysim.engine.on_ray.driver import session
-    from raysim.report import curve
+    # What is read here must be what the driver goes on with, which says so too, and uploads to a URI: this process may
+    # have ended by then.
+    with changing(where):
+        plan = with_kept_trainer(resolve(experiment, **parts), where if resume else None)
+        opening = opening_of(plan, where, resume, overwrite, profile)
+        if is_whole(plan, opening):
+            why = f"holds all {experiment.rounds} rounds"
+            if opening.stopped is not None:
+                why = f"has stopped {stopping.text(experiment, opening.stopped)}"
+            raise RunFolderError(f"{opening.path} {why}: there is nothing to start.")
+        log_beginning(plan)
+        from raysim.engine.on_ray.driver import session
+        from raysim.report import curve
 
-    return session.launch(plan, opening, address, curve.of_run, run_name(experiment, opening.path))
+        return session.launch(plan, opening, address, curve.of_run, run_name(experiment, opening.path))
 
 
 def under_way(address: str = AUTO) -> list[UnderWay]:

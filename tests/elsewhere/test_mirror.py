@@ -12,7 +12,7 @@ import pytest
 from raysim.errors import RemoteError
 from raysim.storage import sealed
 from raysim.storage.remote import removed
-from raysim.storage.remote.index import Index
+from raysim.storage.remote.index import Index, Record
 from raysim.storage.remote.mirror import Mirror
 from raysim.storage.remote.remote import Remote
 
@@ -392,6 +392,89 @@ def test_a_copy_is_kept_where_the_uri_went_back_and_on_from_there(
     assert (aside / "more").read_text() == "of round 2"
 
 
+def test_a_copy_is_kept_where_the_uri_went_back_and_far_on_from_there(
+    machine: Machine, shared: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More changes than this machine, and a reader, knew, but others."""
+    one = started(machine("one"), rows="1")
+    one.push()
+    backup = {name: Remote(shared).find(name) for name in ("mirror.json", "rows")}
+    (one.path / "rows").write_text("12")
+    one.push()
+    reader = machine("reader")
+    reader.pull()
+    restored(shared, backup, tmp_path / "restored")
+    two = machine("two")
+    two.pull()
+    for text in ("13", "134", "1345"):
+        (two.path / "rows").write_text(text)
+        two.push()
+    for name, mirror in (("one", one), ("reader", reader)):
+        for _ in range(2):
+            machine(name).pull()
+            assert texts(mirror) == {"rows": "1345"}
+            (aside,) = mirror.path.parent.glob("*.aside-*")
+            assert (aside / "rows").read_text() == "12"
+        assert f"went back to an older state, and this machine's copy was ahead: it is now {aside}" in caplog.text
+    # And the machine that went on is told when what it wrote is gone.
+    restored(shared, backup, tmp_path / "restored")
+    machine("one").pull()
+    for text in ("16", "167", "1678", "16789"):
+        (one.path / "rows").write_text(text)
+        one.push()
+    machine("two").pull()
+    (aside,) = two.path.parent.glob("*.aside-*")
+    assert (aside / "rows").read_text() == "1345"
+
+
+def test_a_copy_that_is_lost_is_named_where_the_uri_went_back(
+    machine: Machine, shared: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = started(machine("one"), rows="1")
+    one.push()
+    backup = {name: Remote(shared).find(name) for name in ("mirror.json", "rows")}
+    (one.path / "rows").write_text("12")
+    one.push()
+    restored(shared, backup, tmp_path / "restored")
+    shutil.rmtree(one.path)
+    machine("one").pull()
+    assert "went back to an older state, and this machine's copy was ahead, but is lost" in caplog.text
+    assert texts(one) == {"rows": "1"}
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_state_of_which_nothing_is_known_is_not_older_unless_it_has_fewer_changes(
+    is_older: bool, machine: Machine, shared: str, tmp_path: Path
+) -> None:
+    """An earlier raysim has counted changes, and noted no line."""
+    one = started(machine("one"), rows="1")
+    one.push()
+    record = one.path.parent / "mirror.json"
+    known = Record.model_validate_json(record.read_bytes())
+    counted = known.model_copy(update={"checksum": sealed.BLANK, "changes": 100 if is_older else known.changes})
+    sealed.write(record, counted.model_dump_json(exclude={"line", "writer"}).encode())
+    two = machine("two")
+    two.pull()
+    (two.path / "rows").write_text("12")
+    two.push()
+    machine("one").pull()
+    assert texts(one) == {"rows": "12"}
+    assert bool(list(one.path.parent.glob("*.aside-*"))) == is_older
+
+
+def test_a_folder_goes_on_as_before_once_its_lost_index_is_put_again(machine: Machine, shared: str) -> None:
+    one, reader = started(machine("one"), rows="1"), machine("reader")
+    one.push()
+    reader.pull()
+    Remote(shared).delete("mirror.json")
+    machine("one").pull()
+    (one.path / "rows").write_text("12")
+    one.push()
+    machine("reader").pull()
+    assert texts(reader) == {"rows": "12"}
+    assert not list(reader.path.parent.glob("*.aside-*"))
+
+
 def test_what_another_machine_added_is_fetched_and_nothing_set_aside(machine: Machine) -> None:
     one, two = started(machine("one"), rows="1"), machine("two")
     for text in ("12", "123"):
@@ -408,7 +491,7 @@ def test_what_another_machine_added_is_fetched_and_nothing_set_aside(machine: Ma
 def test_an_index_without_a_count_is_read_as_before(machine: Machine, shared: str, tmp_path: Path) -> None:
     started(machine("one"), rows="1").push()
     index = Index.model_validate_json(Remote(shared).find("mirror.json") or b"")
-    text = index.model_copy(update={"checksum": sealed.BLANK}).model_dump_json(exclude={"changes"})
+    text = index.model_copy(update={"checksum": sealed.BLANK}).model_dump_json(exclude={"changes", "line"})
     sealed.write(tmp_path / "index", text.encode())
     Remote(shared).put(tmp_path / "index", "mirror.json")
     two, three = machine("two"), machine("three")

@@ -24,7 +24,7 @@ from raysim.storage.cache import hasher
 from raysim.storage.inside import inside
 from raysim.storage.reading import content, parsing
 from raysim.storage.remote import mirrored_files, removed
-from raysim.storage.remote.index import INDEX, Content, Index, Known, Record, flaw
+from raysim.storage.remote.index import INDEX, Content, Index, Known, Record, Stretch, descends, flaw
 from raysim.storage.remote.remote import Remote
 
 log = logging.getLogger("raysim")
@@ -80,11 +80,13 @@ class Mirror:
 
         If no other machine wrote there after this one, the copy may be ahead, as a killed writer leaves it: files that
         were lost in it are fetched, and those that were lost at the URI are put there again by the next `push`. Else a
-        copy that is ahead is set aside, with a warning. A copy is ahead, too, where the URI has an older state than
-        this machine knew there. And a copy is set aside that was changed though nobody has said so (`changing`).
+        copy that is ahead is set aside, with a warning. A copy is ahead, too, where the state at the URI was not made
+        from the one that this machine knew there. And a copy is set aside that was changed though nobody has said so
+        (`changing`).
 
         Raises:
             RemoteError: nothing answers, a file there differs from the index, or a run there has lost its index.
+            OvertakenError: another machine wrote there, and a process of this one changes the copy.
         """
         with self._alone():
             for attempt in range(1, FETCH_ATTEMPTS + 1):
@@ -134,10 +136,10 @@ class Mirror:
         with self._alone():
             record, index = self._record(), self._index()
             if index is None:
-                record = Record(uri=self.uri, changes=record.changes)
+                record = _with_nothing_there(record)
             else:
                 self._check_is_own(record, index)
-                record = record.model_copy(update={"changes": index.changes})
+                record = record.model_copy(update={"changes": index.changes, "line": index.line})
             # The lock keeps others away: what is here was left by a process that ended.
             atomic.sweep(self._home, older_than_s=0)
             if not self._has_swept:
@@ -191,24 +193,18 @@ class Mirror:
                 files[name] = mirrored_files.record_of(PurePosixPath(name), content, target.stat().st_mtime_ns)
         if index is None:
             # All files are put there again.
-            self._keep(Record(uri=self.uri, changes=record.changes))
+            self._keep(_with_nothing_there(record))
         else:
             self._keep(self._looked_at(record.model_copy(update={"files": files})))
 
     def _take(self, record: Record, index: Index) -> None:
-        is_own = index.version in record.versions
-        # Restored from a backup for one, and perhaps changed since. Then the copy has what the URI has no more.
-        went_back = not is_own and 0 < record.changes >= index.changes
-        if self.path.exists() and (went_back or self.behind()):
-            if is_own:
-                why = "is as it was, but something else than raysim has changed this machine's copy"
-            elif went_back:
-                why = "went back to an older state, and this machine's copy was ahead"
-            else:
-                why = "was changed by another machine, and this machine's copy was ahead"
-            aside = self._home / f"{self.path.name}.aside-{uuid.uuid4().hex[:8]}"
-            self.path.rename(aside)
-            log.warning("%s %s: it is now %s", self.uri, why, aside)
+        if record.ahead and lock.is_held(self._home / WRITERS):
+            # What it puts later would be compared with this index, from which its content did not come.
+            raise OvertakenError(
+                f"{self.uri} was changed by another machine, and a process of this machine changes its own copy, "
+                f"{self.path}: nothing is fetched meanwhile. End that process, and give the same command again."
+            )
+        self._set_aside(record, index)
         files = {}
         for name, allowed in index.files.items():
             target = inside(self.path, name, f"{self.uri}/{INDEX}", RemoteError)
@@ -223,8 +219,29 @@ class Mirror:
                 file.unlink()
         self.path.mkdir(parents=True, exist_ok=True)
         removed.forget(self._home, len(removed.noted(self._home)))
-        ahead = lock.is_held(self._home / WRITERS)
-        self._keep(Record(uri=self.uri, versions=(index.version,), changes=index.changes, ahead=ahead, files=files))
+        known = {"versions": (index.version,), "changes": index.changes, "line": index.line}
+        self._keep(Record(uri=self.uri, ahead=False, files=files, **known))
+
+    def _set_aside(self, record: Record, index: Index) -> None:
+        """Keep the copy aside, with a warning, if it may have what the URI has not."""
+        is_own = index.version in record.versions
+        # Restored from a backup for one, and perhaps changed since: then the copy has what the URI has no more.
+        went_back = not is_own and _went_back(record, index)
+        if not (went_back or self.behind()):
+            return
+        if is_own:
+            why = "is as it was, but something else than raysim has changed this machine's copy"
+        elif went_back:
+            why = "went back to an older state, and this machine's copy was ahead"
+        else:
+            why = "was changed by another machine, and this machine's copy was ahead"
+        if not self.path.exists():
+            log.warning("%s %s, but is lost", self.uri, why)
+            return
+        aside = self._home / f"{self.path.name}.aside-{uuid.uuid4().hex[:8]}"
+        # First the warning: a process that is killed between the two must not lose it.
+        log.warning("%s %s: it is now %s", self.uri, why, aside)
+        self.path.rename(aside)
 
     def _put(self, record: Record, pinned: dict[str, tuple[Path, Known]]) -> int:
         noted = removed.noted(self._home)
@@ -261,15 +278,17 @@ class Mirror:
             )
 
     def _write_index(self, record: Record, files: Mapping[str, tuple[Content | None, ...]]) -> Record:
-        index = Index(version=uuid.uuid4().hex, changes=record.changes + 1, files=dict(files))
-        record = record.model_copy(update={"versions": (*record.versions, index.version)})
+        changes, writer = record.changes + 1, record.writer or uuid.uuid4().hex
+        line = (*(each for each in record.line if each.writer != writer), Stretch(writer, changes))
+        index = Index(version=uuid.uuid4().hex, changes=changes, line=line, files=dict(files))
+        record = record.model_copy(update={"versions": (*record.versions, index.version), "writer": writer})
         # First locally: even if this process ends now, the version is known to be this machine's.
         self._keep(record)
         file = self._home / f".{INDEX}.there"
         # Whatever lies there, a link for one, is replaced and not written through.
         atomic.write(file, lambda aside: sealed.write(aside, index.model_dump_json().encode()))
         self._remote.put(file, INDEX)
-        return record.model_copy(update={"changes": index.changes})
+        return record.model_copy(update={"changes": changes, "line": line})
 
     def _index(self) -> Index | None:
         text = self._remote.find(INDEX)
@@ -297,6 +316,19 @@ class Mirror:
 
     def _alone(self) -> AbstractContextManager[None]:
         return lock.alone(self._home / lock.FILE)
+
+
+def _went_back(record: Record, index: Index) -> bool:
+    """Return whether the state there was not made from the one that this machine knew."""
+    if record.line:
+        return not descends(index.line, record.line)
+    # Of an earlier raysim, which has counted at most.
+    return 0 < record.changes >= index.changes
+
+
+def _with_nothing_there(record: Record) -> Record:
+    """Return the record once the URI has lost its index: all files are put there again."""
+    return Record(uri=record.uri, changes=record.changes, line=record.line, writer=record.writer)
 
 
 def _stored_record(file: Path) -> Record:

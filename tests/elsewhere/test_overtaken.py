@@ -1,0 +1,73 @@
+"""A copy that a process changes is not replaced under it: what it puts is compared with what its content came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from raysim.errors import RemoteError
+from raysim.storage import atomic
+from raysim.storage.remote.folder import local_copy, read_only_copy
+from raysim.storage.remote.mirror import Mirror
+
+Machine = Callable[[str], None]
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return (tmp_path / "there").as_uri()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Go on as a machine of that name, whose disk holds what it held before."""
+    return lambda name: monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / name))
+
+
+def rows(folder: Path) -> str:
+    return (folder / "rows").read_text()
+
+
+def write(uri: str, text: str) -> None:
+    with local_copy(uri) as where:
+        where.mkdir(exist_ok=True)
+        atomic.write_text(where / "rows", text)
+
+
+def test_a_reader_takes_nothing_anew_under_an_overtaken_writer(uri: str, machine: Machine, tmp_path: Path) -> None:
+    machine("one")
+    write(uri, "1")
+    with pytest.raises(RemoteError, match="was changed by another machine meanwhile"), local_copy(uri) as where:
+        machine("two")
+        write(uri, "1b")
+        machine("one")
+        atomic.write_text(where / "rows", "12")
+        for _ in range(2):
+            with pytest.raises(RemoteError, match=rf"a process of this machine changes its own copy, {where}:"):
+                read_only_copy(uri)
+            assert rows(where) == "12"
+    assert rows(tmp_path / "there") == "1b"
+    # And now that nothing changes it, the copy is set aside.
+    assert rows(read_only_copy(uri)) == "1b"
+    (aside,) = where.parent.glob("*.aside-*")
+    assert rows(aside) == "12"
+
+
+def test_nothing_is_taken_anew_under_a_writer_whose_uri_went_back(uri: str, machine: Machine, tmp_path: Path) -> None:
+    machine("one")
+    write(uri, "1")
+    backup = (tmp_path / "there" / "mirror.json").read_bytes()
+    with pytest.raises(RemoteError, match="was changed by another machine meanwhile"), local_copy(uri) as where:
+        atomic.write_text(where / "rows", "12")
+        assert Mirror.of(uri).push() == 1
+        (tmp_path / "there" / "mirror.json").write_bytes(backup)
+        (tmp_path / "there" / "rows").write_text("1")
+        with pytest.raises(RemoteError, match="a process of this machine changes its own copy"):
+            read_only_copy(uri)
+        atomic.write_text(where / "rows", "123")
+    assert rows(tmp_path / "there") == "1"
+    assert rows(read_only_copy(uri)) == "1"
+    (aside,) = where.parent.glob("*.aside-*")
+    assert rows(aside) == "123"
