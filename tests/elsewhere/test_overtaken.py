@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,44 +31,55 @@ def rows(folder: Path) -> str:
     return (folder / "rows").read_text()
 
 
-def write(uri: str, text: str) -> None:
+def write(uri: str, *texts: str, then: Callable[[Path], None] = lambda where: None) -> None:
+    """Write each text after what `then` does, but the first before."""
     with local_copy(uri) as where:
         where.mkdir(exist_ok=True)
-        atomic.write_text(where / "rows", text)
+        for number, text in enumerate(texts):
+            if number:
+                then(where)
+            atomic.write_text(where / "rows", text)
+
+
+def refuse_to_read(uri: str, where: Path) -> None:
+    kept = rows(where)
+    for _ in range(2):
+        with pytest.raises(RemoteError, match=rf"a process of this machine changes its own copy, {where}:"):
+            read_only_copy(uri)
+        assert rows(where) == kept
 
 
 def test_a_reader_takes_nothing_anew_under_an_overtaken_writer(uri: str, machine: Machine, tmp_path: Path) -> None:
-    machine("one")
-    write(uri, "1")
-    with pytest.raises(RemoteError, match="was changed by another machine meanwhile"), local_copy(uri) as where:
+    def overtake(where: Path) -> None:
         machine("two")
         write(uri, "1b")
         machine("one")
-        atomic.write_text(where / "rows", "12")
-        for _ in range(2):
-            with pytest.raises(RemoteError, match=rf"a process of this machine changes its own copy, {where}:"):
-                read_only_copy(uri)
-            assert rows(where) == "12"
+        refuse_to_read(uri, where)
+
+    machine("one")
+    write(uri, "1")
+    with pytest.raises(RemoteError, match="was changed by another machine meanwhile"):
+        write(uri, "12", "123", then=overtake)
     assert rows(tmp_path / "there") == "1b"
     # And now that nothing changes it, the copy is set aside.
     assert rows(read_only_copy(uri)) == "1b"
-    (aside,) = where.parent.glob("*.aside-*")
-    assert rows(aside) == "12"
+    (aside,) = tmp_path.glob("one/mirrors/*/*.aside-*")
+    assert rows(aside) == "123"
 
 
 def test_nothing_is_taken_anew_under_a_writer_whose_uri_went_back(uri: str, machine: Machine, tmp_path: Path) -> None:
+    def restore(where: Path) -> None:
+        assert Mirror.of(uri).push() == 1
+        shutil.rmtree(tmp_path / "there")
+        shutil.copytree(tmp_path / "backup", tmp_path / "there")
+        refuse_to_read(uri, where)
+
     machine("one")
     write(uri, "1")
-    backup = (tmp_path / "there" / "mirror.json").read_bytes()
-    with pytest.raises(RemoteError, match="was changed by another machine meanwhile"), local_copy(uri) as where:
-        atomic.write_text(where / "rows", "12")
-        assert Mirror.of(uri).push() == 1
-        (tmp_path / "there" / "mirror.json").write_bytes(backup)
-        (tmp_path / "there" / "rows").write_text("1")
-        with pytest.raises(RemoteError, match="a process of this machine changes its own copy"):
-            read_only_copy(uri)
-        atomic.write_text(where / "rows", "123")
+    shutil.copytree(tmp_path / "there", tmp_path / "backup")
+    with pytest.raises(RemoteError, match="was changed by another machine meanwhile"):
+        write(uri, "12", "123", then=restore)
     assert rows(tmp_path / "there") == "1"
     assert rows(read_only_copy(uri)) == "1"
-    (aside,) = where.parent.glob("*.aside-*")
+    (aside,) = tmp_path.glob("one/mirrors/*/*.aside-*")
     assert rows(aside) == "123"
