@@ -59,10 +59,9 @@ def launch(
             "engine.workers is 0, which runs in this process, and such a run ends with it: name a number of workers, "
             'or "auto".'
         )
-    where = read_only_copy(folder_of(experiment, path))
     # What is read here must be what the driver goes on with, which says so too, and uploads to a URI: this process may
     # have ended by then.
-    with changing(where):
+    with read_only_copy(folder_of(experiment, path)) as where, changing(where):
         plan = with_kept_trainer(resolve(experiment, **parts), where if resume else None)
         opening = opening_of(plan, where, resume, overwrite, profile)
         if is_whole(plan, opening):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Unpack
 
@@ -83,42 +84,43 @@ def between_runs(
             where the picture goes.
     """
     check_is_path(out, "The folder of picture and CSV (--out, out=)")
-    where = _folder(first)
-    experiment = experiment_record.stored_experiment(where)
-    check_one(experiment, where)
-    check_has_parts(experiment, where, parts, "raysim.interpolate(experiment, a, b")
-    report = experiment.report.changed(changes)
-    check_same(resolve(with_executor(experiment, "local"), **parts), where, ITS_PARTS)
-    # Before what takes long.
-    free_places(interpolated.NAME, out, report)
-    rows = interpolate(experiment.changed({"evaluation.split": split}), first, second, **parts)
-    names = _name(where, first), _name(_folder(second), second)
-    out.mkdir(parents=True, exist_ok=True)
-    save(interpolated.figure(rows.to_pylist(), names, split), out, report)
-    return rows
+    with _folder(first) as where:
+        experiment = experiment_record.stored_experiment(where)
+        check_one(experiment, where)
+        check_has_parts(experiment, where, parts, "raysim.interpolate(experiment, a, b")
+        report = experiment.report.changed(changes)
+        check_same(resolve(with_executor(experiment, "local"), **parts), where, ITS_PARTS)
+        # Before what takes long.
+        free_places(interpolated.NAME, out, report)
+        rows = interpolate(experiment.changed({"evaluation.split": split}), first, second, **parts)
+        with _folder(second) as other:
+            names = _name(where, first), _name(other, second)
+        out.mkdir(parents=True, exist_ok=True)
+        save(interpolated.figure(rows.to_pylist(), names, split), out, report)
+        return rows
 
 
 def _weights(plan: Plan, given: Mapping[str, npt.ArrayLike] | Place) -> Weights:
     if isinstance(given, Mapping):
         return replace_params(plan.model, plan.initial, given)
-    folder = _folder(given)
-    check_one(experiment_record.stored_experiment(folder), folder)
-    state = _state(folder, given)
-    if state is None:
-        raise RunFolderError(f"{folder} has no checkpoint, so there is no model of it.")
-    for name in ("params", "buffers", "counters"):
-        found, expected = getattr(state.weights, name), getattr(plan.initial, name)
-        if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+    with _folder(given) as folder:
+        check_one(experiment_record.stored_experiment(folder), folder)
+        state = _state(folder, given)
+        if state is None:
+            raise RunFolderError(f"{folder} has no checkpoint, so there is no model of it.")
+        for name in ("params", "buffers", "counters"):
+            found, expected = getattr(state.weights, name), getattr(plan.initial, name)
+            if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+                raise RunFolderError(
+                    f"{given} must have a model of the experiment's kind, with {len(expected):,} {name} of "
+                    f"{expected.dtype}, but has {len(found):,} of {found.dtype}."
+                )
+        if other := frozen.other_values(folder, plan.model.constants):
             raise RunFolderError(
-                f"{given} must have a model of the experiment's kind, with {len(expected):,} {name} of "
-                f"{expected.dtype}, but has {len(found):,} of {found.dtype}."
+                f"{given}: {other[0]} than in the experiment's module. Take runs of the same frozen parameters "
+                f"(model.seed, model.init, params=)."
             )
-    if other := frozen.other_values(folder, plan.model.constants):
-        raise RunFolderError(
-            f"{given}: {other[0]} than in the experiment's module. Take runs of the same frozen parameters "
-            f"(model.seed, model.init, params=)."
-        )
-    return state.weights
+        return state.weights
 
 
 def _state(folder: Path, given: Place) -> ServerState | None:
@@ -128,12 +130,15 @@ def _state(folder: Path, given: Place) -> ServerState | None:
     return kept_checkpoints.newest_state(folder, fingerprint)
 
 
-def _folder(place: Place) -> Path:
-    """Return the run's folder; a checkpoint's file lies in a folder of it."""
+@contextmanager
+def _folder(place: Place) -> Iterator[Path]:
+    """Yield the run's folder; a checkpoint's file lies in a folder of it."""
     if not _is_file(place):
-        return read_only_copy(place)
+        with read_only_copy(place) as folder:
+            yield folder
+        return
     check_is_path(place, "A checkpoint, in place of a run's folder,")
-    return Path(place).resolve().parents[1]
+    yield Path(place).resolve().parents[1]
 
 
 def _is_file(place: Place) -> bool:

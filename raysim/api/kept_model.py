@@ -90,7 +90,8 @@ def export(
         raise ExperimentError("adapter writes the adapters alone, and merged adds them to their layers: choose one.")
     check_is_path(out, "The exported model (--out, out=)")
     files.check_is_no_record(Path(out))
-    plan, state = _opened(read_only_copy(path), best, parts, "raysim.export(path, out")
+    with read_only_copy(path) as where:
+        plan, state = _opened(where, best, parts, "raysim.export(path, out")
     module = bind(plan.model, state.weights, torch.device("cpu"))
     if adapter:
         _write_adapter(module, plan.experiment, Path(out))
@@ -168,8 +169,8 @@ def evaluate(
         RunFolderError: the folder has no such model, or data or model differ from those of the run.
         DataError: the data have no such split, or nothing to score in it, or examples of another form.
     """
-    where = read_only_copy(path)
-    plan, state = _opened(where, best, parts, "raysim.evaluate(path")
+    with read_only_copy(path) as where:
+        plan, state = _opened(where, best, parts, "raysim.evaluate(path")
     section = plan.experiment.evaluation.model_copy(update={"fine_tuning": None})
     if split:
         section = section.model_copy(update={"split": (split,) if isinstance(split, str) else tuple(split)})

@@ -33,19 +33,19 @@ def read(path: str | Path) -> Result | TrialsResult | SweepResult:
         RunFolderError: it is not such a folder, or a file in it is damaged, or folders were exchanged.
         CheckpointError: no checkpoint of a run can be read.
     """
-    where = read_only_copy(path)
-    stored = stored_sweep(where)
-    if stored is not None:
-        members = sweeps.members(*stored, where)
-        results = {member.path: _run(member.path, of_model=False) for member in _begun(members, stored[1])}
-        return sweeps.together(sweep.points(*stored), results, where)
-    experiment = experiment_record.stored_experiment(where)
-    if experiment.trials.count < 2:
-        return _run(where)
-    begun = _begun(trials.members_of(experiment, where))
-    if not begun:
-        raise RunFolderError(f"{where} holds trials, none of which has begun.")
-    return trials.together([_run(member.path) for member in begun], where)
+    with read_only_copy(path) as where:
+        stored = stored_sweep(where)
+        if stored is not None:
+            members = sweeps.members(*stored, where)
+            results = {member.path: _run(member.path, of_model=False) for member in _begun(members, stored[1])}
+            return sweeps.together(sweep.points(*stored), results, where)
+        experiment = experiment_record.stored_experiment(where)
+        if experiment.trials.count < 2:
+            return _run(where)
+        begun = _begun(trials.members_of(experiment, where))
+        if not begun:
+            raise RunFolderError(f"{where} holds trials, none of which has begun.")
+        return trials.together([_run(member.path) for member in begun], where)
 
 
 def _begun(members: Sequence[Member], swept: Iterable[str] = ()) -> list[Member]:

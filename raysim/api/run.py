@@ -232,17 +232,17 @@ def replay(
     Raises:
         RunFolderError: it has no such round or client, or data or model differ from those of the run.
     """
-    where = read_only_copy(path)
-    experiment = experiment_record.stored_experiment(where)
-    check_one(experiment, where)
-    check_has_parts(experiment, where, parts, "raysim.replay(path, round")
-    plan = with_kept_trainer(resolve(with_executor(experiment, "local"), **parts), where)
-    check_same(plan, where, ITS_PARTS)
-    if client is not None:
-        return replay_client(plan, where, round, client)
-    again = _as_round(plan, replay_round(plan, where, round))
-    warn_of_others(where, round, again.metrics)
-    return again
+    with read_only_copy(path) as where:
+        experiment = experiment_record.stored_experiment(where)
+        check_one(experiment, where)
+        check_has_parts(experiment, where, parts, "raysim.replay(path, round")
+        plan = with_kept_trainer(resolve(with_executor(experiment, "local"), **parts), where)
+        check_same(plan, where, ITS_PARTS)
+        if client is not None:
+            return replay_client(plan, where, round, client)
+        again = _as_round(plan, replay_round(plan, where, round))
+        warn_of_others(where, round, again.metrics)
+        return again
 
 
 @takes_parts

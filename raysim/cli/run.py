@@ -136,8 +136,8 @@ def resume(
     from raysim.storage.remote.folder import local_copy, read_only_copy
 
     executor = executor_of(local)
-    copy = read_only_copy(folder)
-    stored, values = series_record.stored_sweep(copy) or (experiment_record.stored_experiment(copy), {})
+    with read_only_copy(folder) as copy:
+        stored, values = series_record.stored_sweep(copy) or (experiment_record.stored_experiment(copy), {})
     if values or stored.trials.count > 1:
         changes = [f"rounds={rounds}"] if rounds else []
         changes += [f"trials.count={trials}"] if trials else []

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from html import escape, unescape
 from pathlib import Path
 from typing import NamedTuple
@@ -96,7 +95,8 @@ def build(
             if len(drawn) == before:
                 absent.append(f"{kind.title} ({kind.needs})")
         pieces = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES, suffixes)
-        atomic.write(aside / PAGE, partial(_write, pieces))
+        with disk.writing(out / PAGE), (aside / PAGE).open("w", encoding="utf-8") as text:
+            text.writelines(pieces)
         with disk.writing(pictures):
             pictures.mkdir(parents=True, exist_ok=True)
         for file in former:
@@ -131,11 +131,6 @@ def _draw(figure: Figure, report: ReportSection, places: Mapping[str, Path], asi
     files = {suffix: aside / f"{figure.name}.{suffix}" for suffix in (*places, "svg")}
     picture_files.write(figure, render(figure, report), files)
     return Picture(figure.name, figure.title, figure.caption, files["svg"])
-
-
-def _write(pieces: Iterable[str], file: Path) -> None:
-    with file.open("w", encoding="utf-8") as text:
-        text.writelines(pieces)
 
 
 def default_folder(folders: Sequence[Path]) -> Path:

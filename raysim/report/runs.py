@@ -22,7 +22,7 @@ from raysim.run_folder import client_table, experiment_record, files, not_a_run,
 from raysim.run_folder.rows import table
 from raysim.run_folder.series_record import Places
 from raysim.run_folder.timeline import Span
-from raysim.storage.remote.folder import read_only_copy
+from raysim.storage.remote.folder import read_only_copy, with_uri
 
 log = logging.getLogger("raysim")
 
@@ -87,19 +87,24 @@ def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     if list(folders) == sorted(folders):
         # A shell lists what a pattern matches by letters: m10 before m5.
         folders = sorted(folders, key=_natural)
-    for path in dict.fromkeys(path.resolve() for folder in folders for path in find(read_only_copy(folder))):
+    for path in dict.fromkeys(path for folder in folders for path in _found(folder)):
         shown = _short(path)
         try:
             run = read(shown)
             places.check(path)
         except (RunFolderError, ExperimentError) as error:
-            notes.append(f"{shown} is left out: {error}")
+            notes.append(with_uri(f"{shown} is left out: {error}", path))
             continue
         runs.append(run)
-        notes += run.notes
+        notes += [with_uri(note, path) for note in run.notes]
     if not runs:
         raise RunFolderError("No run can be read. " + " ".join(notes))
     return runs, notes
+
+
+def _found(folder: Path) -> list[Path]:
+    with read_only_copy(folder) as copy:
+        return [path.resolve() for path in find(copy)]
 
 
 def find(folder: Path) -> list[Path]:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from raysim.storage import disk
+from raysim.storage import disk, hidden_name
 
 log = logging.getLogger("raysim")
-
-_BESIDE = re.compile(r"\..+\.[0-9a-f]{32}", re.ASCII)
 
 STALE_S = 24 * 3600.0
 """Age of a leftover where several processes may write: a file or folder that is being written is younger."""
@@ -29,7 +25,7 @@ def beside(path: Path) -> Path:
     >>> first.parent.as_posix(), first.name.startswith(".rounds.parquet.")
     ('runs/digits', True)
     """
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    return path.with_name(hidden_name.hidden(path.name))
 
 
 @contextmanager
@@ -77,7 +73,7 @@ def write_text(path: Path, text: str, flushed: bool = False) -> None:
 
 def is_beside(path: Path) -> bool:
     """Whether the path's name is one of `beside`."""
-    return _BESIDE.fullmatch(path.name) is not None
+    return hidden_name.is_hidden(path.name)
 
 
 def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
@@ -88,7 +84,7 @@ def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
         older_than_s: seconds since the last write; 0 where the caller's lock keeps all other writers away.
     """
     try:
-        found = [folder / name for name in os.listdir(folder) if _BESIDE.fullmatch(name)]
+        found = [folder / name for name in os.listdir(folder) if hidden_name.is_hidden(name)]
     except OSError:
         return
     for path in found:

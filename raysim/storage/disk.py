@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from raysim.errors import DiskError
+from raysim.storage.hidden_name import shown
 
 AGAIN = "Make room, and do it again."
 
@@ -21,7 +22,7 @@ def writing(path: Path, needed_bytes: int | None = None, then: str = AGAIN) -> I
     """Turn an error of the disk in the block, which writes `path`, into one that names the file.
 
     Args:
-        path: the file, or the folder.
+        path: the file, or the folder. What is written aside is named by its place.
         needed_bytes: what is being written, if that is known.
         then: how to go on.
 
@@ -35,7 +36,7 @@ def writing(path: Path, needed_bytes: int | None = None, then: str = AGAIN) -> I
     except OSError as error:
         if error.errno is None:
             raise
-        raise DiskError(f"{path} could not be written: {why(path, error, needed_bytes)}. {then}") from error
+        raise DiskError(f"{shown(path)} could not be written: {why(path, error, needed_bytes)}. {then}") from error
 
 
 @contextmanager

@@ -41,11 +41,16 @@ def write(uri: str, *texts: str, then: Callable[[Path], None] = lambda where: No
             atomic.write_text(where / "rows", text)
 
 
+def read(uri: str) -> str:
+    with read_only_copy(uri) as where:
+        return rows(where)
+
+
 def refuse_to_read(uri: str, where: Path) -> None:
     kept = rows(where)
     for _ in range(2):
         with pytest.raises(RemoteError, match=rf"a process of this machine changes its own copy, {where}:"):
-            read_only_copy(uri)
+            read(uri)
         assert rows(where) == kept
 
 
@@ -62,7 +67,7 @@ def test_a_reader_takes_nothing_anew_under_an_overtaken_writer(uri: str, machine
         write(uri, "12", "123", then=overtake)
     assert rows(tmp_path / "there") == "1b"
     # And now that nothing changes it, the copy is set aside.
-    assert rows(read_only_copy(uri)) == "1b"
+    assert read(uri) == "1b"
     (aside,) = tmp_path.glob("one/mirrors/*/*.aside-*")
     assert rows(aside) == "123"
 
@@ -80,6 +85,6 @@ def test_nothing_is_taken_anew_under_a_writer_whose_uri_went_back(uri: str, mach
     with pytest.raises(RemoteError, match="was changed by another machine meanwhile"):
         write(uri, "12", "123", then=restore)
     assert rows(tmp_path / "there") == "1"
-    assert rows(read_only_copy(uri)) == "1"
+    assert read(uri) == "1"
     (aside,) = tmp_path.glob("one/mirrors/*/*.aside-*")
     assert rows(aside) == "123"

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from raysim.config.counted import counted
-from raysim.errors import RemoteError, RunFolderError
+from raysim.errors import DiskError, RaysimError, RemoteError, RunFolderError
 from raysim.storage.remote.mirror import Mirror, OvertakenError
 from raysim.storage.remote.mirrored_files import stamps
 from raysim.storage.remote.uri import uri_of
@@ -49,7 +49,7 @@ def path_here(path: str | Path) -> Path:
 def local_copy(path: str | Path) -> Iterator[Path]:
     """Yield the folder as a path of this machine; for a URI, upload the changes at the end of the block.
 
-    After an error in a block that changed nothing, nothing is uploaded.
+    After an error in a block that changed nothing, nothing is uploaded. Errors of the block name the URI.
 
     Raises:
         RemoteError: nothing answers at the URI, at the beginning or after several attempts at the end; then the copy on
@@ -60,8 +60,7 @@ def local_copy(path: str | Path) -> Iterator[Path]:
         yield path_here(path)
         return
     mirror = Mirror.of(uri)
-    mirror.pull()
-    with mirror.changing():
+    with _uri_in_errors(mirror), _pulled(mirror).changing():
         before = stamps(mirror.path)
         try:
             yield mirror.path
@@ -77,18 +76,26 @@ def local_copy(path: str | Path) -> Iterator[Path]:
         _put_all(mirror)
 
 
-def read_only_copy(path: str | Path) -> Path:
-    """Return the folder as a path of this machine, for reading only.
+@contextmanager
+def read_only_copy(path: str | Path) -> Iterator[Path]:
+    """Yield the folder as a path of this machine, for reading only; for a URI, errors of the block name the URI.
 
     Raises:
         RemoteError: nothing answers at its URI, or its files are damaged.
     """
     uri = uri_of(path)
     if uri is None:
-        return path_here(path)
+        yield path_here(path)
+        return
     mirror = Mirror.of(uri)
-    mirror.pull()
-    return mirror.path
+    with _uri_in_errors(mirror):
+        yield _pulled(mirror).path
+
+
+def with_uri(text: str, path: Path) -> str:
+    """Return a sentence with the URI in place of the copy's path, if `path` is in a mirror's copy; see `_with_uri`."""
+    mirror = Mirror.around(path.absolute())
+    return text if mirror is None else _with_uri(text, mirror)
 
 
 def named(path: Path) -> str:
@@ -162,6 +169,43 @@ def put_rest(path: Path) -> str | None:
     except RemoteError as error:
         return str(error)
     return None
+
+
+def _pulled(mirror: Mirror) -> Mirror:
+    mirror.pull()
+    return mirror
+
+
+@contextmanager
+def _uri_in_errors(mirror: Mirror) -> Iterator[None]:
+    """Let errors of the block name the URI, which the user knows. Errors of the mirror itself name both already.
+
+    The class of an error, its cause and its notes stay.
+    """
+    try:
+        yield
+    except RemoteError:
+        raise
+    except RaysimError as error:
+        error.args = (_with_uri(str(error), mirror, isinstance(error, DiskError)),)
+        raise
+
+
+def _with_uri(text: str, mirror: Mirror, is_of_disk: bool = False) -> str:
+    """Return a text with the URI in place of the copy's path, which follows where the place on this machine matters.
+
+    It matters if a file of the copy is named, which may be damaged here alone, or if the copy's disk is full.
+    """
+    told = f"This machine's copy of it is {mirror.path}."
+    copies = [str(copy) for copy in (mirror.path, mirror.path.resolve()) if str(copy) in text]
+    if told in text:
+        return text
+    if not copies:
+        return f"{mirror.uri}: {text}" if str(mirror.path.parent) in text else text
+    matters = is_of_disk or any(f"{copy}/" in text for copy in copies)
+    for copy in copies:
+        text = text.replace(copy, mirror.uri)
+    return f"{text} {told}" if matters else text
 
 
 def _put_meanwhile(mirror: Mirror, ended: threading.Event) -> None:

@@ -15,11 +15,11 @@ import logging
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from raysim.errors import RemoteError, within
-from raysim.storage import atomic, lock, sealed
+from raysim.storage import atomic, disk, lock, sealed
 from raysim.storage.cache import hasher
 from raysim.storage.inside import inside
 from raysim.storage.reading import content, parsing
@@ -314,8 +314,12 @@ class Mirror:
         made = record.model_dump_json().encode()
         atomic.write(self._home / INDEX, lambda file: sealed.write(file, made), flushed)
 
-    def _alone(self) -> AbstractContextManager[None]:
-        return lock.alone(self._home / lock.FILE)
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with ExitStack() as held:
+            with disk.writing(self._home):
+                held.enter_context(lock.alone(self._home / lock.FILE))
+            yield
 
 
 def _went_back(record: Record, index: Index) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -14,6 +13,7 @@ from pyarrow import fs
 
 from raysim.errors import RemoteError
 from raysim.storage import atomic
+from raysim.storage.hidden_name import hidden
 from raysim.storage.inside import flaw, inside
 from raysim.storage.reading import MOST_BYTES, regular
 from raysim.storage.remote.uri import uri_of
@@ -137,7 +137,7 @@ class Remote:
                 self._write(iter(lambda: source.read(PIECE_BYTES), b""), target)
                 return
             self._files.create_dir(str(PurePosixPath(target).parent), recursive=True)
-            aside = str(PurePosixPath(target).with_name(f".{PurePosixPath(name).name}.{uuid.uuid4().hex}"))
+            aside = str(PurePosixPath(target).with_name(hidden(PurePosixPath(name).name)))
             try:
                 self._write(iter(lambda: source.read(PIECE_BYTES), b""), aside)
                 self._files.move(aside, target)

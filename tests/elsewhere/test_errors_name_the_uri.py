@@ -1,0 +1,155 @@
+"""An error of a folder at a URI names the URI that the user gave, and then this machine's copy."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+import raysim
+from raysim.errors import DiskError, RaysimError, RemoteError, RunFolderError
+from raysim.report import runs
+from raysim.storage import atomic, disk
+from raysim.storage.remote import folder
+from raysim.storage.remote.folder import local_copy, read_only_copy
+from raysim.storage.remote.mirror import Mirror
+
+Make = Callable[..., raysim.Experiment]
+Open = Callable[[str], AbstractContextManager[Path]]
+
+
+@pytest.fixture
+def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "machine"))
+    return (tmp_path / "there").as_uri()
+
+
+@pytest.fixture
+def damaged(uri: str, experiment: Make, dataset: raysim.FederatedDataset) -> str:
+    """The URI of a run whose rows are damaged in the copy."""
+    raysim.run(experiment(), dataset=dataset, path=uri)
+    copy = Mirror.of(uri)
+    with copy.changing():
+        atomic.write_text(copy.path / "rounds.parquet", "damaged")
+    return uri
+
+
+def of_full_disk(path: Path) -> None:
+    with disk.writing(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def in_copy(opened: Open, uri: str) -> None:
+    with opened(uri) as where:
+        of_full_disk(where / "checkpoints" / "round-1")
+
+
+def write_rows(uri: str) -> None:
+    with local_copy(uri) as where:
+        where.mkdir(exist_ok=True)
+        atomic.write_text(where / "rows", "1")
+
+
+@pytest.mark.parametrize("opened", [local_copy, read_only_copy])
+def test_of_a_full_disk(opened: Open, uri: str) -> None:
+    with pytest.raises(DiskError) as caught:
+        in_copy(opened, uri)
+    text = str(caught.value)
+    assert text.startswith(f"{uri}/checkpoints/round-1 could not be written: No space left on device: ")
+    assert text.endswith(f" Make room, and do it again. This machine's copy of it is {Mirror.of(uri).path}.")
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda uri, dataset: raysim.read(uri),
+        lambda uri, dataset: raysim.resume(uri, dataset=dataset),
+        lambda uri, dataset: raysim.replay(uri, 0, dataset=dataset),
+    ],
+    ids=["read", "resume", "replay"],
+)
+def test_of_what_is_damaged(
+    call: Callable[[str, raysim.FederatedDataset], object], damaged: str, dataset: raysim.FederatedDataset
+) -> None:
+    with pytest.raises(RaysimError, match=rf"^{damaged}/rounds\.parquet is damaged") as caught:
+        call(damaged, dataset)
+    copy = str(Mirror.of(damaged).path)
+    assert str(caught.value).count(copy) == 1
+    assert str(caught.value).endswith(f" This machine's copy of it is {copy}.")
+
+
+def test_of_one_folder_that_is_opened_twice(uri: str) -> None:
+    with pytest.raises(DiskError) as caught, read_only_copy(uri), local_copy(uri) as where:
+        of_full_disk(where / "rows")
+    assert str(caught.value).count(uri) == 1
+    assert str(caught.value).count("This machine's copy") == 1
+
+
+def test_of_a_copy_behind_a_link(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "machine").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "machine")
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "linked"))
+    with pytest.raises(DiskError, match=rf"^{uri}/rows could not"), read_only_copy(uri) as where:
+        of_full_disk(where.resolve() / "rows")
+
+
+def test_of_the_record_beside_the_copy(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_rows(uri)
+    home = Mirror.of(uri).path.parent
+    write = atomic.write
+
+    def of_full_disk_if_flushed(file: Path, fill: Callable[[Path], object], flushed: bool = False) -> None:
+        if flushed:
+            of_full_disk(file)
+        write(file, fill)
+
+    monkeypatch.setattr(atomic, "write", of_full_disk_if_flushed)
+    with pytest.raises(DiskError, match=rf"^{uri}: {home}/mirror\.json could not be written: No space"):
+        in_copy(local_copy, uri)
+
+
+def test_where_there_can_be_no_copy(uri: str, tmp_path: Path) -> None:
+    (tmp_path / "machine").write_text("no folder")
+    with pytest.raises(DiskError, match=rf"^{uri}: {tmp_path}/machine/\S+ could not be written: Not a directory"):
+        in_copy(read_only_copy, uri)
+
+
+def test_errors_of_the_mirror_name_what_they_name(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "PAUSES_S", ())
+
+    def refuse(self: Mirror) -> int:
+        raise RemoteError("nothing answers")
+
+    monkeypatch.setattr(Mirror, "push", refuse)
+    said = rf"is behind by 1 file .*Nothing is lost: the whole folder is {Mirror.of(uri).path} on this machine"
+    with pytest.raises(RemoteError, match=said) as caught:
+        write_rows(uri)
+    assert "This machine's copy" not in str(caught.value)
+
+
+def test_what_a_report_leaves_out_is_named_by_the_uri(damaged: str) -> None:
+    _, (note,) = runs.read_all([Path(damaged)])
+    copy = Mirror.of(damaged).path
+    assert note.startswith(f"The rounds of {damaged} are left out: {damaged}/rounds.parquet is damaged")
+    assert note.endswith(f" This machine's copy of it is {copy}.")
+    atomic.write_text(copy / "experiment.json", "damaged")
+    with pytest.raises(
+        RunFolderError, match=rf"{damaged} is left out: {damaged}/experiment\.json is damaged.* {copy}\.$"
+    ):
+        runs.read_all([Path(damaged)])
+
+
+def test_what_a_report_says_of_a_run_names_it_by_the_uri(
+    uri: str, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    for finished in raysim.rounds(experiment(), dataset=dataset, path=uri):
+        if finished.index == 1:
+            break
+    _, (note,) = runs.read_all([Path(uri)])
+    assert note.startswith(f"{uri} has finished 2 of 4 rounds")
+    assert str(Mirror.of(uri).path) not in note
