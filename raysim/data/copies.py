@@ -58,14 +58,11 @@ def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
             except DataError as error:
                 why = str(error)
             log.warning("the copy %s is damaged and is fetched again: %s", entry, why)
-        staging = atomic.beside(entry)
         atomic.sweep(entry.parent)
-        try:
+        with atomic.folder_aside(entry) as staging:
             _fetch(staging, fingerprint, source)
             shutil.rmtree(entry, ignore_errors=True)
             staging.rename(entry)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
     return entry
 
 
@@ -85,7 +82,6 @@ def _fetch(folder: Path, fingerprint: str | None, source: CopySource) -> None:
         raise DataError(
             f"{source.uri} must hold the dataset with fingerprint {fingerprint}, but holds {manifest.fingerprint}"
         )
-    folder.mkdir()
     for name, (expected_bytes, expected) in manifest.files.items():
         digest, found_bytes = hasher(), 0
         with disk.writing(folder / name, expected_bytes), (folder / name).open("wb") as file:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -71,12 +71,13 @@ class DatasetWriter:
         self._x, self._y, self._num_classes = x, y, num_classes
         self._provenance = dict(provenance or {})
         self._batch_rows = max(1, batch_bytes // (x.example_bytes + y.example_bytes))
-        self._staging = atomic.beside(self._path)
+        self._held = ExitStack()
+        self._staging: Path | None = None
+        """Within the block."""
         self._splits: dict[str, SplitWriter] = {}
 
     def __enter__(self) -> Self:
-        with disk.writing(self._path, then=THEN):
-            self._staging.mkdir(parents=True)
+        self._staging = self._held.enter_context(atomic.folder_aside(self._path, THEN))
         return self
 
     @property
@@ -99,7 +100,7 @@ class DatasetWriter:
         if split not in SPLITS:
             raise DataError(f"a split must be one of {', '.join(SPLITS)}, but got {split!r}")
         if split not in self._splits:
-            if not self._staging.is_dir():
+            if self._staging is None:
                 raise DataError(f"rows for {self._path} must be written inside `with DatasetWriter(...) as writer:`")
             with disk.writing(self._path, then=THEN):
                 self._splits[split] = SplitWriter(self._staging, split, self._x, self._y, self._batch_rows)
@@ -128,14 +129,15 @@ class DatasetWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if kind is None:
-                self._finish()
+            if kind is None and self._staging is not None:
+                self._finish(self._staging)
         finally:
             for split in self._splits.values():
                 split.close()
-            shutil.rmtree(self._staging, ignore_errors=True)  # after the rename there is nothing to remove
+            self._staging = None
+            self._held.close()
 
-    def _finish(self) -> None:
+    def _finish(self, staging: Path) -> None:
         if "train" not in self._splits:
             raise DataError(f"split 'train' must have at least one client, but none was written to {self._path}")
         with disk.writing(self._path, then=THEN):
@@ -150,8 +152,8 @@ class DatasetWriter:
             splits=files,  # names were checked when they were written
             provenance=self._provenance,
         )
-        write_manifest(self._staging, manifest)
+        write_manifest(staging, manifest)
         try:
-            self._staging.rename(self._path)
+            staging.rename(self._path)
         except OSError as error:
             raise DataError(f"{self._path} must not exist before a dataset is written there: {error}") from error

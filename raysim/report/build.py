@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -77,20 +76,30 @@ def build(
     groups = with_labels(groups, names)
     former, pictures = _former_pictures(out), inside(out, PICTURES, out, RunFolderError)
     suffixes = [*(report.formats or EVERY_FORMAT), DATA]
+
+    def places_of(figure: Figure) -> Mapping[str, Path]:
+        found = picture_files.places(figure.name, pictures, out, report)
+        picture_files.check_free(found.values(), former, PAGE, "links")
+        return found
+
+    if _others(pictures, former):
+        # Which may be in the way: before what takes long.
+        taken: dict[str, int] = {}
+        for kind in kinds(targets, monotone):
+            for each in kind.make(groups):
+                places_of(_apart(each, taken))
     with _aside(out) as aside:
         sections: dict[str, list[Picture]] = {}
         places: list[Mapping[str, Path]] = []
         absent: list[str] = []
-        taken: dict[str, int] = {}
+        taken = {}
         for kind in kinds(targets, monotone):
             drawn = sections.setdefault(kind.section, [])
             before = len(drawn)
             # One after the other: together they may take more memory than there is.
             for each in kind.make(groups):
                 figure = _apart(each, taken)
-                found = picture_files.places(figure.name, pictures, out, report)
-                picture_files.check_free(found.values(), former, PAGE, "links")
-                places.append(found)
+                places.append(found := places_of(figure))
                 drawn.append(_draw(figure, report, found, aside))
             if len(drawn) == before:
                 absent.append(f"{kind.title} ({kind.needs})")
@@ -113,13 +122,12 @@ def build(
 @contextmanager
 def _aside(out: Path) -> Iterator[Path]:
     """Yield a folder in `out` for files that are not complete as a whole; it is deleted at the end."""
-    is_new, folder = not out.exists(), atomic.beside(out / PICTURES)
-    with disk.writing(out):
-        folder.mkdir(parents=True)
+    is_new = not out.exists()
+    atomic.sweep_folders(out / PICTURES)
     try:
-        yield folder
+        with atomic.folder_aside(out / PICTURES) as folder:
+            yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
         if is_new:
             with suppress(OSError):
                 # Nothing was built.
@@ -178,6 +186,11 @@ def _former_pictures(out: Path) -> list[Path]:
         )
     named = (unescape(name) for name in _LINK.findall(text))
     return [out / PICTURES / name for name in named if flaw(name) is None and (out / PICTURES / name).is_file()]
+
+
+def _others(pictures: Path, former: Sequence[Path]) -> bool:
+    """Return whether files lie among the pictures that are not the older report's."""
+    return pictures.is_dir() and bool({file.name for file in pictures.iterdir()} - {file.name for file in former})
 
 
 def _title(groups: Sequence[Group]) -> str:

@@ -13,7 +13,7 @@ from raysim.errors import RunFolderError
 from raysim.experiment.pictures import EVERY_FORMAT, ReportSection
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.render import Drawn, render
-from raysim.storage import atomic, disk
+from raysim.storage import atomic, disk, lock
 from raysim.storage.inside import inside
 
 DATA = "csv"
@@ -32,8 +32,9 @@ def save(figure: Figure, folder: Path, report: ReportSection) -> None:
     found = free_places(figure.name, folder, report)
     drawn = render(figure, report)
     # First the record: a process that is killed between the files leaves none that is not named.
-    names = sorted({file.name for file in (*_own(folder), *found.values())})
-    atomic.write_text(inside(folder, OWN, folder, RunFolderError), json.dumps(names))
+    with lock.of_folder(folder):
+        names = sorted({file.name for file in (*_own(folder), *found.values())})
+        atomic.write_text(inside(folder, OWN, folder, RunFolderError), json.dumps(names))
     write(figure, drawn, found)
 
 

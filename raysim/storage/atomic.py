@@ -7,10 +7,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from raysim.storage import disk, hidden_name
+from raysim.storage import disk, hidden_name, lock
 
 log = logging.getLogger("raysim")
 
@@ -54,6 +54,38 @@ def aside(path: Path, flushed: bool = False, needed_bytes: int | None = None, th
                 temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def folder_aside(path: Path, then: str = disk.AGAIN) -> Iterator[Path]:
+    """Yield a new folder beside `path`, for what is renamed to it or moved out; at the end it is deleted.
+
+    It is locked: `sweep` takes no folder away in which a process is at work, whatever the clocks say, and
+    `sweep_folders` needs no clock.
+
+    Raises:
+        DiskError: it cannot be made.
+    """
+    with ExitStack() as held:
+        with disk.writing(path, then=then):
+            folder = _locked_beside(path, held)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked_beside(path: Path, held: ExitStack) -> Path:
+    while True:
+        folder = beside(path)
+        folder.mkdir(parents=True)
+        with ExitStack() as here:
+            # Before it is locked, another process may take it for one that was left.
+            with suppress(FileNotFoundError):
+                here.enter_context(lock.of_folder(folder))
+            if folder.exists():
+                held.enter_context(here.pop_all())
+                return folder
+
+
 def write(
     path: Path,
     by: Callable[[Path], object],
@@ -83,23 +115,49 @@ def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
         folder: need not exist.
         older_than_s: seconds since the last write; 0 where the caller's lock keeps all other writers away.
     """
+    for path in _hidden(folder):
+        # Another process may remove it at the same time; if not, it does no harm.
+        with _removing(path):
+            if time.time() - _written_s(path) >= older_than_s:
+                _remove(path, unless_known=False)
+
+
+def sweep_folders(path: Path) -> None:
+    """Delete the folders of `folder_aside` for this path, of whatever age, that a killed process left.
+
+    On disks without locks for folders, which cannot tell, they stay until `sweep` finds them old.
+    """
+    for found in _hidden(path.parent):
+        if hidden_name.shown(found) == path and found.is_dir():
+            with _removing(found):
+                _remove(found, unless_known=True)
+
+
+def _hidden(folder: Path) -> list[Path]:
     try:
-        found = [folder / name for name in os.listdir(folder) if hidden_name.is_hidden(name)]
+        return [folder / name for name in os.listdir(folder) if hidden_name.is_hidden(name)]
     except OSError:
-        return
-    for path in found:
-        try:
-            if time.time() - _written_s(path) < older_than_s:
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-        except OSError as error:
-            # Another process may remove it at the same time; if not, it does no harm.
-            log.debug("%s stays: %s", path, error)
-        else:
-            log.info("removed %s, which a killed process had left", path)
+        return []
+
+
+@contextmanager
+def _removing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        log.debug("%s stays: %s", path, error)
+
+
+def _remove(path: Path, unless_known: bool) -> None:
+    """Remove a file, or a folder in which no process is at work; `unless_known`: not if that cannot be told."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink()
+    else:
+        with lock.if_left(path) as is_left:
+            if is_left is False or (is_left is None and unless_known):
+                return
+            shutil.rmtree(path)
+    log.info("removed %s, which a killed process had left", path)
 
 
 def _written_s(path: Path) -> float:

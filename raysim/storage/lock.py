@@ -15,7 +15,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
@@ -99,6 +99,51 @@ def _held(file: Path, how: int) -> Iterator[None]:
         finally:
             # A process that was forked meanwhile has the file open too, and would hold the lock on.
             fcntl.flock(opened, fcntl.LOCK_UN)
+
+
+@contextmanager
+def of_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder itself during the block, so that nothing is left in it; others wait.
+
+    Network disks may have no such locks: then nobody waits.
+
+    Raises:
+        OSError: the folder is not there.
+    """
+    with _folder_opened(folder) as opened:
+        with suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def if_left(folder: Path) -> Iterator[bool | None]:
+    """Yield whether no process is in a block of `of_folder` for this folder, and keep others out; None: unknown.
+
+    Raises:
+        OSError: the folder is not there.
+    """
+    with _folder_opened(folder) as opened:
+        is_left: bool | None = True
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            is_left = False
+        except OSError:
+            is_left = None
+        yield is_left
+
+
+@contextmanager
+def _folder_opened(folder: Path) -> Iterator[int]:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield opened
+    finally:
+        # A process that was forked meanwhile has it open too.
+        with suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_UN)
+        os.close(opened)
 
 
 def is_held(file: Path) -> bool:

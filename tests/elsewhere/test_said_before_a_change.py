@@ -14,6 +14,7 @@ import torch
 
 import raysim
 from raysim.api import attach
+from raysim.api.preflight import opening_of
 from raysim.engine import wire
 from raysim.engine.on_ray.driver import session, watched_driver
 from raysim.engine.rounds.opening import Opening
@@ -47,7 +48,8 @@ class NoDriver:
     stopped = None
 
     def __init__(self, mirror: Mirror) -> None:
-        self.said, self._mirror, self._left = {}, mirror, 2
+        self.said: dict[str, bool] = {}
+        self._mirror, self._left = mirror, 2
         self.folder = SimpleNamespace(rows=[])
 
     def note(self, step: str) -> None:
@@ -107,7 +109,6 @@ def test_a_launch(
     experiment: Make, dataset: raysim.FederatedDataset, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = []
-    opening_of = attach.opening_of
 
     def noting(*arguments: Any) -> Opening:
         said.append(is_said(mirror))
@@ -117,7 +118,7 @@ def test_a_launch(
         said.append(is_said(mirror))
         return "tiny"
 
-    monkeypatch.setattr(attach, "opening_of", noting)
+    monkeypatch.setattr("raysim.api.attach.opening_of", noting)
     monkeypatch.setattr(session, "launch", launch)
     assert raysim.launch(experiment(engine={"workers": 1}), dataset=dataset, path=mirror.uri) == "tiny"
     assert said == [True, True]

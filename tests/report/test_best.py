@@ -14,6 +14,7 @@ from raysim.cli.output import MISUSED
 from raysim.errors import RunFolderError
 from raysim.report import picture_files
 from raysim.report.best import choose, methods
+from raysim.storage import atomic, lock
 from tests.support.command import Raysim
 from tests.support.run_folders import write
 
@@ -44,6 +45,32 @@ def swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(tmp_path / "swept" / "lr=9", [dict.fromkeys(NAMES, 0.99)], client=lr(9.0))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "swept"
+
+
+def test_the_record_of_pictures_is_read_and_written_by_one_process_at_a_time(
+    swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else, of two at once, one would write a record without the other's names."""
+    seen, out = [], tmp_path / "pictures"
+
+    def is_locked(step: str) -> None:
+        with lock.if_left(out) as is_left:
+            seen.append((step, not is_left))
+
+    def noting_read(folder: Path) -> list[Path]:
+        is_locked("read")
+        return read(folder)
+
+    def noting_write(file: Path, text: str) -> None:
+        is_locked("write")
+        write_text(file, text)
+
+    read, write_text = picture_files._own, atomic.write_text
+    monkeypatch.setattr(picture_files, "_own", noting_read)
+    monkeypatch.setattr(atomic, "write_text", noting_write)
+    reports.best("swept", by="eval/validation/accuracy", out=out)
+    # The first look is for files in the way.
+    assert seen == [("read", False), ("read", True), ("write", True)]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from raysim.report.build import Built, _apart, build, default_folder
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure, Kind, Panel
 from raysim.report.gallery.gallery import kinds
-from raysim.report.gallery.render import laid_out, render, themed
+from raysim.report.gallery.render import Drawn, laid_out, render, themed
 from raysim.report.groups import group_runs
 from raysim.report.looks import DARK
 from raysim.report.page import page
@@ -223,6 +223,28 @@ def test_a_file_of_others_with_the_name_of_a_picture_is_not_replaced(ending: str
         build([tmp_path / "run"], out)
     assert [file for file in out.rglob("*") if file.is_file()] == [mine]
     assert mine.read_bytes() == b"mine"
+
+
+def test_a_file_of_others_in_the_place_of_the_last_picture_is_refused_before_the_first_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "run", [{"eval/test/accuracy": value, "eval/test/loss": 1 - value} for value in (0.5, 0.6)])
+    drawn: list[str] = []
+
+    def noting(figure: Figure, report: ReportSection) -> Drawn:
+        drawn.append(figure.name)
+        return render(figure, report)
+
+    monkeypatch.setattr("raysim.report.build.render", noting)
+    build([tmp_path / "run"], tmp_path / "other")
+    *others, last = drawn
+    assert others
+    drawn.clear()
+    (tmp_path / "out" / "figures").mkdir(parents=True)
+    (tmp_path / "out" / "figures" / f"{last}.png").write_bytes(b"mine")
+    with pytest.raises(RunFolderError, match=rf"{last}\.png is none of the pictures"):
+        build([tmp_path / "run"], tmp_path / "out")
+    assert not drawn
 
 
 def test_a_report_that_was_killed_between_its_files_is_replaced(
