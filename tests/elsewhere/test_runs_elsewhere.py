@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -179,3 +181,34 @@ def test_what_is_put_back_into_a_copy_from_a_backup_is_not_ahead(
         caplog.clear()
     assert len(list(copy.parent.glob("*.aside-*"))) == 2
     assert Remote(shared).sizes().keys() == there.keys()
+
+
+@pytest.mark.parametrize("put_back", ["rounds.parquet", "."])
+def test_what_is_put_back_into_a_copy_after_a_kill_is_refused_where_it_lacks_rows_of_a_checkpoint(
+    put_back: str, experiment: Make, dataset: raysim.FederatedDataset, shared: str, tmp_path: Path
+) -> None:
+    """The copy is ahead then, so its files are not taken for older ones."""
+    exp = {"checkpoint": {"every": 1}}
+    raysim.run(experiment(rounds=3, **exp), dataset=dataset, path=shared)
+    copy = Mirror.of(shared).path
+    shutil.copytree(copy, tmp_path / "backup")
+    whole = raysim.resume(shared, dataset=dataset, rounds=4)
+    there = Remote(shared).find("rounds.parquet")
+    code = (
+        "import os, sys\nfrom raysim.storage.remote.mirror import Mirror\n"
+        "with Mirror.of(sys.argv[1]).changing(): os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, shared], check=True)
+    if put_back == ".":
+        shutil.rmtree(copy)
+        shutil.copytree(tmp_path / "backup", copy)
+    else:
+        shutil.copy(tmp_path / "backup" / put_back, copy)
+    for again in (raysim.read, lambda path: raysim.resume(path, dataset=dataset)):
+        with pytest.raises(raysim.RunFolderError, match=rf"{shared}/rounds\.parquet .*This machine's copy of it is"):
+            again(shared)
+        assert Remote(shared).find("rounds.parquet") == there
+    (copy / "rounds.parquet").unlink()
+    found = raysim.read(shared)
+    assert isinstance(found, raysim.Result)
+    assert found.rounds.equals(whole.rounds)
