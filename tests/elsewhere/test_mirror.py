@@ -91,6 +91,7 @@ def test_a_checkpoint_is_put_after_what_it_needs_and_old_ones_go_last(
     assert [done[0], *done[3:]] == ["mirror.json", "checkpoints/round-2", "mirror.json", "-checkpoints/round-1"]
 
 
+@pytest.mark.parametrize("has_older", [False, True])
 @pytest.mark.parametrize(
     ("survivors", "found"),
     [
@@ -103,10 +104,13 @@ def test_a_checkpoint_is_put_after_what_it_needs_and_old_ones_go_last(
     ],
 )
 def test_wherever_a_machine_stops_another_goes_on(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, survivors: int, found: list[str]
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, survivors: int, found: list[str], has_older: bool
 ) -> None:
     one = started(machine("one"), rows="old", more="old")
     one.push()
+    if has_older:
+        machine("other").pull()
+        machine("one")
     (one.path / "checkpoints").mkdir()
     for name in ("rows", "more", "checkpoints/1"):
         (one.path / name).write_text("new")
@@ -460,6 +464,55 @@ def test_a_state_of_which_nothing_is_known_is_not_older_unless_it_has_fewer_chan
     machine("one").pull()
     assert texts(one) == {"rows": "12"}
     assert bool(list(one.path.parent.glob("*.aside-*"))) == is_older
+
+
+@pytest.mark.parametrize("is_changing", [False, True])
+def test_without_an_index_no_other_than_the_last_writers_copy_is_put_there(
+    is_changing: bool, machine: Machine, shared: str
+) -> None:
+    one, two = started(machine("one"), rows="1"), machine("two")
+    one.push()
+    two.pull()
+    (two.path / "rows").write_text("2")
+    two.push()
+    Remote(shared).delete("mirror.json")
+    # Of the same size.
+    (one.path / "rows").write_text("3")
+    one = machine("one")
+    with pytest.raises(RemoteError, match=r"has lost its mirror\.json, and rows there is not what this machine knew"):
+        one.push() if is_changing else one.pull()
+    assert Remote(shared).find("rows") == b"2"
+    two = machine("two")
+    for _ in range(2):
+        two.pull()
+        assert texts(two) == {"rows": "2"}
+    two.push()
+    machine("one").pull()
+    assert texts(one) == {"rows": "2"}
+
+
+def test_a_machine_that_has_just_begun_replaces_no_run_that_has_no_index(machine: Machine, shared: str) -> None:
+    one, two = started(machine("one"), rows="1"), started(machine("two"), **{"experiment.json": "{}"})
+    machine("two").push()
+    Remote(shared).delete("mirror.json")
+    machine("one")
+    with pytest.raises(RemoteError, match=r"has a run's folder without its mirror\.json"):
+        one.push()
+    assert texts(two) == {"experiment.json": "{}"}
+
+
+def test_the_files_there_are_put_again_once_they_are_moved_away(machine: Machine, shared: str, tmp_path: Path) -> None:
+    one = started(machine("one"), rows="1")
+    one.push()
+    Remote(shared).delete("mirror.json")
+    (tmp_path / "other").write_text("of nobody")
+    Remote(shared).put(tmp_path / "other", "rows")
+    with pytest.raises(RemoteError, match="move the files there away"):
+        machine("one").pull()
+    Remote(shared).delete("rows")
+    machine("one").pull()
+    assert one.push() == 1
+    assert Remote(shared).find("rows") == b"1"
 
 
 def test_a_folder_goes_on_as_before_once_its_lost_index_is_put_again(machine: Machine, shared: str) -> None:

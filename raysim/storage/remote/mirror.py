@@ -136,6 +136,7 @@ class Mirror:
         with self._alone():
             record, index = self._record(), self._index()
             if index is None:
+                self._check_is_known(record, self._remote.sizes())
                 record = _with_nothing_there(record)
             else:
                 self._check_is_own(record, index)
@@ -173,11 +174,8 @@ class Mirror:
     def _complete(self, record: Record, index: Index | None) -> None:
         """Fetch what this machine's copy has lost, and forget what the URI has lost, so that it is put there again."""
         there = self._remote.sizes()
-        if index is None and not record.versions and RECORD in there:
-            raise RemoteError(
-                f"{self.uri} has a run's folder without its {INDEX}, which says what belongs to it. Resume on the "
-                f"machine that wrote there, which has a whole copy; or copy the folder to this machine."
-            )
+        if index is None:
+            self._check_is_known(record, there)
         gone = set(removed.noted(self._home))
         files = dict(record.files)
         for name, known in record.files.items():
@@ -191,11 +189,37 @@ class Mirror:
                 log.warning("%s was lost on this machine, and is fetched from %s", target, self.uri)
                 content = _fetch_file(self._remote, name, target, contents)
                 files[name] = mirrored_files.record_of(PurePosixPath(name), content, target.stat().st_mtime_ns)
-        if index is None:
-            # All files are put there again.
-            self._keep(_with_nothing_there(record))
-        else:
-            self._keep(self._looked_at(record.model_copy(update={"files": files})))
+        self._keep(self._looked_at(record.model_copy(update={"files": files})))
+
+    def _check_is_known(self, record: Record, there: Mapping[str, int]) -> None:
+        """Raise RemoteError unless this machine wrote what lies there without an index, or nothing does."""
+        if not record.versions and RECORD in there:
+            raise RemoteError(
+                f"{self.uri} has a run's folder without its {INDEX}, which says what belongs to it. Resume on the "
+                f"machine that wrote there, which has a whole copy; or copy the folder to this machine."
+            )
+        if not record.versions:
+            return
+        here = dict(mirrored_files.files(self.path))
+        for name, num_bytes in there.items():
+            if name == INDEX or flaw(name) is not None:
+                continue
+            # A killed upload may have put what is in the copy.
+            known = {record.files[name].content} if name in record.files else set()
+            known |= {mirrored_files.content(here[name])} if name in here else set()
+            if num_bytes not in {each.num_bytes for each in known} or self._content_there(name) not in known:
+                raise RemoteError(
+                    f"{self.uri} has lost its {INDEX}, and {name} there is not what this machine knew: another one may "
+                    f"have written it. Resume on the machine that wrote there last. If that is this one, move the "
+                    f"files there away: its copy is whole, {self.path}, and is put there again."
+                )
+
+    def _content_there(self, name: str) -> Content:
+        digest, num_bytes = hasher(), 0
+        for piece in self._remote.read(name):
+            digest.update(piece)
+            num_bytes += len(piece)
+        return Content(num_bytes, digest.hexdigest())
 
     def _take(self, record: Record, index: Index) -> None:
         if record.ahead and lock.is_held(self._home / WRITERS):
@@ -209,7 +233,8 @@ class Mirror:
         for name, allowed in index.files.items():
             target = inside(self.path, name, f"{self.uri}/{INDEX}", RemoteError)
             content = mirrored_files.content(target) if target.is_file() else None
-            if content is None or content not in allowed:
+            # While it is replaced there, either content is whole, but not beside files that need the other one.
+            if content is None or allowed != (content,):
                 if None in allowed and not self._remote.has(name):
                     continue
                 content = _fetch_file(self._remote, name, target, [each for each in allowed if each is not None])
