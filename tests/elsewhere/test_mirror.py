@@ -315,6 +315,29 @@ def test_what_was_written_again_is_not_deleted_later(machine: Machine) -> None:
     assert texts(other) == {"a": "first", "b": "again"}
 
 
+def test_what_a_cut_upload_put_is_fetched_again_where_the_copy_is_lost(
+    machine: Machine, shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = started(machine("one"), rows="1")
+    (one.path / "checkpoints").mkdir()
+    (one.path / "checkpoints" / "1").write_text("state")
+    put = Remote.put
+
+    def put_all_but_the_checkpoint(self: Remote, file: Path, name: str) -> None:
+        if name.startswith("checkpoints/"):
+            raise RemoteError("gone")
+        put(self, file, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Remote, "put", put_all_but_the_checkpoint)
+        with pytest.raises(RemoteError, match="gone"):
+            one.push()
+    shutil.rmtree(one.path)
+    one = machine("one")
+    one.pull()
+    assert texts(one) == {"rows": "1"}
+
+
 def test_what_was_lost_there_is_put_there_again(
     machine: Machine, shared: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -178,14 +178,20 @@ class Mirror:
             self._check_is_known(record, there)
         gone = set(removed.noted(self._home))
         files = dict(record.files)
-        for name, known in record.files.items():
+        allowed: Mapping[str, tuple[Content | None, ...]] = {
+            name: (each.content,) for name, each in record.files.items()
+        }
+        if index is not None:
+            allowed = index.files
+        # The index names, too, what an upload put that was cut before its end.
+        for name in dict.fromkeys((*record.files, *allowed)):
             target = inside(self.path, name, f"{self._home / INDEX}", RemoteError)
-            contents = [known.content] if index is None else [each for each in index.files.get(name, ()) if each]
+            contents = [each for each in allowed.get(name, ()) if each is not None]
             if target.exists():
-                if contents and there.get(name) not in [each.num_bytes for each in contents]:
+                if name in files and contents and there.get(name) not in [each.num_bytes for each in contents]:
                     log.warning("%s/%s was lost or replaced there: what goes on here puts it again", self.uri, name)
                     del files[name]
-            elif name not in gone and contents and (index is not None or name in there):
+            elif name not in gone and contents and (name in there or (index is not None and name in files)):
                 log.warning("%s was lost on this machine, and is fetched from %s", target, self.uri)
                 content = _fetch_file(self._remote, name, target, contents)
                 files[name] = mirrored_files.record_of(PurePosixPath(name), content, target.stat().st_mtime_ns)
