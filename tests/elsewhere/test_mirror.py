@@ -315,23 +315,57 @@ def test_what_was_written_again_is_not_deleted_later(machine: Machine) -> None:
     assert texts(other) == {"a": "first", "b": "again"}
 
 
-def test_what_a_cut_upload_put_is_fetched_again_where_the_copy_is_lost(
-    machine: Machine, shared: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = started(machine("one"), rows="1")
-    (one.path / "checkpoints").mkdir()
-    (one.path / "checkpoints" / "1").write_text("state")
-    put = Remote.put
+def put_only(first: int, monkeypatch: pytest.MonkeyPatch, mirror: Mirror) -> None:
+    """Push, and nothing answers any more after the first so many files."""
+    left, put = iter(range(first)), Remote.put
 
-    def put_all_but_the_checkpoint(self: Remote, file: Path, name: str) -> None:
-        if name.startswith("checkpoints/"):
+    def put_some(self: Remote, file: Path, name: str) -> None:
+        if next(left, None) is None:
             raise RemoteError("gone")
         put(self, file, name)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Remote, "put", put_all_but_the_checkpoint)
+        patched.setattr(Remote, "put", put_some)
         with pytest.raises(RemoteError, match="gone"):
-            one.push()
+            mirror.push()
+
+
+def test_a_machine_goes_on_where_several_uploads_were_cut(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, shared: str
+) -> None:
+    """The first has put the rows, and a checkpoint that is deleted since; the second one its index alone."""
+    one = started(machine("one"), rows="1")
+    one.push()
+    (one.path / "checkpoints").mkdir()
+    (one.path / "checkpoints" / "2").write_text("state")
+    (one.path / "rows").write_text("12")
+    put_only(3, monkeypatch, one)
+    removed.unlink(one.path / "checkpoints" / "2")
+    for rows in ("123", "1234"):
+        (one.path / "rows").write_text(rows)
+        put_only(1, monkeypatch, one)
+        other = machine("other")
+        other.pull()
+        assert texts(other) == {"rows": "12", "checkpoints/2": "state"}
+        machine("one")
+    # Also where the file is what it was before all of them.
+    (one.path / "rows").write_text("1")
+    one.push()
+    machine("other").pull()
+    assert texts(other) == {"rows": "1"}
+    assert Remote(shared).sizes().keys() == {"mirror.json", "rows"}
+    # And then everything is settled.
+    machine("one")
+    assert one.push() == 0
+
+
+def test_what_a_cut_upload_put_is_fetched_again_where_the_copy_is_lost(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = started(machine("one"), rows="1")
+    (one.path / "checkpoints").mkdir()
+    (one.path / "checkpoints" / "1").write_text("state")
+    put_only(2, monkeypatch, one)
     shutil.rmtree(one.path)
     one = machine("one")
     one.pull()

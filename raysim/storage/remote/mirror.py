@@ -148,7 +148,10 @@ class Mirror:
                 self._has_swept = True
             outgoing = atomic.beside(self._home / "outgoing")
             try:
-                return self._put(record, mirrored_files.pin(self.path, record.files, outgoing))
+                before = {} if index is None else index.files
+                # Of a file that an upload was to replace which was cut, nobody knows what lies there.
+                known = {name: each for name, each in record.files.items() if len(before.get(name, ())) <= 1}
+                return self._put(record, before, known, mirrored_files.pin(self.path, known, outgoing))
             except OSError as error:
                 raise RemoteError(
                     f"{self.path} could not be pinned, to be put at {self.uri}: {within(error)}."
@@ -274,26 +277,38 @@ class Mirror:
         log.warning("%s %s: it is now %s", self.uri, why, aside)
         self.path.rename(aside)
 
-    def _put(self, record: Record, pinned: dict[str, tuple[Path, Known]]) -> int:
+    def _put(
+        self,
+        record: Record,
+        before: Mapping[str, tuple[Content | None, ...]],
+        known: Mapping[str, Known],
+        pinned: Mapping[str, tuple[Path, Known]],
+    ) -> int:
+        """Put what is pinned; `before`: what the index there allows; `known`: the files of which that is certain."""
         noted = removed.noted(self._home)
+        new = [name for name, (_, found) in pinned.items() if name not in known or known[name].content != found.content]
+        files = {**record.files, **{name: found for name, (_, found) in pinned.items()}}
+        of_cut = {name: allowed for name, allowed in before.items() if name not in files}
         # What others deleted in the copy stays at the URI. What is noted, and is there, was written again.
-        lacking = record.files.keys() - {name for name, _ in mirrored_files.files(self.path)}
-        gone = [name for name in record.files if name in lacking.intersection(noted)]
-        known_as = {name: known.content for name, known in record.files.items()}
-        new = [name for name, (_, known) in pinned.items() if known_as.get(name) != known.content]
-        files = {**record.files, **{name: known for name, (_, known) in pinned.items()}}
+        lacking = {*record.files, *of_cut} - {name for name, _ in mirrored_files.files(self.path)}
+        gone = [name for name in (*record.files, *of_cut) if name in lacking.intersection(noted)]
         if not new and not gone:
             self._keep(record.model_copy(update={"files": files}))
             removed.forget(self._home, len(noted))
             return 0
-        either = {name: tuple({known_as.get(name): 0, known.content: 0}) for name, known in files.items()}
-        record = self._write_index(record, either)
+        old = {name: each.content for name, each in record.files.items()}
+        either = {
+            name: tuple(dict.fromkeys((*before.get(name, ()), old.get(name), found.content)))
+            for name, found in files.items()
+        }
+        record = self._write_index(record, {**of_cut, **either})
         for name in sorted(new, key=mirrored_files.needs_others):
             self._check_is_own(record, self._index())
             self._remote.put(pinned[name][0], name)
         self._check_is_own(record, self._index())
-        left = {name: known for name, known in files.items() if name not in gone}
-        record = self._write_index(record, {name: (known.content,) for name, known in left.items()})
+        left = {name: found for name, found in files.items() if name not in gone}
+        stay = {name: allowed for name, allowed in of_cut.items() if name not in gone}
+        record = self._write_index(record, {**stay, **{name: (found.content,) for name, found in left.items()}})
         for name in gone:
             self._remote.delete(name)
         self._keep(record.model_copy(update={"versions": record.versions[-1:], "files": left}))
