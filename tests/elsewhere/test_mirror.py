@@ -359,6 +359,20 @@ def test_a_machine_goes_on_where_several_uploads_were_cut(
     assert one.push() == 0
 
 
+def test_an_upload_that_puts_all_again_may_be_cut(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, shared: str
+) -> None:
+    """The index was lost."""
+    one = started(machine("one"), rows="1")
+    one.push()
+    Remote(shared).delete("mirror.json")
+    (one.path / "rows").write_text("12")
+    put_only(1, monkeypatch, one)
+    other = machine("other")
+    other.pull()
+    assert texts(other) == {"rows": "1"}
+
+
 def test_what_a_cut_upload_put_is_fetched_again_where_the_copy_is_lost(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,9 +136,10 @@ class Mirror:
         with self._alone():
             record, index = self._record(), self._index()
             if index is None:
-                self._check_is_known(record, self._remote.sizes())
+                before = self._known_there(record, self._remote.sizes())
                 record = _with_nothing_there(record)
             else:
+                before = index.files
                 self._check_is_own(record, index)
                 record = record.model_copy(update={"changes": index.changes, "line": index.line})
             # The lock keeps others away: what is here was left by a process that ended.
@@ -148,7 +149,6 @@ class Mirror:
                 self._has_swept = True
             outgoing = atomic.beside(self._home / "outgoing")
             try:
-                before = {} if index is None else index.files
                 # Of a file that an upload was to replace which was cut, nobody knows what lies there.
                 known = {name: each for name, each in record.files.items() if len(before.get(name, ())) <= 1}
                 return self._put(record, before, known, mirrored_files.pin(self.path, known, outgoing))
@@ -178,7 +178,7 @@ class Mirror:
         """Fetch what this machine's copy has lost, and forget what the URI has lost, so that it is put there again."""
         there = self._remote.sizes()
         if index is None:
-            self._check_is_known(record, there)
+            self._known_there(record, there)
         gone = set(removed.noted(self._home))
         files = dict(record.files)
         allowed: Mapping[str, tuple[Content | None, ...]] = {
@@ -200,15 +200,16 @@ class Mirror:
                 files[name] = mirrored_files.record_of(PurePosixPath(name), content, target.stat().st_mtime_ns)
         self._keep(self._looked_at(record.model_copy(update={"files": files})))
 
-    def _check_is_known(self, record: Record, there: Mapping[str, int]) -> None:
-        """Raise RemoteError unless this machine wrote what lies there without an index, or nothing does."""
+    def _known_there(self, record: Record, there: Mapping[str, int]) -> dict[str, tuple[Content | None, ...]]:
+        """Return what an index would allow of what lies there without one; RemoteError if this machine knows it not."""
         if not record.versions and RECORD in there:
             raise RemoteError(
                 f"{self.uri} has a run's folder without its {INDEX}, which says what belongs to it. Resume on the "
                 f"machine that wrote there, which has a whole copy; or copy the folder to this machine."
             )
         if not record.versions:
-            return
+            return {}
+        found: dict[str, tuple[Content | None, ...]] = {}
         here = dict(mirrored_files.files(self.path))
         for name, num_bytes in there.items():
             if name == INDEX or flaw(name) is not None:
@@ -216,12 +217,15 @@ class Mirror:
             # A killed upload may have put what is in the copy.
             known = {record.files[name].content} if name in record.files else set()
             known |= {mirrored_files.content(here[name])} if name in here else set()
-            if num_bytes not in {each.num_bytes for each in known} or self._content_there(name) not in known:
+            may_be_known = num_bytes in {each.num_bytes for each in known}
+            found[name] = (self._content_there(name) if may_be_known else None, None)
+            if found[name][0] not in known:
                 raise RemoteError(
                     f"{self.uri} has lost its {INDEX}, and {name} there is not what this machine knew: another one may "
                     f"have written it. Resume on the machine that wrote there last. If that is this one, move the "
                     f"files there away: its copy is whole, {self.path}, and is put there again."
                 )
+        return found
 
     def _content_there(self, name: str) -> Content:
         digest, num_bytes = hasher(), 0
