@@ -19,7 +19,7 @@ from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers, check
-from raysim.run_folder import stop_record
+from raysim.run_folder import round_table, stop_record
 from raysim.storage.remote.folder import changing, read_only_copy
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def attach(
         name: one of `raysim.under_way()`.
         address: of the cluster.
         progress: as for `raysim.run`.
-        loggers: as for `raysim.run`; each receives the rounds that finish from now on. Loggers with a name need the
+        loggers: as for `raysim.run`; functions receive the rounds that finish from now on. Loggers with a name need the
             run's folder; if that is on another machine, raysim warns and leaves them out.
 
     Raises:
@@ -126,17 +126,17 @@ def follow(
         driver = session.find(name)
         run: UnderWay = answer(driver.about.remote())
         show: Progress = Terminal.where_wanted(progress, run.experiment.rounds) or Silent()
-        logs = Loggers(_loggers_here(run, loggers), run.path, run.experiment)
+        loggers = _loggers_here(run, loggers)
+        logs = Loggers(loggers, run.path, run.experiment, first=run.rounds)
 
         def tell(row: Mapping[str, Any]) -> None:
             if row["round"] < run.rounds:
                 show.joined(row)
             else:
                 show.row(row)
-                logs.row(row)
+            logs.row(row)
 
-        # Begin with the newest round, which shows the run's progress.
-        seen = max(0, run.rounds - 1) if run.stage != "starting" else None
+        seen = _seen(run, loggers) if run.stage != "starting" else None
         with changing(run.path), show, logs:
             session.follow(driver, Watcher(show.started, tell), run.folder, seen)
         remains = answer(driver.remains.remote(), run.folder)
@@ -144,6 +144,18 @@ def follow(
             log.warning("%s, on %s: %s", run.name, run.host, remains.behind)
         stopped = stop_record.stop_reason(run.experiment, remains.rounds)
         return run, Result(wire.unpack(remains.params), remains.rounds, remains.clients, run.path, stopped)
+
+
+def _seen(run: UnderWay, loggers: Sequence[LoggerName | Log]) -> int:
+    """Return how many rounds to skip: the newest shows the run's progress; the first that loggers lack is not on disk.
+
+    The driver writes rows a little later than it tells them.
+    """
+    newest = max(0, run.rounds - 1)
+    if all(map(callable, loggers)):
+        return newest
+    on_disk: int = round_table.read_rounds(run.path).num_rows
+    return min(newest, on_disk)
 
 
 def _loggers_here(run: UnderWay, loggers: Sequence[LoggerName | Log]) -> Sequence[LoggerName | Log]:

@@ -304,6 +304,8 @@ def _carry_out(
     if is_whole(plan, opening) and (state := kept_checkpoints.newest_state(path, plan.fingerprint)) is not None:
         if opening.stopped is not None:
             log.warning("%s stays stopped: it ended %s", opening.named, stopping.text(experiment, opening.stopped))
+        with terminable(), Loggers(loggers, path, experiment) as logs:
+            logs.no_more()
         return _result(plan, path, state.weights)
     log_beginning(plan)
     show: Progress = Terminal.where_wanted(progress, experiment.rounds) or Silent()

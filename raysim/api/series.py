@@ -349,6 +349,7 @@ class _InTurn(AbstractContextManager["_InTurn"]):
             self._hand_on(turn, logs)
             if turn.path not in self._finished:
                 return
+            logs.no_more()
             logs.__exit__(None, None, None)
             self._turns.popleft()
 

@@ -1,5 +1,8 @@
 """Defines the logger: opened with a run's first row, called with every row of the records, and closed.
 
+The rows of earlier sessions come first. A logger sends of them what its service lacks: a process that is killed leaves
+rows on record that no logger has received, or no service.
+
 Loggers are additional to the records: no logger is part of an experiment or its fingerprint.
 """
 
@@ -25,7 +28,10 @@ Log = Callable[[Row], None]
 
 
 class Logged(NamedTuple):
-    """The logged run: its folder, and the first round of this session, counted from 0."""
+    """The logged run: its folder, and the first round of this session, counted from 0.
+
+    Rounds before the first are on record; a complete run has no others.
+    """
 
     path: Path
     experiment: Experiment

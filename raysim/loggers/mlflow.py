@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SERVICE, FILE = "mlflow", "mlflow.db"
+FINISHED = "FINISHED"
 MOST_PARAMS = 100
 """MLflow's limit for one call."""
 
@@ -31,8 +32,8 @@ MOST_PARAMS = 100
 def mlflow(run: Logged) -> Iterator[Log]:
     """Log to MLflow; a run that an error ends is marked as failed.
 
-    MLflow keeps every value that it receives. So of the rounds that a resumed run repeats, a figure that MLflow has is
-    not sent again.
+    MLflow keeps every value that it receives, so a figure that it has is not sent again. A finished run of which it has
+    all figures is left as it is.
     """
     from mlflow import MlflowClient
     from mlflow.entities import Metric
@@ -40,7 +41,13 @@ def mlflow(run: Logged) -> Iterator[Log]:
     client = MlflowClient(tracking_uri(run.path))
     known = stored_id(run.path, SERVICE)
     run_id = known or _create(client, run)
-    client.update_run(run_id, status="RUNNING")
+    is_open = False
+
+    def set_open() -> None:
+        nonlocal is_open
+        if not is_open:
+            client.update_run(run_id, status="RUNNING")
+            is_open = True
 
     @cache
     def logged(name: str) -> frozenset[int]:
@@ -50,14 +57,20 @@ def mlflow(run: Logged) -> Iterator[Log]:
         now_ms, step = int(time.time() * 1000), row["round"]
         named = apart(scalars(row)).items()
         metrics = [Metric(name, value, now_ms, step) for name, value in named if step not in logged(name)]
-        client.log_batch(run_id, metrics=metrics)
+        if metrics:
+            set_open()
+            client.log_batch(run_id, metrics=metrics)
 
+    if client.get_run(run_id).info.status != FINISHED:
+        set_open()
     try:
         yield log
     except BaseException:
-        client.set_terminated(run_id, status="FAILED")
+        if is_open:
+            client.set_terminated(run_id, status="FAILED")
         raise
-    client.set_terminated(run_id)
+    if is_open:
+        client.set_terminated(run_id, status=FINISHED)
 
 
 def apart(figures: Mapping[str, float]) -> dict[str, float]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ import torch
 import raysim
 from raysim.api import attach as attached
 from raysim.engine.on_ray.cluster import run_names
+from raysim.experiment.row import Row
+from raysim.loggers import open as loggers
+from raysim.loggers.logger import Logged
 from raysim.models.softmax import cross_entropy
 from raysim.run_folder import experiment_record, kept_checkpoints, round_table
 from raysim.storage.remote.mirror import Mirror
@@ -157,6 +161,24 @@ def test_who_follows_from_another_machine_is_told_what_is_not_to_be_had_there(
     assert "the logger tensorboard needs it" in caplog.text
     assert f"{uri} was changed by another machine meanwhile" in caplog.text
     assert not (result.path / "tensorboard").exists()
+
+
+@pytest.mark.usefixtures("address")
+def test_who_follows_gives_a_service_the_rounds_before_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    rows: list[int] = []
+
+    @contextmanager
+    def service(run: Logged) -> Iterator[Callable[[Row], None]]:
+        yield lambda row: heard.append(row["round"])
+
+    monkeypatch.setattr(loggers, "_LOGGERS", {"tensorboard": service})
+    monkeypatch.setattr(attached, "check", lambda loggers: None)
+    name = launch("rounds=3")
+    wait_until(lambda: rounds_of(name) >= 2, "the run makes no rounds")
+    raysim.attach(name, loggers=["tensorboard", lambda row: rows.append(row["round"])])
+    assert heard == [0, 1, 2]
+    assert rows in ([2], []), "a function is told what finishes from now on"
 
 
 def test_a_run_goes_on_when_its_script_is_killed(address: str, undisturbed: raysim.Result) -> None:

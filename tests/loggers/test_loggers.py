@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import Mock
 
 import pytest
@@ -89,6 +89,89 @@ def test_loggers_are_closed_however_the_run_ends(
     assert closed == [7]
 
 
+class Received(NamedTuple):
+    """What a service's logger received in a session: the first round that was not on record, all rounds, its end."""
+
+    first_round: int
+    rounds: list[int]
+    ended: list[type[BaseException] | None]
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Received]:
+    """The sessions of the logger "tensorboard", in whose place another one stands."""
+    every: list[Received] = []
+
+    class Session(AbstractContextManager[Callable[[Mapping[str, Any]], None]]):
+        def __init__(self, run: Logged) -> None:
+            self.received = Received(run.first_round, [], [])
+            every.append(self.received)
+
+        def __enter__(self) -> Callable[[Mapping[str, Any]], None]:
+            return lambda row: self.received.rounds.append(row["round"])
+
+        def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+            self.received.ended.append(kind)
+
+    monkeypatch.setattr(loggers, "_LOGGERS", {"tensorboard": Session})
+    monkeypatch.setattr(loggers, "find_spec", lambda name: name)
+    return every
+
+
+def test_a_service_receives_the_rounds_on_record_before_those_of_the_session(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, sessions: list[Received]
+) -> None:
+    raysim.run(experiment(), dataset=dataset, path=tmp_path / "run")
+    seen: list[int] = []
+    named: list[Any] = ["tensorboard", lambda row: seen.append(row["round"])]
+    raysim.resume(tmp_path / "run", dataset=dataset, rounds=6, loggers=named)
+    assert sessions == [Received(4, [0, 1, 2, 3, 4, 5], [None])]
+    assert seen == [4, 5], "a function has no service that knows what it had"
+
+
+def test_a_service_receives_a_run_that_was_complete_before(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, sessions: list[Received]
+) -> None:
+    raysim.run(experiment(), dataset=dataset, path=tmp_path / "run")
+    seen: list[int] = []
+    named: list[Any] = ["tensorboard", lambda row: seen.append(row["round"])]
+    raysim.resume(tmp_path / "run", dataset=dataset, loggers=named)
+    assert sessions == [Received(4, [0, 1, 2, 3], [None])]
+    assert seen == []
+
+
+def test_a_service_receives_trials_that_were_complete_before(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, sessions: list[Received]
+) -> None:
+    raysim.run_trials(experiment(trials=2), dataset=dataset, path=tmp_path / "all")
+    raysim.run_trials(
+        experiment(trials=3), dataset=dataset, path=tmp_path / "all", resume=True, loggers=["tensorboard"]
+    )
+    assert [(run.first_round, run.rounds) for run in sessions] == [(4, [0, 1, 2, 3])] * 2 + [(0, [0, 1, 2, 3])]
+
+
+def test_records_that_cannot_be_read_leave_loggers_with_the_rounds_of_the_session(
+    experiment: Make, tmp_path: Path, sessions: list[Received], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "rounds.parquet").write_text("damaged")
+    with loggers.Loggers(["tensorboard"], tmp_path, experiment()) as opened:
+        opened.row({"round": 2})
+    assert sessions == [Received(2, [2], [None])]
+    assert "The loggers do not receive earlier rounds" in caplog.text
+
+
+def test_functions_receive_rounds_from_the_first_that_was_not_finished(
+    experiment: Make, tmp_path: Path, sessions: list[Received]
+) -> None:
+    seen: list[int] = []
+    named: list[Any] = ["tensorboard", lambda row: seen.append(row["round"])]
+    with loggers.Loggers(named, tmp_path, experiment(), first=2) as opened:
+        for place in range(4):
+            opened.row({"round": place})
+    assert sessions == [Received(0, [0, 1, 2, 3], [None])]
+    assert seen == [2, 3]
+
+
 def test_a_logger_that_is_none_or_not_installed_is_an_error_before_anything_starts(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +217,7 @@ def test_links_that_wandb_makes_are_its_own(experiment: Make, tmp_path: Path, mo
     (session / "logs" / "debug-core.log").symlink_to(tmp_path / "cache" / "core.log")
     (session.parent / "latest-run").symlink_to("run-1")
     service = Mock()
-    service.init.return_value.id = "a"
+    service.init.return_value.id, service.init.return_value.starting_step = "a", 0
     monkeypatch.setitem(sys.modules, "wandb", service)
     with loggers._LOGGERS["wandb"](Logged(tmp_path / "run", experiment(), 1)) as log:
         log({"round": 1, "loss": 0.5})
