@@ -131,6 +131,17 @@ def test_an_experiment_cannot_be_changed() -> None:
         exp.rounds = 3  # type: ignore[misc]
 
 
+def test_the_advice_on_an_assignment_names_the_key_of_an_attribute_of_another_name() -> None:
+    delays = {"systems": {"time": {"name": "straggler", "alpha": 1.0, "lambda": 2.0}}}
+    exp = raysim.Experiment.model_validate({**MINIMAL, **delays})
+    assert exp.systems is not None
+    time: Any = exp.systems.time
+    assert time.delay == 2.0
+    with pytest.raises(ValueError, match=r"experiment\.changed\(\{'TABLE\.lambda': 3\}\)"):
+        time.delay = 3
+    assert exp.changed({"systems.time.lambda": 3}).systems.time.delay == 3  # type: ignore[union-attr]
+
+
 FILE = """
 rounds = 7
 [data]

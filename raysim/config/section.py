@@ -66,8 +66,8 @@ class Section(BaseModel):
         Raises:
             ExperimentError: says what makes another experiment.
         """
-        if name in type(self).model_fields:
-            key = f"{self._TABLE}{name}"
+        if (field := type(self).model_fields.get(name)) is not None:
+            key = f"{self._TABLE}{field.alias or name}"
             where = ", with the table's name for TABLE" if self._TABLE else ""
             raise ExperimentError(
                 f"{name} cannot be assigned, because an experiment stays as it was checked: "

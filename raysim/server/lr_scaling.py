@@ -29,7 +29,7 @@ class LrScaling(Section):
     )
     warmup: Whole = Field(0, description="Rounds of warm-up.")
     start: Literal["zero", "base"] = Field(
-        "zero", alias="from", description="Where the warm-up begins (`start` in Python)."
+        "zero", alias="from", description="Where the warm-up begins. Python reads it as `.start`."
     )
 
     @model_validator(mode="after")

@@ -49,7 +49,9 @@ class Straggler(Section):
 
     name: Literal["straggler"] = "straggler"
     alpha: NonNegative = Field(description="Seconds per example.")
-    delay: NonNegative = Field(alias="lambda", description="Mean of E_k, in seconds per example (`delay` in Python).")
+    delay: NonNegative = Field(
+        alias="lambda", description="Mean of E_k, in seconds per example. Python reads it as `.delay`."
+    )
 
 
 class RoundTime(Section):
