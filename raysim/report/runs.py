@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -27,10 +27,26 @@ from raysim.storage.remote.folder import read_only_copy, with_uri
 log = logging.getLogger("raysim")
 
 NAMED = 3
-"""With more columns a note would be too long."""
+"""With more columns or runs a note would be too long."""
 
 _PARTS = frozenset({"checkpoints", "clients", files.STATES})
 """A run's folders that contain no other run; they may hold very many files."""
+
+
+class Note(NamedTuple):
+    """A sentence that a reader must know of a run: what comes before the name of its folder, and what behind it."""
+
+    before: str
+    after: str
+
+    def of(self, paths: Sequence[Path]) -> str:
+        """Return the sentence about these runs."""
+        if len(paths) == 1:
+            return f"{self.before}{paths[0]}{self.after}"
+        more = len(paths) - NAMED
+        *named, last = [*map(str, paths[:NAMED]), *([counted(more, "more run")] if more > 0 else [])]
+        each = "each of" if self.before else "Each of"
+        return f"{self.before}{each} {', '.join(named)} and {last}{self.after}"
 
 
 @dataclass(frozen=True)
@@ -38,7 +54,7 @@ class Run:
     """The present record of one run.
 
     rounds: a row per finished round. clients: a row per client of the newest evaluation. data_fingerprint: of its
-    dataset, None if an older raysim did not record it. notes: sentences that a reader must know. training_clients: of
+    dataset, None if an older raysim did not record it. cautions: notes that a reader must know. training_clients: of
     its dataset, None likewise.
     """
 
@@ -48,8 +64,13 @@ class Run:
     data_fingerprint: str | None
     rounds: pa.Table
     clients: pa.Table
-    notes: tuple[str, ...] = ()
+    cautions: tuple[Note, ...] = ()
     training_clients: int | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know, as sentences."""
+        return tuple(note.of([self.path]) for note in self.cautions)
 
     @property
     def stopped(self) -> StopReason | None:
@@ -75,7 +96,9 @@ class Run:
 
 
 def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Return the runs in these folders, in order, each once, and notes on unreadable ones.
+    """Return the runs in these folders, in order, each once, and notes: on unreadable runs, then on the others.
+
+    What is true of several runs is one note.
 
     A folder is a run's, or holds any number of them at any depth: trials, the points of a sweep, a `runs` folder. It
     may be the URI of a run, of trials or of a sweep.
@@ -83,7 +106,7 @@ def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     Raises:
         RunFolderError: a folder is missing or contains no run, or no run can be read.
     """
-    runs, notes, places = [], [], Places()
+    runs, unread, places = list[Run](), list[str](), Places()
     if list(folders) == sorted(folders):
         # A shell lists what a pattern matches by letters: m10 before m5.
         folders = sorted(folders, key=_natural)
@@ -93,13 +116,21 @@ def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
             run = read(shown)
             places.check(path)
         except (RunFolderError, ExperimentError) as error:
-            notes.append(with_uri(f"{shown} is left out: {error}", path))
+            unread.append(with_uri(f"{shown} is left out: {error}", path))
             continue
         runs.append(run)
-        notes += [with_uri(note, path) for note in run.notes]
     if not runs:
-        raise RunFolderError("No run can be read. " + " ".join(notes))
-    return runs, notes
+        raise RunFolderError("No run can be read. " + " ".join(unread))
+    return runs, [*unread, *_told(runs)]
+
+
+def _told(runs: Sequence[Run]) -> list[str]:
+    """Return the notes on these runs, in the order of the first run that each is about."""
+    about: dict[Note, list[Path]] = {}
+    for run in runs:
+        for note in run.cautions:
+            about.setdefault(note, []).append(run.path)
+    return [with_uri(note.of(paths), paths[0]) for note, paths in about.items()]
 
 
 def _found(folder: Path) -> list[Path]:
@@ -127,30 +158,29 @@ def read(path: Path) -> Run:
     Raises:
         RunFolderError, ExperimentError: its experiment.json is damaged, or not of this version.
     """
-    experiment, notes = experiment_record.stored_experiment(path), []
+    experiment, notes = experiment_record.stored_experiment(path), list[Note]()
     try:
         rounds = round_table.read_rounds(path)
     except RunFolderError as error:
         rounds = table([])
-        notes.append(f"The rounds of {path} are left out: {error}")
+        notes.append(Note("The rounds of ", f" are left out: {error}"))
     else:
         reason = stop_record.stop_reason(experiment, rounds)
         if reason is not None:
-            notes.append(f"{path} has stopped {stopping.text(experiment, reason)}.")
+            notes.append(Note("", f" has stopped {stopping.text(experiment, reason)}."))
         elif rounds.num_rows < experiment.rounds:
-            notes.append(
-                f"{path} has finished {rounds.num_rows:,} of {experiment.rounds:,} rounds: it is still going, or was "
-                f"stopped, and is shown as far as it is."
-            )
+            finished = f"{rounds.num_rows:,} of {experiment.rounds:,} rounds"
+            going = "it is still going, or was stopped, and is shown as far as it is."
+            notes.append(Note("", f" has finished {finished}: {going}"))
     if (privacy := experiment_record.stored_privacy(path)) is not None:
-        notes.append(_private(path, privacy, rounds))
+        notes.append(_private(privacy, rounds))
     try:
         clients = client_table.newest_clients(path)
     except RunFolderError as error:
         clients = client_table.CLIENT_SCHEMA.empty_table()
-        notes.append(f"The clients of {path} are left out: {error}")
+        notes.append(Note("The clients of ", f" are left out: {error}"))
     if lacking := series.left_out(rounds):
-        notes.append(_left_out(path, lacking))
+        notes.append(_left_out(lacking))
     return Run(
         path,
         experiment,
@@ -163,26 +193,28 @@ def read(path: Path) -> Run:
     )
 
 
-def _left_out(path: Path, lacking: Mapping[str, int]) -> str:
+def _left_out(lacking: Mapping[str, int]) -> Note:
     """Return which values pictures and tables lack."""
     named = [f"{counted(lacking[name], 'value')} of {name}" for name in list(lacking)[:NAMED]]
     others = [counted(len(lacking) - NAMED, "more column")] if len(lacking) > NAMED else []
-    return (
-        f"Pictures and tables of {path} leave out values that are not finite, or larger than {series.LARGEST:g} in "
-        f"size: {', '.join([*named, *others])}."
+    return Note(
+        "Pictures and tables of ",
+        f" leave out values that are not finite, or larger than {series.LARGEST:g} in size: "
+        f"{', '.join([*named, *others])}.",
     )
 
 
-def _private(path: Path, privacy: Mapping[str, Any], rounds: pa.Table) -> str:
+def _private(privacy: Mapping[str, Any], rounds: pa.Table) -> Note:
     """Return what is private of a run, and what is not."""
     private, others = (", ".join(map(str, privacy.get(key, ()))) for key in ("private", "not_private"))
     if not private:
-        return f"Nothing of {path} is private: {others}."
+        return Note("Nothing of ", f" is private: {others}.")
     spent = rounds["epsilon"].drop_null().to_pylist() if "epsilon" in rounds.column_names else []
     after = f" after round {rounds.num_rows:,}, at epsilon = {spent[-1]:g} and" if spent else ", at"
-    return (
-        f"Of {path} this is private{after} delta = {privacy.get('delta')} ({privacy.get('neighbours')}; "
-        f"all planned rounds: {privacy.get('event')}): {private}. This is not: {others}."
+    return Note(
+        "Of ",
+        f" this is private{after} delta = {privacy.get('delta')} ({privacy.get('neighbours')}; "
+        f"all planned rounds: {privacy.get('event')}): {private}. This is not: {others}.",
     )
 
 

@@ -40,6 +40,18 @@ def test_a_run_that_is_still_going_is_read_as_far_as_it_is_and_says_so(tmp_path:
     ]
 
 
+def test_what_is_true_of_several_runs_is_one_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for trial in range(6):
+        write(tmp_path / f"trial-{trial}", accuracies(0.5), rounds=3 if trial else 2)
+    monkeypatch.chdir(tmp_path)
+    told = "rounds: it is still going, or was stopped, and is shown as far as it is."
+    assert read_all([tmp_path])[1] == [
+        f"trial-0 has finished 1 of 2 {told}",
+        f"Each of trial-1, trial-2, trial-3 and 2 more runs has finished 1 of 3 {told}",
+    ]
+    assert read_all([tmp_path / "trial-1"])[0][0].notes == (f"trial-1 has finished 1 of 3 {told}",)
+
+
 def test_a_finished_run_that_has_lost_its_rows_is_not_said_to_be_going(tmp_path: Path) -> None:
     """Its rows are written before their checkpoint, so a run under way has those of its newest checkpoint."""
     path = tmp_path / "run"
@@ -71,7 +83,7 @@ def test_damaged_files_are_left_out_and_named(tmp_path: Path) -> None:
     runs, notes = read_all([tmp_path])
     rows = {run.path.name: (run.rounds.num_rows, run.clients.num_rows) for run in runs}
     assert rows == {"clients": (2, 0), "good": (2, 1), "rounds": (0, 1)}
-    for note, file in zip(notes, ("round-000001.parquet", "record/experiment.json", "rounds.parquet"), strict=True):
+    for note, file in zip(notes, ("record/experiment.json", "round-000001.parquet", "rounds.parquet"), strict=True):
         assert file in note
         assert "left out" in note
 
