@@ -119,7 +119,7 @@ def test_the_command_draws_the_loss(folder: Path, tmp_path: Path, monkeypatch: p
     zero, one, least, *files = called.out.splitlines()
     assert (zero.split(":")[0], one.split(":")[0]) == ("theta = 0", "theta = 1")
     assert least.startswith("least at theta = ")
-    assert files == [str(out / f"interpolation.{kind}") for kind in ("csv", "pdf", "png", "svg")]
+    assert files == [f"{out / 'interpolation.csv'}, .pdf, .png, .svg"]
     assert (out / "interpolation.png").read_bytes().startswith(b"\x89PNG")
     with (out / "interpolation.csv").open() as file:
         points = {float(row["theta"]): row for row in csv.DictReader(file)}

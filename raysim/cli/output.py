@@ -59,6 +59,16 @@ def show(result: Any, lines: Callable[[], Sequence[tuple[str, str]]], as_json: b
         print_table(lines())
 
 
+def of_picture(files: Sequence[Path]) -> str:
+    """Return the files of one picture in one line.
+
+    >>> of_picture([Path("out/curve.png"), Path("out/curve.csv")])
+    'out/curve.png, .csv'
+    """
+    first, *others = files
+    return ", ".join([str(first), *(file.suffix for file in others)])
+
+
 @contextmanager
 def continuing(what: str = "") -> Iterator[None]:
     """End the command at Ctrl-C inside the block; `what`: with what the same command goes on."""

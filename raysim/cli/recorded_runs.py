@@ -10,7 +10,7 @@ import typer
 
 from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import Folders, Labels, SetReport
-from raysim.cli.output import print_text, say
+from raysim.cli.output import of_picture, print_text, say
 
 if TYPE_CHECKING:
     from raysim.api.run import Round
@@ -137,7 +137,7 @@ def interpolate(
         if row["theta"] in (0.0, 1.0):
             print_text(f"theta = {row['theta']:g}: {split} loss {row['loss']:.4g}")
     print_text(f"least at theta = {best['theta']:.3g}: {split} loss {best['loss']:.4g}")
-    print_text("\n".join(map(str, files)))
+    print_text(of_picture(files))
 
 
 def replay(

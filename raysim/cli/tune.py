@@ -21,7 +21,7 @@ from raysim.cli.options import (
     text_of,
     training,
 )
-from raysim.cli.output import continuing, show
+from raysim.cli.output import continuing, of_picture, show
 
 
 def tune(
@@ -142,7 +142,7 @@ def tuners(
         )
         for row in comparison.last()
     ]
-    lines += [("written", str(each)) for each in files]
+    lines.append(("written", of_picture(files)))
     facts = {"budget": comparison.budget, "studies": comparison.studies, "tuners": comparison.table, "files": files}
     show(facts, lambda: lines, as_json)
 

@@ -349,6 +349,11 @@ def test_the_commands_publish_no_path_of_this_machine(tmp_path: Path, monkeypatc
     assert str(tmp_path) not in Path("tiny.md").read_text()
     found = call("tune", "tiny.toml", "--table", "tiny.parquet", "--path", "read")
     assert found["best"]["value"] == found["table"]["value"]
+    budget = ("--set", "tuning.budget={rounds=4}", "--studies", "2")
+    ranked = CliRunner().invoke(app, ["tuners", "tiny.toml", "--table", "tiny.parquet", "--tuner", "random", *budget])
+    assert [line.split() for line in ranked.stdout.splitlines()[1:]] == [
+        ["written", "tuners/tuners.png,", ".svg,", ".pdf,", ".csv"]
+    ]
     refused = CliRunner().invoke(app, ["tune", "tiny.toml", "--table", "tiny.parquet", "--storage", "sqlite:///a.db"])
     assert refused.exit_code == 2
 
