@@ -256,6 +256,22 @@ def test_a_metric_that_fails_later_names_client_and_round(experiment: Make) -> N
         list(raysim.rounds(scored(experiment), dataset=DATA, model=MODEL, metrics={"mine": once}))
 
 
+@pytest.mark.parametrize("as_sums", [False, True])
+@pytest.mark.parametrize("name", ["outputs", "targets"])
+def test_a_metric_that_writes_on_some_batches_alone_is_refused_there(
+    name: str, as_sums: bool, experiment: Make
+) -> None:
+    def first(outputs: Tensor, targets: Tensor) -> Tensor:
+        kept = outputs[:, 0].clone()
+        if len(targets) > 2:
+            (outputs if name == "outputs" else targets).mul_(0)
+        return kept
+
+    mine = raysim.Metric(lambda o, t: first(o, t).sum(0, keepdim=True), float) if as_sums else first
+    with pytest.raises(raysim.ClientError, match=f"(?s)Evaluating client 'c0'.*metric 'mine' must not write to {name}"):
+        list(raysim.rounds(scored(experiment), dataset=DATA, model=MODEL, metrics={"mine": mine, "margin": margin}))
+
+
 @pytest.mark.parametrize(("given", "pieces"), [({}, [256, 44, 100, 2]), ({"batch_size": 100}, [100, 100, 100, 100, 2])])
 def test_sums_of_a_metric_are_of_one_client_s_rows_each(given: dict[str, int], pieces: list[int]) -> None:
     seen: list[int] = []

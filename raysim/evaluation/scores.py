@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from raysim import seeds
 from raysim.client.local_training import ClientFailure
+from raysim.config.unwritten import check_unwritten, versions
 from raysim.data.dataset import Split
 from raysim.data.on_device import Examples
 from raysim.errors import DataError
@@ -193,7 +194,7 @@ def _scores_of(
     with torch.no_grad():
         for x_batch, y_batch, cuts in batches:
             outputs = module(seen(x_batch))
-            losses = task.losses(outputs, y_batch).double()
+            losses = task.losses_of(outputs, y_batch).double()
             if task.weights is not None:
                 weight.append(task.weights(y_batch))
                 losses *= weight[-1]
@@ -203,7 +204,9 @@ def _scores_of(
             if task.counted is not None:
                 counted.append(task.counted(y_batch))
             for name, found in own.items():
+                before = versions(outputs, y_batch)
                 found.append(metric.of_batch(name, metrics[name], outputs, y_batch, cuts))
+                check_unwritten(f"The metric {name!r}", before, {"outputs": outputs, "targets": y_batch})
     return ClientScores(
         positions=np.array([position for position, _, _ in segments]),
         examples=counts,
@@ -220,7 +223,7 @@ def summed_loss(module: nn.Module, task: Task, x: Tensor, y: Tensor, batch_size:
     """Return the mean loss of one client's examples with a module in evaluation mode, times their number."""
     with torch.no_grad():
         batches = zip(x.split(batch_size), y.split(batch_size), strict=True)
-        losses = [task.losses(module(x_batch), y_batch).double() for x_batch, y_batch in batches]
+        losses = [task.losses_of(module(x_batch), y_batch).double() for x_batch, y_batch in batches]
     if task.weights is not None:
         return len(y) * float(task.mean(torch.cat(losses), y, y))
     return float(_segment_sums(losses, np.array([len(y)]))[0])

@@ -18,6 +18,7 @@ from raysim.config.global_draws import draws
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition
+from raysim.config.unwritten import check_unwritten, versions
 from raysim.errors import ModelError
 from raysim.models import softmax
 from raysim.models.argmax import argmax
@@ -40,6 +41,17 @@ class Task:
     correct: Loss | None
     counted: Callable[[Tensor], Tensor] | None = None
     weights: Callable[[Tensor], Tensor] | None = None
+
+    def losses_of(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the losses, (batch,), where accuracy and metrics of the same batch follow.
+
+        Raises:
+            ValueError: the function wrote to its arguments.
+        """
+        before = versions(outputs, targets)
+        losses = self.losses(outputs, targets)
+        check_unwritten("loss(outputs, targets)", before, {"outputs": outputs, "targets": targets})
+        return losses
 
     def mean(self, losses: Tensor, targets: Tensor, among: Tensor) -> Tensor:
         """Return the examples' part in the mean loss of a batch: the means of its pieces add up to its own.

@@ -508,3 +508,21 @@ def test_a_loss_that_no_worker_can_repeat_is_refused(
     exp = experiment(engine={"workers": 0})
     with pytest.raises(ModelError, match=message):
         raysim.run(exp, model=Linear, loss=loss, dataset=dataset, path=tmp_path / "run")
+
+
+@pytest.mark.parametrize(("where", "trains"), [("Training", True), ("Evaluating", False)])
+@pytest.mark.parametrize("name", ["outputs", "targets"])
+def test_a_loss_that_writes_on_some_batches_alone_is_refused_there(
+    name: str, where: str, trains: bool, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """What is tried before the first round is a batch of two: accuracy would count what later ones are changed to."""
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        losses = nn.functional.cross_entropy(outputs.clone(), targets.clone(), reduction="none")
+        if len(targets) > 2 and outputs.requires_grad == trains:
+            (outputs if name == "outputs" else targets).mul_(0)
+        return losses
+
+    exp = experiment(engine={"workers": 0, "trainer": "one_by_one"})
+    with pytest.raises(raysim.ClientError, match=rf"(?s){where} client.*must not write to {name}"):
+        list(raysim.rounds(exp, model=Linear, loss=loss, dataset=dataset))

@@ -19,7 +19,8 @@ from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.tape import NotRecorded
 from raysim.client.trainers.reduced_precision import products_in
 from raysim.client.trainers.step_obstacles import StepObstacles
-from raysim.client.trainers.watched_objective import Watched, versions
+from raysim.client.trainers.watched_objective import Watched
+from raysim.config.unwritten import versions
 from raysim.models import memory
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
@@ -296,7 +297,7 @@ class BoundModule:
         with torch.enable_grad():
             if at is None or self.watched is None:
                 outputs = self._outputs(x)
-                losses = self._task.losses(outputs, y)
+                losses = self._task.losses_of(outputs, y)
                 mean = self._task.mean(losses, y, y if among is None else among)
             else:
                 losses, outputs = self.watched.losses(x, y, at)

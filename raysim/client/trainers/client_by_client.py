@@ -14,7 +14,7 @@ from raysim import card
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers.bound_module import BoundModule
-from raysim.client.trainers.watched_objective import check_unwritten, versions
+from raysim.config.unwritten import check_unwritten, versions
 from raysim.models.model import Model, Weights
 
 
@@ -69,7 +69,7 @@ class ClientByClient(ABC):
         with torch.inference_mode(recorded):
             updates = self._train_on(LocalTraining(*batches, y, broadcast, client, lr, start))
         if self._objective is not None:
-            check_unwritten(before, y, broadcast.params)
+            check_unwritten("objective=", before, {"y": y, "at.broadcast": broadcast.params})
         if not recorded:
             for module in self._modules:
                 module.check_kept()

@@ -15,7 +15,8 @@ from typing import Any, NoReturn, cast
 from torch import Tensor, nn
 
 from raysim.client.objective import LocalObjective, ObjectiveAt
-from raysim.client.trainers.watched_objective import check_losses, check_unwritten, versions
+from raysim.client.trainers.watched_objective import check_losses
+from raysim.config.unwritten import check_unwritten, versions
 
 
 class Asked(Exception):
@@ -48,7 +49,7 @@ class LossOfOutputs:
         """
         before = versions(targets)
         losses = self.unchecked(outputs, targets)
-        check_unwritten(before, targets)
+        check_unwritten("objective=", before, {"y": targets})
         check_losses(losses, len(targets))
         return cast(Tensor, losses)
 

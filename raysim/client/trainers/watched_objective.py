@@ -63,14 +63,3 @@ def check_losses(losses: object, batch: int) -> None:
         raise ValueError(f"{requirement}, but it returned {type(losses).__name__}.")
     if tuple(losses.shape) != (batch,) or not losses.is_floating_point():
         raise ValueError(f"{requirement}, but it returned shape {tuple(losses.shape)} of {losses.dtype}.")
-
-
-def versions(*tensors: Tensor) -> tuple[int, ...]:
-    """How often each was written to; tensors of inference mode do not say."""
-    return tuple(-1 if tensor.is_inference() else tensor._version for tensor in tensors)
-
-
-def check_unwritten(before: tuple[int, ...], *tensors: Tensor) -> None:
-    """ValueError if the objective wrote to one of these tensors, whose `versions` were `before`."""
-    if versions(*tensors) != before:
-        raise ValueError("objective= wrote to y or at.broadcast, which are not to be written to.")

@@ -1,0 +1,29 @@
+"""Notices writes to tensors that a script's function must only read.
+
+A function may write on some batches alone, which a trial before the first round does not see. Writes through NumPy and
+`.data` are not noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+
+def versions(*tensors: Tensor) -> tuple[int, ...]:
+    """How often each was written to; tensors of inference mode do not say."""
+    return tuple(-1 if tensor.is_inference() else tensor._version for tensor in tensors)
+
+
+def check_unwritten(what: str, before: tuple[int, ...], read: Mapping[str, Tensor]) -> None:
+    """Raise ValueError if one of the tensors was written to.
+
+    Args:
+        what: names the function, as the message begins.
+        before: the tensors' `versions`, in this order.
+        read: by the names that the function knows them by.
+    """
+    for name, old, new in zip(read, before, versions(*read.values()), strict=True):
+        if new != old:
+            raise ValueError(f"{what} must not write to {name}, but it did: work on a copy, {name}.clone().")
