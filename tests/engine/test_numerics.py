@@ -203,6 +203,12 @@ def test_torch_has_the_settings_of_a_new_process_inside_a_block() -> None:
         assert defaults() == usual
 
 
+@torch.inference_mode()
+def test_a_run_inside_inference_mode_is_refused(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    with pytest.raises(raysim.ExperimentError, match=r"inside torch\.inference_mode"):
+        raysim.rounds(experiment(engine={"workers": 0}), dataset=dataset)
+
+
 class OfDefaults(torch.nn.Module):
     """Its forward makes a tensor, and draws."""
 

@@ -100,6 +100,14 @@ def test_writing_to_the_arguments_reaches_nobody(experiment: Make, monkeypatch: 
     assert [bits(r) for r in one] == [bits(r) for r in other]
 
 
+def test_what_it_differentiated_by_may_be_returned(experiment: Make) -> None:
+    """As a rule does that minimises something by autograd."""
+    mean = raysim.Coordinatewise(lambda updates, weights: updates.mean(0).requires_grad_())
+    np.testing.assert_allclose(got(experiment, mean), UPDATES.mean(0), rtol=1e-12)
+    examples = raysim.Coefficients(lambda gram, weights: weights.requires_grad_())
+    np.testing.assert_allclose(got(experiment, examples), SIZES @ UPDATES / SIZES.sum(), rtol=1e-12)
+
+
 def test_its_constants_are_swept(dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path) -> None:
     def make(section: Any) -> raysim.Coefficients:
         power = section.constants["power"]

@@ -58,6 +58,11 @@ def resolve(experiment: Experiment, shared: FederatedDataset | None = None, /, *
     Raises:
         ExperimentError, DataError, ModelError: something does not fit; the error has the given and the allowed value.
     """
+    if torch.is_inference_mode_enabled():
+        raise ExperimentError(
+            "A run cannot be made inside torch.inference_mode(), in which no gradient can be computed: call raysim "
+            "outside of it."
+        )
     experiment = bound(experiment, **parts)
     own = parts.get("dataset")
     dataset = _prepared_data(experiment, shared if own is None else own)

@@ -56,7 +56,8 @@ def result_of(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
     returned: Any = watched_call(what, rule.fn, given.double(), weights.clone())
     shape = (given.shape[1],)
     if isinstance(returned, Tensor) and returned.shape == shape and returned.dtype == torch.float64:
-        return returned
+        # A rule that minimises something by autograd may return what it differentiated by.
+        return returned.detach()
     # torch's median, max and so on along rows return indices too.
     both = isinstance(returned, tuple) and hasattr(returned, "values")
     got = f"{type(returned).__name__}, values and indices: return its .values" if both else shown(returned)
