@@ -5,9 +5,10 @@ A client's state is a matrix (S, P), a row for each vector that it keeps (client
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -23,11 +24,14 @@ from raysim.client.state_vectors import StateVectors
 from raysim.client.trainer import Client
 from raysim.cohort.chunks import Chunk
 from raysim.cohort.sampler import State
+from raysim.config.unwritten import check_unwritten, named, versions
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.server import manifest
 from raysim.server.state import ServerState
 from raysim.server.sums import Sums
+
+At = TypeVar("At", ClientStart, ClientEnd)
 
 X0 = "x_0"
 """Name of the initial model among the vectors beside the model, where a personalisation needs it."""
@@ -44,6 +48,19 @@ def with_states(base: Algorithm, num: int) -> Algorithm:
         return replace(broadcast, places=manifest.places(state.clients, positions))
 
     return base._replace(init=init, phases=(*before_training, training.sending(placed)), state_vectors=num)
+
+
+def _only_reading(name: str, function: Callable[[At], Tensor], at: At) -> Tensor:
+    """Return what a function of the client's half returns.
+
+    Raises:
+        ValueError: it wrote to what it was given, of which later clients have a part, or later functions of this one.
+    """
+    read = {**named("received", at.received), "state": at.state, "params": at.params}
+    before = versions(*read.values())
+    made = function(at)
+    check_unwritten(f"ClientHalf.{name}", before, read)
+    return made
 
 
 @dataclass(frozen=True)
@@ -82,8 +99,8 @@ class LocalStates:
         with working_on(client.position):
             return replace(
                 client,
-                offset=None if half.offset is None else half.offset(begins),
-                begin=None if half.begin is None else half.begin(begins),
+                offset=None if half.offset is None else _only_reading("offset", half.offset, begins),
+                begin=None if half.begin is None else _only_reading("begin", half.begin, begins),
             )
 
     def read_of_transforms(self, position: int) -> tuple[Tensor, ...]:
@@ -115,7 +132,9 @@ class LocalStates:
         with torch.inference_mode():
             for row, position in enumerate(trained.clients.positions.tolist()):
                 with working_on(position):
-                    sent = upload(self._end(trained, row)) if trained.finite[row] else trained.updates.delta[row]
+                    sent = trained.updates.delta[row]
+                    if trained.finite[row]:
+                        sent = _only_reading("upload", upload, self._end(trained, row))
                 deltas.append(sent)
             # Stacked, so torch aligns each update, whatever the correction returned.
             updates = replace(trained.updates, delta=torch.stack(deltas), squared_norms=None)
@@ -165,7 +184,7 @@ class LocalStates:
         after = self.correction.client.after
         assert after is not None
         with working_on(int(trained.clients.positions[row])):
-            return after(self._end(trained, row))
+            return _only_reading("after", after, self._end(trained, row))
 
     def _end(self, trained: Trained, row: int) -> ClientEnd:
         position, updates = int(trained.clients.positions[row]), trained.updates

@@ -19,7 +19,9 @@ from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import Correction, ServerResult, ServerStepped
 from raysim.client.section import ClientSection
 from raysim.cohort.sampler import State
+from raysim.config.unwritten import check_unwritten, named, versions
 from raysim.config.user_call import called
+from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.server.accumulator import Accumulator
@@ -110,7 +112,10 @@ class _Corrected:
     ) -> Broadcast:
         """Send the correction's vectors too."""
         what, mean = f"{self.title}: Exchange.down, in round {state.round},", self._mean_gradient(state, sums)
-        return replace(broadcast, beside=called(what, self.correction.exchange.down, state.correction, mean))
+        before = versions(*state.correction.values())
+        beside = called(what, self.correction.exchange.down, state.correction, mean)
+        check_unwritten(what, before, named("state", state.correction), ExperimentError)
+        return replace(broadcast, beside=beside)
 
     def step(self, state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         """Step from where clients started, and settle the correction's vectors."""

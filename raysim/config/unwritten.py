@@ -16,14 +16,22 @@ def versions(*tensors: Tensor) -> tuple[int, ...]:
     return tuple(-1 if tensor.is_inference() else tensor._version for tensor in tensors)
 
 
-def check_unwritten(what: str, before: tuple[int, ...], read: Mapping[str, Tensor]) -> None:
-    """Raise ValueError if one of the tensors was written to.
+def named(of: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a mapping, by names as in "state['c']"."""
+    return {f"{of}[{name!r}]": tensor for name, tensor in tensors.items()}
+
+
+def check_unwritten(
+    what: str, before: tuple[int, ...], read: Mapping[str, Tensor], error: type[Exception] = ValueError
+) -> None:
+    """Raise an error if one of the tensors was written to.
 
     Args:
         what: names the function, as the message begins.
         before: the tensors' `versions`, in this order.
         read: by the names that the function knows them by.
+        error: its class.
     """
     for name, old, new in zip(read, before, versions(*read.values()), strict=True):
         if new != old:
-            raise ValueError(f"{what} must not write to {name}, but it did: work on a copy, {name}.clone().")
+            raise error(f"{what} must not write to {name}, but it did: work on a copy, {name}.clone().")

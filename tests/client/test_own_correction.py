@@ -391,3 +391,82 @@ def test_a_script_s_correction_weighs_as_it_is_defined_and_is_recorded_as_own(
     raysim.run(experiment(), dataset=dataset, correction=scaffold, path=tmp_path / "run")
     with pytest.raises(raysim.ExperimentError, match=r"passes as correction=, but none was passed"):
         raysim.resume(tmp_path / "run", dataset=dataset)
+
+
+def _add_nothing(vector: Tensor) -> Tensor:
+    """Write to the vector, once a client or the server has kept something."""
+    if vector.any():
+        vector.add_(0)
+    return torch.zeros_like(vector)
+
+
+WRITES_LATER: dict[str, tuple[raysim.ClientHalf, str]] = {
+    "offset received": (raysim.ClientHalf(offset=lambda start: _add_nothing(start.received["c"])), r"received\['c'\]"),
+    "offset state": (
+        raysim.ClientHalf(
+            offset=lambda start: _add_nothing(start.state) if start.received["c"].any() else 0 * start.state,
+            after=lambda end: end.delta * 1,
+        ),
+        "state",
+    ),
+    "begin received": (
+        raysim.ClientHalf(begin=lambda start: start.params + _add_nothing(start.received["c"])),
+        r"received\['c'\]",
+    ),
+    "upload received": (
+        raysim.ClientHalf(upload=lambda end: end.delta + _add_nothing(end.received["c"])),
+        r"received\['c'\]",
+    ),
+    "after received": (
+        raysim.ClientHalf(after=lambda end: end.delta + _add_nothing(end.received["c"])),
+        r"received\['c'\]",
+    ),
+    "bend received": (
+        raysim.ClientHalf(bend=lambda local: local.gradient + _add_nothing(local.received["c"])),
+        r"received\['c'\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("trainer", ["one_by_one", "fused"])
+@pytest.mark.parametrize("name", WRITES_LATER)
+def test_a_client_half_that_writes_in_later_rounds_is_refused_there(
+    name: str, trainer: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """Other clients receive the same vectors, in the order in which workers train them."""
+    half, written = WRITES_LATER[name]
+
+    def correction(section: raysim.OwnPart) -> raysim.Correction:
+        def settle(stepped: raysim.ServerStepped) -> raysim.ServerResult:
+            return raysim.ServerResult(stepped.params, {"c": stepped.g})
+
+        server = raysim.ServerHalf(lambda params: {"c": torch.zeros_like(params)}, settle)
+        return raysim.Correction(half, server, raysim.Exchange(lambda state, gradient: dict(state)))
+
+    exp = experiment(engine={"workers": 0, "trainer": trainer}, client={"optimizer": {"lr": 0.1}, "batch_size": 4})
+    steps = raysim.rounds(exp, dataset=dataset, correction=correction)
+    next(steps)
+    half_name = name.split()[0]
+    with pytest.raises(raysim.ClientError, match=rf"ClientHalf\.{half_name} must not write to {written}"):
+        list(steps)
+
+
+def test_an_exchange_that_writes_in_later_rounds_is_refused_there(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """The state may not be in a checkpoint yet."""
+
+    def down(state: Any, gradient: Any) -> dict[str, Tensor]:
+        return {"c": state["c"] + _add_nothing(state["c"])}
+
+    def correction(section: raysim.OwnPart) -> raysim.Correction:
+        server = raysim.ServerHalf(
+            lambda params: {"c": torch.zeros_like(params)},
+            lambda stepped: raysim.ServerResult(stepped.params, {"c": stepped.g}),
+        )
+        return raysim.Correction(raysim.ClientHalf(pull=0.1), server, raysim.Exchange(down))
+
+    steps = raysim.rounds(experiment(engine={"workers": 0}), dataset=dataset, correction=correction)
+    next(steps)
+    with pytest.raises(raysim.ExperimentError, match=r"Exchange\.down, in round 1, must not write to state\['c'\]"):
+        list(steps)

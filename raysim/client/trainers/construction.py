@@ -33,6 +33,7 @@ from raysim.client.trainers.stacked import Stacked
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import Precision, TrainerChoice, TrainerName
 from raysim.client.trainers.vmap import Vmap
+from raysim.config.unwritten import check_unwritten, named, versions
 from raysim.errors import ResourceError
 from raysim.models import changed_torch
 from raysim.models.layout import Layout
@@ -236,7 +237,10 @@ def _point_with_layout(point: Callable[[LocalPoint], Tensor], layout: Layout) ->
 
 def _with_layout(bend: Callable[[LocalGradient], Tensor], layout: Layout) -> Bend:
     def bent(gradient: Tensor, params: Tensor, x: Tensor, received: Mapping[str, Tensor]) -> Tensor:
+        read = {"params": params, "start": x, **named("received", received)}
+        before = versions(*read.values())
         shaped = bend(LocalGradient(gradient, params, x, received, layout))
+        check_unwritten("ClientHalf.bend", before, read)
         if shaped.shape != gradient.shape:
             raise ValueError(f"bend must return {tuple(gradient.shape)}, but returned {tuple(shaped.shape)}.")
         return shaped
