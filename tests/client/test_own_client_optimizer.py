@@ -175,6 +175,9 @@ def with_the_smallest(params: Tensor, gradient: Tensor, state: Any, lr: Any) -> 
         ),
         (optimizer(filling_gaps), r"step must leave zeros between the parameters"),
         (optimizer(raising, lambda params: None), r"init must return a dict from names to tensors, but returned None"),
+        (optimizer(raising, lambda params: {"start": params}), "'start' has that of params"),
+        (optimizer(raising, lambda params: {"start": params[..., 1:]}), "'start' has that of params"),
+        (optimizer(raising, lambda params: dict.fromkeys(("a", "b"), params * 0)), "'b' has that of 'a'"),
         (optimizer(raising, lambda params: {"v": params.mul_(0)}), r"init must not write .* wrote to argument 1"),
     ],
 )

@@ -98,6 +98,23 @@ def _check_init(title: str, state: Any, params: Tensor) -> None:
                 f"{title} must return a row of {name!r} for each row of params, {shown(params)}, but returned "
                 f"{shown(value)}: torch.zeros_like(params) has them."
             )
+    _check_memory(title, state, params)
+
+
+def _check_memory(title: str, state: State, params: Tensor) -> None:
+    """Refuse vectors that follow what `step` writes to params or to another vector."""
+    seen: dict[int, str] = {}
+    for name, value in state.items():
+        if not value.numel() or value.layout != torch.strided:
+            continue
+        of_params = value.untyped_storage().data_ptr() == params.untyped_storage().data_ptr()
+        if of_params or value.data_ptr() in seen:
+            other = "params" if of_params else repr(seen[value.data_ptr()])
+            raise ExperimentError(
+                f"{title} must return vectors with memory of their own, but {name!r} has that of {other}, so each "
+                f"write to the one would change the other: clone() makes a copy."
+            )
+        seen[value.data_ptr()] = name
 
 
 def _step(optimizer: ClientOptimizer, title: str, params: Tensor, gradient: Tensor, state: State) -> None:
