@@ -35,6 +35,11 @@ class Reach(NamedTuple):
         """What is said of a target that no trial reached."""
         return f"not in {self.rounds:,}"
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether some trials reached the target and some did not, so that the mean is not that of all."""
+        return 0 < self.reached < self.trials
+
 
 class Aims(NamedTuple):
     """The targets, rising; `by` says where they come from."""
@@ -76,13 +81,16 @@ class Target(NamedTuple):
 
     @property
     def missed(self) -> str:
-        """A sentence on those that did not reach it, or nothing."""
-        names = ", ".join(
-            f"{point.lane.label} with {self.along.ticks[point.size]} ({point.reach.missed} rounds)"
-            for point in self.points
-            if point.reach.mean is None
+        """Sentences on those that did not reach it, and on those of which some trials did, or nothing."""
+        none = [(p, f"{p.reach.missed} rounds") for p in self.points if not p.reach.reached]
+        some = [(p, f"{p.reach.reached} of {p.reach.trials}") for p in self.points if p.reach.is_partial]
+        return self._sentence("Not reached by", none) + self._sentence(
+            "Reached by some trials only, whose mean is shown", some
         )
-        return f" Not reached by: {names}." if names else ""
+
+    def _sentence(self, what: str, points: Sequence[tuple[TargetPoint, str]]) -> str:
+        names = ", ".join(f"{point.lane.label} with {self.along.ticks[point.size]} ({text})" for point, text in points)
+        return f" {what}: {names}." if names else ""
 
     def table(self, amount: str, ratio: str, of: Callable[[float, float], float]) -> pa.Table:
         """Return one row per point: `amount` is the mean, `ratio` is of(first, mean)."""

@@ -165,6 +165,21 @@ def test_time_to_target_is_relative_to_the_smallest_cohort(tmp_path: Path) -> No
     assert not list(time_to_target.make(by_size(tmp_path / "none", {4: accuracies(0.5), 8: accuracies(0.5)}), [0.5]))
 
 
+@pytest.mark.parametrize("kind", [rounds_to_target, time_to_target])
+def test_a_size_of_which_some_trials_reached_the_target_is_named(tmp_path: Path, kind: Any) -> None:
+    values = {4: ((0.1, 0.5), (0.5, 0.5)), 8: ((0.1, 0.1), (0.1, 0.5))}
+    for size, trials in values.items():
+        for seed, scores in enumerate(trials):
+            rows = [{**row, "simulated_time_s": 10.0} for row in accuracies(*scores)]
+            write(tmp_path / f"{size}-{seed}", rows, seed=seed, cohort={"size": size}, rounds=2)
+    made = list(kind.make(of(tmp_path), [0.5]))
+    assert made
+    for figure in made:
+        assert [row["reached"] for row in figure.data.to_pylist()] == [2, 1]
+        assert "Reached by some trials only, whose mean is shown: made with 8 (1 of 2)." in figure.caption
+        assert "made with 4" not in figure.caption
+
+
 def test_bytes_are_those_in_both_directions_so_far(sweep: Path) -> None:
     figure = next(f for f in learning_curves.make(of(sweep)) if f.name == "eval-test-accuracy-by-bytes")
     # 4 clients, 3 kB down and 1 kB up each, in two rounds.
