@@ -159,3 +159,27 @@ def test_defaults_and_a_burn_in_as_long_as_the_work_are_accepted(experiment: Mak
     section = experiment(client={"posterior": {}}).client.posterior
     assert section is not None
     assert (section.burn_in, section.sample, section.rho, section.from_round) == (1, 1, 0.01, 0)
+
+
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        (
+            {"posterior": {}},
+            "no client takes a sample, so all send y - x, as FedAvg: burn_in = 1, sample = 1, at most 1",
+        ),
+        ({"local_steps": 5, "posterior": {"burn_in": 2, "sample": 4}}, "no client takes a sample"),
+        ({"epochs": {"low": 1, "high": 2}, "posterior": {}}, "more than one sample, so rho has no effect"),
+        ({"epochs": 2, "posterior": {}, "schedule": [{"round": 5, "epochs": 3}]}, None),
+        ({"epochs": 1}, None),
+    ],
+    ids=["defaults", "steps", "one", "later", "FedAvg"],
+)
+def test_keys_without_effect_are_warned_of(
+    client: dict[str, Any], said: str | None, experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = experiment(model=None, client=client, cohort={"size": 1}, rounds=1, engine={"workers": 0})
+    list(raysim.rounds(made, dataset=raysim.FederatedDataset.from_clients(train=clients()), model=network))
+    warned = [record.getMessage() for record in caplog.records if "client.posterior" in record.getMessage()]
+    assert len(warned) == (said is not None)
+    assert said is None or said in warned[0]

@@ -156,17 +156,36 @@ class ClientSection(Section):
 
     def _samples_nothing(self, posterior: Posterior) -> str | None:
         """Say why the burn-in is longer than any client's work in any round; None if it is not."""
-        works = [self.work_at(t) for t in {0, *(change.round for change in self.schedule)}]
+        most = self._most_units
+        if posterior.burn_in <= most:
+            return None
+        return f"got burn_in = {posterior.burn_in} with {most} epochs or local steps at most"
+
+    @property
+    def _most_units(self) -> int:
+        """The most epochs, or local steps, of any client in any round."""
         most = 0
-        for work in works:
+        for work in (self.work_at(t) for t in {0, *(change.round for change in self.schedule)}):
             amount = work.epochs if work.local_steps is None else work.local_steps
             units = amount if isinstance(amount, int) else amount.high
             if work.local_steps is not None and work.most_steps is not None:
                 units = min(units, work.most_steps)
             most = max(most, units)
-        if posterior.burn_in <= most:
+        return most
+
+    @property
+    def few_samples(self) -> str | None:
+        """What of `posterior` has no effect because no client takes several samples; None if nothing, or some may."""
+        if (posterior := self.posterior) is None:
             return None
-        return f"got burn_in = {posterior.burn_in} with {most} epochs or local steps at most"
+        most = self._most_units
+        samples = (most - posterior.burn_in) // posterior.sample
+        work = (
+            f"burn_in = {posterior.burn_in}, sample = {posterior.sample}, at most {most} epochs or local steps a client"
+        )
+        if samples == 0:
+            return f"no client takes a sample, so all send y - x, as FedAvg: {work}"
+        return f"no client takes more than one sample, so rho has no effect: {work}" if samples == 1 else None
 
     def lr_at(self, round_index: int) -> float:
         """lr * decay^t, t = number of finished rounds."""

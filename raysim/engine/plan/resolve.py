@@ -198,6 +198,8 @@ def log_beginning(plan: Plan) -> None:
             "client.hold_frozen_norms = true holds them still",
             ", ".join(norms),
         )
+    if (few := plan.experiment.client.few_samples) is not None:
+        log.warning("client.posterior: %s", few)
     evaluation = plan.experiment.evaluation
     if "every" in evaluation.model_fields_set and not evaluated_splits(plan) and not own_models.splits(plan.experiment):
         log.warning(
