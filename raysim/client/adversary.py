@@ -23,7 +23,7 @@ from raysim.models.layout import Layout
 
 Whom = Annotated[
     Annotated[float, Field(gt=0, le=1)] | Annotated[tuple[ClientId, ...], Field(min_length=1, max_length=100_000)],
-    Field(description="Fraction of the training clients, drawn once by the seed, or their ids."),
+    Field(description="Fraction of the training clients, rounded down and drawn once by the seed, or their ids."),
 ]
 
 
@@ -60,6 +60,15 @@ class LabelFlip(Section):
 Adversary = Annotated[Scale | SignFlip | Noise | LabelFlip, Field(discriminator="name")]
 
 
+def num_attackers(fraction: float, total: int) -> int:
+    """Return how many of so many training clients attack.
+
+    >>> num_attackers(0.58, 50)  # their product is a little less than 29
+    29
+    """
+    return math.floor(round(fraction * total, 6))
+
+
 def positions(section: Adversary | None, seed: int, train: Split) -> frozenset[int]:
     """Return the adversaries among the training clients.
 
@@ -70,8 +79,7 @@ def positions(section: Adversary | None, seed: int, train: Split) -> frozenset[i
         return frozenset()
     if isinstance(section.clients, float):
         order = seeds.permutation(seeds.key(seed, "adversary"), len(train))
-        # Rounded first: 0.58 times 50 is a little less than 29, but means 29.
-        return frozenset(order[: math.floor(round(section.clients * len(train), 6))].tolist())
+        return frozenset(order[: num_attackers(section.clients, len(train))].tolist())
     return frozenset(train.position_of(client) for client in section.clients)
 
 

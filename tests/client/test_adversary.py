@@ -92,6 +92,7 @@ def test_a_fraction_that_is_a_whole_number_of_clients_is_that_number() -> None:
         ({"name": "scale", "clients": 1.5, "factor": 2}, "adversary.clients must be less than or equal to 1"),
         ({"name": "scale", "clients": ["c1"]}, "adversary.factor must be given"),
         ({"name": "sign_flip", "clients": ["c1"], "factor": 2}, "unknown key 'adversary.factor'"),
+        ({"name": "sign_flip", "clients": 0.1}, "0.1 of 9 training clients is less, so none would attack"),
         ({"name": "label_flip", "clients": ["c1"]}, "targets of these data are real numbers"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from raysim.arrays import Int64s
 from raysim.client import batches
-from raysim.client.adversary import LabelFlip
+from raysim.client.adversary import LabelFlip, num_attackers
 from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.feddualavg import unmatched_patterns
 from raysim.client.personalisation import choice as personalisations
@@ -72,6 +72,12 @@ def _check_rule(plan: Plan) -> None:
     if isinstance(e.adversary, LabelFlip) and plan.dataset.num_classes is None:
         raise ExperimentError(
             "adversary.name = 'label_flip' flips labels, but the targets of these data are real numbers."
+        )
+    fraction = None if e.adversary is None else e.adversary.clients
+    if isinstance(fraction, float) and not num_attackers(fraction, population := len(plan.dataset.train)):
+        raise ExperimentError(
+            f"adversary.clients must be at least one client, but {fraction:g} of {population:,} training clients is "
+            f"less, so none would attack."
         )
     if (rule := e.server.rule) is None:
         return
