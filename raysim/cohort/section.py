@@ -58,7 +58,7 @@ class CohortGrowth(Section):
 
     every: Count = Field(description="Rounds after which the size grows.")
     factor: float = Field(2.0, ge=1, le=1e6, description="Factor by which it grows.")
-    max: Count | None = Field(None, description="Largest size. Absent: all clients.")
+    max: Count | None = Field(None, description="Largest size, at least `cohort.size`. Absent: all clients.")
 
 
 def grown_size(section: CohortGrowth | None, initial: int, population: int, t: int) -> int:
@@ -102,6 +102,9 @@ class CohortSection(Section):
                 f"growth needs a size to begin with, and the {rule.name} sampler has none, but got growth.every = "
                 f"{self.growth.every}: remove growth"
             )
+        most = None if self.growth is None else self.growth.max
+        if self.size is not None and most is not None and most < self.size:
+            raise ValueError(f"growth.max must be at least size, but got max = {most} and size = {self.size}")
         if self.size is not None and rule.asks is not None and rule.asks < self.size:
             raise ValueError(_too_few_candidates(rule.asks, f"size = {self.size}"))
         return self

@@ -184,6 +184,7 @@ def test_replayed_rounds_lie_over_another_sampler(experiment: Make, dataset: ray
             {"sampler": {"name": "bernoulli", "probability": 0.5}, "growth": {"every": 2}},
             "growth needs a size .* the bernoulli sampler has none, but got growth.every = 2",
         ),
+        ({"size": 9, "growth": {"every": 2, "max": 8}}, "growth.max must be at least size, but .* 8 and size = 9"),
         (
             {"sampler": {"name": "replay", "cohorts": [["a"]], "over": {"name": "md"}}},
             "over, .* goes with rounds, but got over.name = 'md' with cohorts: remove over",
