@@ -54,9 +54,9 @@ def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
     kind = choose_device(engine.gpus_per_worker).type
     if folder is not None and (recorded := experiment_record.stored_trained_by(folder)) is not None:
         with reading.parsing(folder, "the trainer of a run in experiment.json", RunFolderError):
-            record = checked(recorded)
-        if kind == "cuda" or record["trainer"] != plan.choice.trainer:
-            return _as_it_began(plan, record, kind)
+            begun = checked(recorded)
+        if kind == "cuda" or begun["trainer"] != plan.choice.trainer:
+            return _as_it_began(plan, begun, kind)
     if kind != "cuda":
         return plan
     file = cache_root() / "trainers" / f"{_key(plan)}.json"

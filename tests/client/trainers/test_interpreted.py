@@ -367,7 +367,9 @@ def test_a_run_that_began_with_recorded_steps_goes_on_with_them(
 
     def finished(path: Path) -> dict[str, Any]:
         kept = json.loads((path / "experiment.json").read_text())["trained_by"]
-        return {"trainer": kept["trainer"], **raysim.read(path).params}
+        result = raysim.read(path)
+        assert isinstance(result, raysim.Result)
+        return {"trainer": kept["trainer"], **result.params}
 
     data = dataset((6,), classes=4)
     with monkeypatch.context() as there:
