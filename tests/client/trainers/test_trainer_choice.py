@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
 from raysim.errors import ExperimentError, ModelError
 from raysim.models.lstm import Lstm
@@ -29,12 +30,17 @@ STACKED = beside_dropout(TINY)
 FUSED = beside_dropout(MIDDLE)
 
 
-def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> TrainerChoice:
+def chosen(
+    module: nn.Module, task: Task | None = None, obstacles: StepObstacles | None = None, **changes: Any
+) -> TrainerChoice:
     given: dict[str, Any] = {
         "trainer": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
         "batch_size": 10, "plain": True, "threads": 1,
     }  # fmt: skip
-    return choose(TrainingConditions(**(given | changes)), module, task or task_for(10, None))
+    # torch's LSTM is one operator, which the interpreter does not know.
+    unknown = "it calls torch's LSTM" if any(isinstance(child, Lstm) for child in module.modules()) else None
+    found = obstacles or StepObstacles(None, unknown)
+    return choose(TrainingConditions(**(given | changes)), module, task or task_for(10, None), steps=lambda _: found)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +51,7 @@ def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> Train
         (LARGE, "compiled", 4),
         (nn.Linear(3000, 1000), "fused", 4),
         (STACKED, "stacked", 64),
-        (FUSED, "fused", 16),
+        (FUSED, "interpreted", 16),
         (OWN, "interpreted", 32),
         # Of a size at which others are stacked.
         (RECURRENT, "fused", 32),
@@ -77,14 +83,14 @@ def test_on_a_card_whatever_can_be_stacked_is(module: nn.Module) -> None:
 
 def test_a_loss_of_the_users_is_not_stacked() -> None:
     own = task_for(10, lambda outputs, targets: outputs.sum(1))
-    assert chosen(TINY, own).trainer == "fused"
+    assert chosen(TINY, own).trainer == "interpreted"
     with pytest.raises(ModelError, match="a loss of your own may look at its whole batch"):
         chosen(TINY, own, trainer="stacked")
 
 
 def test_a_mean_over_places_is_not_stacked() -> None:
     by_place = task_for(10, None, padding=-1, by_place=True)
-    assert chosen(TINY, by_place).trainer == "fused"
+    assert chosen(TINY, by_place).trainer == "interpreted"
     with pytest.raises(ModelError, match="their number, which differs between the clients"):
         chosen(TINY, by_place, trainer="stacked")
 
@@ -122,7 +128,7 @@ def test_small_cohorts_are_cut_finer_so_that_workers_stay_level() -> None:
     assert [chosen(TINY).chunk_size(cohort) for cohort in (1, 3, 60, 600)] == [1, 1, 15, 60]
 
 
-@pytest.mark.parametrize(("batch_size", "trainer"), [(64, "compiled"), (65, "fused"), ("full", "fused")])
+@pytest.mark.parametrize(("batch_size", "trainer"), [(64, "compiled"), (65, "interpreted"), ("full", "fused")])
 def test_the_kernel_takes_small_batches(batch_size: int | str, trainer: str) -> None:
     assert chosen(MIDDLE, batch_size=batch_size).trainer == trainer
     assert chosen(TINY, batch_size=batch_size).trainer == "compiled"
@@ -145,7 +151,7 @@ def test_with_several_threads_the_kernel_takes_tiny_clients_only() -> None:
 
 
 def test_the_kernel_takes_plain_sgd_and_beside_it_the_forms_that_step_together() -> None:
-    assert [chosen(module, plain=False).trainer for module in (TINY, MIDDLE)] == ["stacked", "fused"]
+    assert [chosen(module, plain=False).trainer for module in (TINY, MIDDLE)] == ["stacked", "interpreted"]
 
 
 def test_a_chunk_of_the_kernel_weighs_more_examples_the_less_they_cost() -> None:
@@ -157,11 +163,12 @@ def test_a_chunk_of_the_kernel_weighs_more_examples_the_less_they_cost() -> None
 
 def test_the_precision_does_not_change_the_trainer_but_where_there_is_a_kernel() -> None:
     assert [chosen(module, precision="bf16").trainer for module in (TINY, MIDDLE)] == ["stacked", "fused"]
+    assert [chosen(FUSED, precision=precision).trainer for precision in ("float32", "bf16")] == ["interpreted", "fused"]
     assert [chosen(OWN, precision=precision).trainer for precision in ("float32", "bf16")] == [
         "interpreted",
         "recorded",
     ]
-    for module in (STACKED, FUSED, RECURRENT):
+    for module in (STACKED, RECURRENT):
         for device_kind in ("cpu", "cuda"):
             exact, reduced = (
                 chosen(module, precision=precision, device_kind=device_kind) for precision in ("float32", "bf16")
@@ -187,3 +194,16 @@ def test_choosing_draws_nothing() -> None:
     before = torch.get_rng_state()
     chosen(TINY)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_layers_of_which_an_operator_is_not_known_have_their_hand_written_backward() -> None:
+    unknown = StepObstacles(None, "it calls something")
+    assert [chosen(module, obstacles=unknown).trainer for module in (FUSED, OWN)] == ["fused", "recorded"]
+    assert "it calls something" in chosen(OWN, obstacles=unknown).why
+    neither = StepObstacles("it branches", "it branches")
+    assert [chosen(module, obstacles=neither).trainer for module in (FUSED, OWN)] == ["fused", "one_by_one"]
+
+
+def test_the_largest_modules_are_recorded_or_fused() -> None:
+    own = nn.Sequential(nn.Linear(2000, 1000), nn.Softplus())
+    assert [chosen(module).trainer for module in (own, nn.Linear(3000, 1000))] == ["recorded", "fused"]
