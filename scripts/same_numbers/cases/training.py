@@ -12,9 +12,9 @@ from .settings import WIDE
 def of_trainers() -> dict[str, Case]:
     """Trainers, and what they can be asked for."""
     made = {}
-    for trainer in ("one_by_one", "recorded", "fused", "stacked", "vmap", "compiled"):
+    for trainer in ("one_by_one", "recorded", "interpreted", "fused", "stacked", "vmap", "compiled"):
         for dtype, precision in (("float32", "float32"), ("float64", "float32"), ("float32", "bf16")):
-            if trainer == "compiled" and precision == "bf16":
+            if trainer in ("compiled", "interpreted") and precision == "bf16":
                 continue
             engine = {"engine.trainer": trainer, "engine.dtype": dtype, "engine.precision": precision}
             word = precision if precision == "bf16" else dtype
