@@ -704,22 +704,35 @@ static void by_row(const Instruction *of, char *const *bases) {
     } while (next(&walk, MOST_OPERANDS, -1));
 }
 
+/* Of `many` places from `start` on, so far apart: the first, and the one behind the last, of those in [0, size). */
+INLINE int64_t first_inside(int64_t start, int64_t apart) { return start < 0 ? (apart - 1 - start) / apart : 0; }
+
+INLINE int64_t end_inside(int64_t start, int64_t apart, int64_t many, int64_t size) {
+    return start + (many - 1) * apart < size ? many : (size - start + apart - 1) / apart;
+}
+
 /* The largest number of each window, the first of equal ones, and its index. Axes: planes, two of the windows, two in a
-   window. Operands: the numbers, the indices, what is read; the last has no address: how an index rises along an axis. */
+   window. Operands: the numbers, the indices, what is read; two have no address: how many rows and columns a plane has,
+   and how these rise along an axis. p, q: rows and columns of the margin, which has no numbers. */
 static void largest(const Instruction *of, char *const *bases) {
-    const Operand *indices = of->operands + 3;
+    const Operand *read = of->operands + 2, *rows = of->operands + 3, *columns = of->operands + 4;
+    const int64_t down = rows->strides[3], right = columns->strides[4];
     Walk walk = begun(of, 2, bases, 1);
-    int64_t at = indices->offset;
     do {
+        const int64_t row = walk.index[1] * rows->strides[1] - (int64_t)of->p;
+        const int64_t column = walk.index[2] * columns->strides[2] - (int64_t)of->q;
+        const int64_t first = first_inside(column, right), end = end_inside(column, right, of->shape[4], columns->offset);
+        const int64_t last = end_inside(row, down, of->shape[3], rows->offset);
         const REAL *a = REALS(2);
         REAL most = -(REAL)INFINITY;
-        int64_t place = at + walk.index[1] * indices->strides[1] + walk.index[2] * indices->strides[2], where = place;
-        for (int64_t i = 0; i < of->shape[3]; i++)
-            for (int64_t j = 0; j < of->shape[4]; j++) {
-                const REAL x = a[i * of->operands[2].strides[3] + j * of->operands[2].strides[4]];
-                if (x > most || x != x) {
+        int64_t where = -1;
+        for (int64_t i = first_inside(row, down); i < last; i++)
+            for (int64_t j = first; j < end; j++) {
+                const REAL x = a[i * read->strides[3] + j * read->strides[4]];
+                /* Where all are -INFINITY, the first is the largest. */
+                if (x > most || x != x || where < 0) {
                     most = x;
-                    where = place + i * indices->strides[3] + j * indices->strides[4];
+                    where = (row + i * down) * columns->offset + column + j * right;
                 }
             }
         *REALS(0) = most;

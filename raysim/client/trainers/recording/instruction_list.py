@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +15,10 @@ from raysim.client.trainers.recording.simplify import storage
 
 class NotInterpreted(Exception):
     """What the interpreter does not know; the text goes on behind "its local step"."""
+
+
+Pair = tuple[int, int]
+"""Of rows and of columns."""
 
 
 class InstructionList:
@@ -33,8 +39,8 @@ class InstructionList:
         """By base, a tensor that lies in it; those that change from call to call come first."""
         self._bases: dict[int, int] = {}
         self._changing = 0
-        self.unfolded: dict[object, Tensor] = {}
-        """What convolutions have laid out, by what they read and how: the backward pass reads it again."""
+        self._laid_out: dict[tuple[Any, ...], Tensor] = {}
+        """By where what was laid out lies, and how."""
 
     def __len__(self) -> int:
         return len(self._instructions)
@@ -47,10 +53,10 @@ class InstructionList:
         self._base(tensor)
         self._changing += 1
 
-    def carry_out(self, first: int) -> None:
-        """Carry the instructions from this one on out, on the memory of the tensors, with alpha 1."""
+    def carry_out(self, first: int) -> bool:
+        """Carry the instructions from this one on out, on the memory of the tensors, with alpha 1; as `Interpreter`."""
         addresses = [storage(one) for one in self._memory]
-        Interpreter(self._instructions[first:], addresses, self._dtype)([], 1.0)
+        return Interpreter(self._instructions[first:], addresses, self._dtype)([], 1.0)
 
     def interpreter(self) -> Interpreter:
         """Of all instructions, with memory of its own, in which places are used again."""
@@ -68,6 +74,17 @@ class InstructionList:
         held = [own, *(one for one, size in zip(self._memory, sizes, strict=True) if not size)]
         return Interpreter(self._instructions, addresses, self._dtype, held)
 
+    def laid_out(self, tensor: Tensor, how: object, make: Callable[[], Tensor]) -> Tensor:
+        """What `make` adds the instructions of, once for all that read the tensor: a backward pass reads it again."""
+        what = storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), how
+        if what not in self._laid_out:
+            self._laid_out[what] = make()
+        return self._laid_out[what]
+
+    def forget(self, changed: Collection[int]) -> None:
+        """Lay out anew what lies in this memory, by `storage`: an operator has written to it."""
+        self._laid_out = {what: one for what, one in self._laid_out.items() if what[0] not in changed}
+
     def _base(self, tensor: Tensor) -> int:
         place = storage(tensor)
         if place not in self._bases:
@@ -76,8 +93,12 @@ class InstructionList:
         return self._bases[place]
 
     def new(self, *shape: int) -> Tensor:
-        """Memory that no operator of torch made."""
-        return torch.empty(shape, dtype=self._dtype)
+        """Memory that no operator of torch made; not a number, so that whoever reads it first is found out."""
+        return torch.full(shape, torch.nan, dtype=self._dtype)
+
+    def new_like(self, tensor: Tensor) -> Tensor:
+        """Memory in the tensor's layout, as that of `new`."""
+        return torch.full_like(tensor, torch.nan)
 
     def _operand(self, tensor: Tensor, strides: Sequence[int], dtype: torch.dtype | None = None) -> Operand:
         if tensor.dtype != (dtype or self._dtype) or tensor.layout != torch.strided or tensor.is_neg():
@@ -116,6 +137,9 @@ class InstructionList:
             raise NotInterpreted("multiplies tensors of more than three axes")
         batch, m, n = out.shape
         k = a.shape[2]
+        if k == 0:
+            self.by_number(Code.LINEAR, out, out, p=q) if q else self.by_number(Code.FILL, out)
+            return
         so, sa, sb = out.stride(), a.expand(batch, m, k).stride(), b.expand(batch, k, n).stride()
         operands = (
             self._operand(out, (so[0], so[1], 0, so[2])),
@@ -165,19 +189,26 @@ class InstructionList:
         shape, (strides,) = _short(out.shape, [out.stride()])
         self._add(Instruction(Code.COUNT, shape, (self._operand(out, strides, torch.int64),), float(by)))
 
-    def largest(self, out: Tensor, index: Tensor, windows: Tensor, rises: Sequence[int], start: int) -> None:
-        """out, index <- the largest of each window and where it lies.
+    def largest(
+        self, out: Tensor, index: Tensor, x: Tensor, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair
+    ) -> None:
+        """out, index <- the largest number of each window of x, and its index in the plane.
 
-        windows: (planes, rows, columns, rows of a window, columns of a window). rises: of the index along these axes,
-        from `start` on.
+        out, index: (planes, rows, columns), of windows. x: (planes, rows, columns).
         """
+        (down, right), (above, left), (dilated_down, dilated_right) = stride, padding, dilation
+        by_plane, by_row, by_column = x.stride()
+        strides = by_plane, down * by_row, right * by_column, dilated_down * by_row, dilated_right * by_column
+        read = self._operand(x, strides)
         operands = (
             self._operand(out, out.stride()),
             self._operand(index, index.stride(), torch.int64),
-            self._operand(windows, windows.stride()),
-            Operand(-1, start, tuple(rises)),
+            # The first window begins in the margin.
+            replace(read, offset=read.offset - above * by_row - left * by_column),
+            Operand(-1, x.shape[1], (0, down, 0, dilated_down)),
+            Operand(-1, x.shape[2], (0, 0, right, 0, dilated_right)),
         )
-        self._add(Instruction(Code.LARGEST, tuple(windows.shape), operands))
+        self._add(Instruction(Code.LARGEST, (*out.shape, *kernel), operands, float(above), float(left)))
 
     def at(
         self,

@@ -9,7 +9,8 @@ What depends on the batch and the masks of dropouts alone, and is not known to t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace as replaced
 from typing import Any
 
@@ -57,7 +58,8 @@ def interpreted(
     if x.device.type != "cpu":
         raise NotInterpreted("is not on a CPU")
     _check_names(program, updates.ops)
-    values = _carried_out(program, updates.ops, dict(zip(batch, (x, y), strict=True)))
+    with _as_it_was([x, y, *_changed(program, updates.ops)]):
+        values = _carried_out(program, updates.ops, dict(zip(batch, (x, y), strict=True)))
     first = _first_by_torch(program, updates.ops, values)
     staying = [*(storage(one) for one in program.constants.values()), *(storage(one) for one in written)]
     lines = InstructionList(written[0].dtype, frozenset(staying))
@@ -126,29 +128,43 @@ def _add(op: Op, values: _Values, lines: InstructionList) -> None:
         return
     changed = [values(slot) for slot in writes(op)]
     before = [one.clone() for one in changed]
-    largest = max([float(one.abs().max()) for one in operands if one.is_floating_point() and one.numel()], default=0.0)
+    largest = _largest(operands)
     results = op.function(*args, **kwargs)
     wanted = [one.clone() for one in (*_tensors(results), *changed)]
     for one, old in zip(changed, before, strict=True):
         one.copy_(old)
+    _spoil(made, operands)
     start = len(lines)
     try:
         lower(op, map_slots(op.results, values), args, kwargs, lines)
     except RuntimeError as error:
         raise NotInterpreted(f"calls {op.function.name()} with tensors of another layout") from error
-    lines.carry_out(start)
-    for got, one in zip((*made, *changed), wanted, strict=True):
-        if not _near(got, one, largest):
-            raise NotInterpreted(f"has other numbers by {op.function.name()} when it is interpreted")
+    in_range = lines.carry_out(start)
+    if not in_range or not all(_near(*pair, largest) for pair in zip((*made, *changed), wanted, strict=True)):
+        raise NotInterpreted(f"has other numbers by {op.function.name()} when it is interpreted")
+    lines.forget({storage(one) for one in changed})
+
+
+def _spoil(made: Sequence[Tensor], operands: Sequence[Tensor]) -> None:
+    """Write what no operator makes where results go: what an instruction leaves out must not be there already."""
+    held = {storage(one) for one in operands}
+    for one in made:
+        if storage(one) not in held:
+            one.fill_(torch.nan if one.is_floating_point() else -1)
 
 
 def _near(got: Tensor, wanted: Tensor, largest: float) -> bool:
     if not wanted.is_floating_point():
         return torch.equal(got, wanted)
-    if not wanted.numel() or not wanted.isfinite().all():
-        return True
-    limit = max(ROUNDING[wanted.dtype] * float(wanted.abs().max()), OPERAND_ROUNDING[wanted.dtype] * largest)
-    return bool(((got - wanted).abs() <= limit).all())
+    limit = max(ROUNDING[wanted.dtype] * _largest([wanted]), OPERAND_ROUNDING[wanted.dtype] * largest)
+    alike = (got == wanted) | (got.isnan() & wanted.isnan())
+    return bool((alike | ((got - wanted).abs() <= limit)).all())
+
+
+def _largest(tensors: Sequence[Tensor]) -> float:
+    """The largest of all numbers that are finite, whatever its sign."""
+    finite = [one.detach().nan_to_num(0.0, 0.0, 0.0).abs() for one in tensors if one.is_floating_point()]
+    return max((float(one.max()) for one in finite if one.numel()), default=0.0)
 
 
 def _is_view(op: Op, made: Sequence[Tensor], operands: Sequence[Tensor]) -> bool:
@@ -269,6 +285,21 @@ class _Values:
         elif isinstance(results, tuple | list):
             for result, value in zip(results, values, strict=True):
                 self.set(result, value)
+
+
+def _changed(program: Program, ops: Sequence[Op]) -> list[Tensor]:
+    """Tensors that stay between local steps, and that the operators write to."""
+    slots = {slot for op in ops for slot in writes(op)}
+    return [program.constants[slot.number] for slot in slots if slot.number in program.constants]
+
+
+@contextmanager
+def _as_it_was(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """Put back what the block writes to the tensors: operators are tried from the same start."""
+    before = [one.clone() for one in tensors]
+    yield
+    for one, old in zip(tensors, before, strict=True):
+        one.copy_(old)
 
 
 def _carried_out(program: Program, ops: Sequence[Op], known: dict[Slot, Tensor]) -> _Values:

@@ -97,10 +97,9 @@ def _arithmetic(code: Code) -> Lower:
         if out.dtype == torch.int64 and code is Code.ADD and a is out and isinstance(b, int):
             lines.count(out, b * scale)
             return
-        scale = 1 if scale is None else scale
         if named.get("rounding_mode") is not None:
             raise NotInterpreted("divides with rounding")
-        if not isinstance(b, Tensor) or (b.dim() == 0 and False):
+        if not isinstance(b, Tensor):
             number = float(b)
             match code:
                 case Code.ADD:
@@ -110,7 +109,8 @@ def _arithmetic(code: Code) -> Lower:
                 case Code.MULTIPLY:
                     lines.by_number(Code.LINEAR, out, a, p=number, q=0.0)
                 case _:
-                    lines.by_number(Code.LINEAR, out, a, p=1 / number, q=0.0)
+                    inverse = 1 / number if number else math.copysign(math.inf, number)
+                    lines.by_number(Code.LINEAR, out, a, p=inverse, q=0.0)
             return
         lines.by_number(code, out, a, b, p=float(scale))
 
@@ -198,7 +198,7 @@ def _averaged(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> 
 
 def _sum_over(lines: InstructionList, out: Tensor, named: Mapping[str, Any], scale: float) -> None:
     a, axes = named["self"], named.get("dim")
-    over = {axis % a.dim() for axis in axes} if axes else set(range(a.dim()))
+    over = {axis % a.dim() for axis in axes} if axes and a.dim() else set(range(a.dim()))
     shape = [1 if axis in over else size for axis, size in enumerate(a.shape)]
     into = out.view(shape)
     lines.sum(into, a)
@@ -249,6 +249,8 @@ def _scatter_add(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) 
     if dim % out.dim() != out.dim() - 1 or index.shape[:-1] != out.shape[:-1]:
         raise NotInterpreted("scatters over another axis than the last")
     source = source[tuple(slice(0, size) for size in index.shape)]
+    if out is not named["self"]:
+        lines.by_number(Code.COPY, out, named["self"])
     lines.at(
         Code.ADD_AT, index.shape, out, index, source, [out.stride(), index.stride(), source.stride()], out.shape[-1]
     )
@@ -356,7 +358,7 @@ def _batch_norm(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> N
     m, r = mean.view(each), over_sd.view(each)
     lines.sum(m, x)
     lines.by_number(Code.LINEAR, m, m, p=1 / count)
-    apart, squares = torch.empty_like(x), torch.empty_like(x)
+    apart, squares = lines.new_like(x), lines.new_like(x)
     lines.by_number(Code.SUBTRACT, apart, x, m, p=1.0)
     lines.by_number(Code.MULTIPLY, squares, apart, apart)
     lines.sum(r, squares)
@@ -387,7 +389,7 @@ def _batch_norm_back(lines: InstructionList, out: Any, named: Mapping[str, Any])
     m, r = named["save_mean"].view(each), named["save_invstd"].view(each)
     dx, dw, db = (one if wanted else None for one, wanted in zip(out, named["output_mask"], strict=True))
     total, aligned = lines.new(*m.shape), lines.new(*m.shape)
-    normalised, product = torch.empty_like(x), torch.empty_like(x)
+    normalised, product = lines.new_like(x), lines.new_like(x)
     lines.by_number(Code.SUBTRACT, normalised, x, m, p=1.0)
     lines.by_number(Code.MULTIPLY, normalised, normalised, r)
     lines.by_number(Code.MULTIPLY, product, normalised, dy)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from math import inf, prod
+from math import prod
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from raysim.client.trainers.kernel.operators import Code
-from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted
-from raysim.client.trainers.recording.simplify import storage
+from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted, Pair
 
 MOST_LAID_OUT = 1 << 17
 """Numbers that all positions of a convolution see together. Below it the interpreter takes less time than torch's
@@ -26,18 +25,18 @@ operators: for two convolutions of 3 x 3 and a step of SGD a ninth with 11,520, 
 class _Windows(NamedTuple):
     """Windows of a map: kernel, stride, padding, dilation: each (rows, columns)."""
 
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int] = (1, 1)
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
 
-    def padded(self, lines: InstructionList, x: Tensor, filling: float = 0.0) -> Tensor:
-        """x (N, C, H, W) with a margin."""
+    def padded(self, lines: InstructionList, x: Tensor) -> Tensor:
+        """x (N, C, H, W) with a margin of zeros."""
         (above, left), (n, c, h, w) = self.padding, x.shape
         if not above and not left:
             return x
         wide = lines.new(n, c, h + 2 * above, w + 2 * left)
-        lines.by_number(Code.FILL, wide, p=filling)
+        lines.by_number(Code.FILL, wide)
         lines.by_number(Code.COPY, self.inside(wide, x), x)
         return wide
 
@@ -170,7 +169,7 @@ def _with_rows(one: Tensor) -> Tensor:
     return one.unsqueeze(2) if one.dim() == 3 else one
 
 
-def _pair(given: Sequence[int], fill: int) -> tuple[int, int]:
+def _pair(given: Sequence[int], fill: int) -> Pair:
     return (fill, given[0]) if len(given) == 1 else (given[0], given[1])
 
 
@@ -180,10 +179,7 @@ def _has_own_kernels(w: Tensor, groups: int) -> bool:
 
 def _padded(lines: InstructionList, windows: _Windows, x: Tensor) -> Tensor:
     """The padded map, made once for both passes."""
-    what = "padded", storage(x), x.storage_offset(), x.shape, x.stride(), windows
-    if what not in lines.unfolded:
-        lines.unfolded[what] = windows.padded(lines, x)
-    return lines.unfolded[what]
+    return lines.laid_out(x, ("padded", windows), lambda: windows.padded(lines, x))
 
 
 def _columns(lines: InstructionList, windows: _Windows, x: Tensor, behind: Sequence[int], groups: int) -> Tensor:
@@ -192,12 +188,13 @@ def _columns(lines: InstructionList, windows: _Windows, x: Tensor, behind: Seque
     shape = n, groups, c // groups * prod(windows.kernel), prod(behind)
     if windows.are_points and x.is_contiguous():
         return x.view(shape)
-    what = storage(x), x.storage_offset(), x.shape, x.stride(), windows
-    if what not in lines.unfolded:
-        made = lines.new(n, c, *windows.kernel, *behind)
-        lines.by_number(Code.COPY, made, windows.of(_padded(lines, windows, x), behind))
-        lines.unfolded[what] = made.view(shape)
-    return lines.unfolded[what]
+
+    def made() -> Tensor:
+        columns = lines.new(n, c, *windows.kernel, *behind)
+        lines.by_number(Code.COPY, columns, windows.of(_padded(lines, windows, x), behind))
+        return columns
+
+    return lines.laid_out(x, ("columns", windows), made).view(shape)
 
 
 def _flat(w: Tensor) -> Tensor:
@@ -221,21 +218,9 @@ def max_pool(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None
     windows = _pooled(named)
     if x.dim() != 4:
         raise NotInterpreted("pools maps of three axes")
-    wide = windows.padded(lines, x, -inf)
-    seen = windows.of(wide, y.shape[2:]).permute(0, 1, 4, 5, 2, 3)
-    planes, width = y.shape[0] * y.shape[1], x.shape[3]
-    (down, right), (above, left), (dilated_down, dilated_right) = windows.stride, windows.padding, windows.dilation
-    rises = 0, down * width, right, dilated_down * width, dilated_right
-    into = [_viewed(one, (planes, *y.shape[2:])) for one in (y, indices)]
-    by_plane = seen.as_strided((planes, *seen.shape[2:]), (_by_plane(wide), *seen.stride()[2:]), seen.storage_offset())
-    lines.largest(into[0], into[1], by_plane, rises, -above * width - left)
-
-
-def _by_plane(x: Tensor) -> int:
-    """How far apart the planes of all channels of all examples are."""
-    if x.shape[0] > 1 and x.stride(0) != x.shape[1] * x.stride(1):
-        raise NotInterpreted("has maps that are not contiguous")
-    return x.stride(1)
+    planes = y.shape[0] * y.shape[1]
+    into, where, read = (_viewed(one, (planes, *one.shape[2:])) for one in (y, indices, x))
+    lines.largest(into, where, read, windows.kernel, windows.stride, windows.padding, windows.dilation)
 
 
 def max_pool_back(lines: InstructionList, dx: Tensor, named: Mapping[str, Any]) -> None:
@@ -290,5 +275,5 @@ def _pooled(named: Mapping[str, Any]) -> _Windows:
     return _Windows(kernel, stride, _square(named.get("padding", [0])), _square(named.get("dilation", [1])))
 
 
-def _square(given: Sequence[int]) -> tuple[int, int]:
+def _square(given: Sequence[int]) -> Pair:
     return (given[0], given[0]) if len(given) == 1 else (given[0], given[1])
