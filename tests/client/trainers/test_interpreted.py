@@ -22,6 +22,7 @@ from raysim.client.trainers.construction import make, step_obstacles
 from raysim.client.trainers.kernel.operators import Code, Instruction, Interpreter, Operand
 from raysim.client.trainers.recording import lowering
 from raysim.client.trainers.recording.instruction_list import InstructionList
+from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.engine.plan.resolve import resolve
 from raysim.errors import ResourceError
@@ -68,6 +69,20 @@ def of(function: Callable[[Tensor], Tensor]) -> Callable[[], nn.Module]:
 def layer(make: Callable[[], nn.Module], on_maps: bool = False) -> Callable[[], nn.Module]:
     """A module of a layer."""
     return lambda: Between(lambda self, h: flat(self.layer(maps(h))) if on_maps else self.layer(h), layer=make())
+
+
+def right_half(h: Tensor) -> Tensor:
+    """A map (4, 4) of zeros, and of ones in its right half."""
+    return (torch.arange(16) % 4 > 1).to(h.dtype).view(4, 4)
+
+
+def changed_between(convolution: nn.Module, h: Tensor) -> Tensor:
+    """What a convolution without a backward pass makes of maps, and of the same maps when they were changed."""
+    with torch.no_grad():
+        h = h.clone()
+        first = convolution(h)
+        second = convolution(h.mul_(2))
+    return flat(first * second) + flat(h)
 
 
 MODULES: Mapping[str, Callable[[], nn.Module]] = {
@@ -125,6 +140,19 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     "max pooling, windows that overlap": layer(lambda: nn.MaxPool2d(3, stride=1, padding=1), on_maps=True),
     "average pooling": layer(lambda: nn.AvgPool2d(2), on_maps=True),
     "average pooling, windows that overlap": layer(lambda: nn.AvgPool2d(3, stride=1), on_maps=True),
+    "max pooling, windows that are infinite": of(
+        lambda h: flat(functional.max_pool2d(torch.log(right_half(h)) - maps(h).square(), 3, 2, 1).exp())
+    ),
+    "a product of no terms": of(
+        lambda h: h + (h.view(-1, 3, 4)[..., :0] @ h.view(-1, 4, 3)[:, :0]).sum((1, 2))[:, None]
+    ),
+    "a sum of one number": lambda: Between(
+        lambda self, h: h * self.scale.sum(0) + self.scale.mean(-1), scale=nn.Parameter(torch.tensor(1.5))
+    ),
+    "a division by zero": of(lambda h: h + torch.sigmoid(h.detach() / 0.0)),
+    "convolutions with a change between": lambda: Between(
+        lambda self, h: changed_between(self.layer, maps(h)), layer=nn.Conv2d(3, 4, 3)
+    ),
     "embedding": lambda: Between(
         lambda self, h: h + self.table((h.detach() * 3).long().abs() % 5).sum(1), table=nn.Embedding(5, WIDTH)
     ),
@@ -198,6 +226,49 @@ def test_every_operator_is_known(name: str, dtype: torch.dtype) -> None:
         assert RECORDED_ONLY[name] in str(found.interpreted)
     else:
         assert found.interpreted is None
+
+
+def known(module: Callable[[], nn.Module], x: Tensor, dtype: torch.dtype = torch.float32) -> StepObstacles:
+    model, weights = create(module, 0, dtype)
+    return step_obstacles(model, weights, TASK, ClientSection(), "float32", x, torch.arange(len(x)) % 4, True)
+
+
+def test_whether_a_step_is_interpreted_does_not_depend_on_the_batch() -> None:
+    # Neither torch nor the interpreter knows the variance of such numbers in float32.
+    x = 1e4 + 1e-3 * torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
+    for norm in (nn.LayerNorm, nn.BatchNorm1d):
+        assert known(lambda: nn.Sequential(norm(6), nn.Linear(6, 4)), x).interpreted is None  # noqa: B023
+
+
+class InPlace(nn.Module):
+    """Counts each word one up, in the batch itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.b = nn.Embedding(6, WIDTH), nn.Linear(WIDTH, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.b(self.table(x.add_(1)).sum(1))
+        return made
+
+
+def test_a_batch_that_a_forward_writes_to_is_tried_as_it_was() -> None:
+    assert known(InPlace, torch.full((5, 3), 4)).recorded is None
+
+
+def test_what_instructions_leave_out_is_not_found_where_torch_has_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowering, "_LOWERED", {**lowering._LOWERED, "tanh": lambda lines, out, named: None})
+    assert "other numbers by aten::tanh" in str(known(MODULES["tanh"], torch.randn(5, 6)).interpreted)
+
+
+def test_an_error_of_the_interpreter_leaves_the_step_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
+        raise IndexError("of its own")
+
+    monkeypatch.setattr(lowering, "_LOWERED", {**lowering._LOWERED, "tanh": fails})
+    found = known(MODULES["tanh"], torch.randn(5, 6))
+    assert found.recorded is None
+    assert found.interpreted == "it cannot be interpreted (IndexError: of its own)"
 
 
 def run(instructions: list[Instruction], tensors: list[Tensor], alpha: float = 1.0) -> bool:

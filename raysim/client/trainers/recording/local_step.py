@@ -105,10 +105,17 @@ def record_step(
         why_not: str | None = "is not to be interpreted"
         if interprets:
             put_back()
+            # Whether a step is interpreted must not depend on the batch at hand, which another worker does not have.
+            batch = elsewhere.fixed(module, values, keys, x, y)
             try:
-                return Recorded(_interpreted(program, first, weighted, made), None)
+                return Recorded(_interpreted(program, first, weighted, batch, made), None)
             except (NotInterpreted, NoLibraryError) as error:
                 why_not = str(error)
+            except Exception as error:
+                if memory.is_lacking(error):
+                    raise
+                # As it was recorded, it can still be carried out by torch.
+                why_not = f"cannot be interpreted ({type(error).__name__}: {error})"
         laid_out = channels_last.channels_last(program, first.tape.values)
         if laid_out is program:
             return Recorded(made, why_not)
@@ -201,17 +208,18 @@ def _compiled(program: Program, attempt: _Attempt, weighted: Weighted) -> Replay
     return _with_gradients(step) if any(op.function in _ASKS_FOR_GRADIENTS for op in program.ops) else _inferring(step)
 
 
-def _interpreted(program: Program, attempt: _Attempt, weighted: Weighted, made: Replay) -> Replay:
+def _interpreted(
+    program: Program, attempt: _Attempt, weighted: Weighted, examples: tuple[Tensor, Tensor], made: Replay
+) -> Replay:
     program = attention.as_products(program, attempt.tape.values, least_places=1)
     outputs, losses, *_ = program.wanted
     assert outputs is not None
-    x, y = (attempt.tape.values[slot.number] for slot in attempt.batch)
     with torch.inference_mode():
         return interpreted(
             program,
             _updates(program, attempt),
             attempt.batch,
-            (x, y),
+            examples,
             (outputs, losses),
             weighted.written,
             weighted.keep,
