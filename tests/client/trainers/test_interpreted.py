@@ -146,6 +146,9 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     "a product of no terms": of(
         lambda h: h + (h.view(-1, 3, 4)[..., :0] @ h.view(-1, 4, 3)[:, :0]).sum((1, 2))[:, None]
     ),
+    "a mask of truth values": of(lambda h: h * (torch.arange(WIDTH) < 7) + torch.tensor(2)),
+    "powers": of(lambda h: (h * h + 1).pow(0.5).pow(-1) + h.pow(3) + torch.rsub(h, 2.0, alpha=3)),
+    "mean square norm": of(lambda h: h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)),
     "a sum of one number": lambda: Between(
         lambda self, h: h * self.scale.sum(0) + self.scale.mean(-1), scale=nn.Parameter(torch.tensor(1.5))
     ),

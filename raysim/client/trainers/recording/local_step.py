@@ -23,6 +23,7 @@ from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording import attention, channels_last, convolution, elsewhere
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
 from raysim.client.trainers.recording.interpreted import interpreted
+from raysim.client.trainers.recording.promotion import promoted
 from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.simplify import Program, simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
@@ -212,6 +213,7 @@ def _interpreted(
     program: Program, attempt: _Attempt, weighted: Weighted, examples: tuple[Tensor, Tensor], made: Replay
 ) -> Replay:
     program = attention.as_products(program, attempt.tape.values, least_places=1)
+    program = promoted(program, attempt.tape.values, weighted.flat.dtype)
     outputs, losses, *_ = program.wanted
     assert outputs is not None
     with torch.inference_mode():

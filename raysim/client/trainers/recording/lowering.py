@@ -53,7 +53,7 @@ def knows(op: Op, values: Callable[[Any], Any]) -> bool:
     if name.removesuffix("_") not in _LOWERED:
         return False
     numbers = made[:1] if name in WITH_INDICES else [*made, *operands]
-    return all(one.is_floating_point() for one in numbers)
+    return all(one.is_floating_point() for one in numbers) and len({one.dtype for one in numbers}) <= 1
 
 
 def lower(op: Op, results: Any, args: Sequence[Any], kwargs: Mapping[str, Any], lines: InstructionList) -> None:
@@ -119,9 +119,11 @@ def _arithmetic(code: Code) -> Lower:
 
 def _rsub(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
     a, b = named["self"], named["other"]
-    if isinstance(b, Tensor) or named.get("alpha", 1) != 1:
-        raise NotInterpreted("calls rsub with a tensor")
-    lines.by_number(Code.LINEAR, out, a, p=-1.0, q=float(b))
+    scale = float(named.get("alpha", 1))
+    if isinstance(b, Tensor):
+        lines.by_number(Code.SUBTRACT, out, b, a, p=scale)
+    else:
+        lines.by_number(Code.LINEAR, out, a, p=-scale, q=float(b))
 
 
 def _neg(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
@@ -130,12 +132,31 @@ def _neg(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
 
 def _power(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
     a, exponent = named["self"], named["exponent"]
-    if exponent == 2:
-        lines.by_number(Code.MULTIPLY, out, a, a)
-    elif exponent == 1:
-        lines.by_number(Code.COPY, out, a)
-    else:
-        raise NotInterpreted(f"raises to the power {exponent}")
+    match exponent:
+        case 1:
+            lines.by_number(Code.COPY, out, a)
+        case 2:
+            lines.by_number(Code.MULTIPLY, out, a, a)
+        case 3:
+            square = lines.new_like(a)
+            lines.by_number(Code.MULTIPLY, square, a, a)
+            lines.by_number(Code.MULTIPLY, out, square, a)
+        case 0.5:
+            lines.by_number(Code.SQUARE_ROOT, out, a)
+        case -0.5:
+            _inverse_root(lines, out, named)
+        case -1:
+            lines.by_number(Code.RECIPROCAL, out, a)
+        case -2:
+            lines.by_number(Code.MULTIPLY, out, a, a)
+            lines.by_number(Code.RECIPROCAL, out, out)
+        case _:
+            raise NotInterpreted(f"raises to the power {exponent}")
+
+
+def _inverse_root(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.by_number(Code.SQUARE_ROOT, out, named["self"])
+    lines.by_number(Code.RECIPROCAL, out, out)
 
 
 def _back(code: Code, other: str) -> Lower:
@@ -464,6 +485,7 @@ _LOWERED: Mapping[str, Lower] = MappingProxyType(
         "neg": _neg,
         "pow": _power,
         "exp": _unary(Code.EXPONENTIAL),
+        "rsqrt": _inverse_root,
         "sqrt": _unary(Code.SQUARE_ROOT),
         "reciprocal": _unary(Code.RECIPROCAL),
         "relu": _unary(Code.RELU),
