@@ -21,7 +21,7 @@ from raysim.client.trainers.bound_module import BoundModule, StepRecording
 from raysim.client.trainers.construction import make, step_obstacles
 from raysim.client.trainers.kernel.operators import Code, Instruction, Interpreter, Operand
 from raysim.client.trainers.recording import lowering
-from raysim.client.trainers.recording.instruction_list import InstructionList
+from raysim.client.trainers.recording.instruction_list import InstructionList, _shared_places
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.engine.plan.resolve import resolve
@@ -264,6 +264,29 @@ def test_what_instructions_leave_out_is_not_found_where_torch_has_left_it(monkey
     assert "other numbers by aten::tanh" in str(known(MODULES["tanh"], torch.randn(5, 6)).interpreted)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 300), min_size=1, max_size=8),
+    uses=st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=3), min_size=1, max_size=12),
+)
+def test_pieces_of_memory_share_places_only_where_their_uses_lie_apart(sizes: list[int], uses: list[list[int]]) -> None:
+    instructions = [
+        Instruction(Code.COPY, (1,), tuple(Operand(base % len(sizes), 0, (1,)) for base in bases)) for bases in uses
+    ]
+    places, end = _shared_places(instructions, sizes)
+    used: dict[int, list[int]] = {}
+    for at, instruction in enumerate(instructions):
+        for operand in instruction.operands:
+            assert operand is not None
+            used.setdefault(operand.base, []).append(at)
+    for base, times in used.items():
+        assert places[base] + sizes[base] <= end
+        for other, others in used.items():
+            if other != base and max(times[0], others[0]) <= min(times[-1], others[-1]):
+                apart = places[base] + sizes[base] <= places[other] or places[other] + sizes[other] <= places[base]
+                assert apart or not sizes[base] or not sizes[other]
+
+
 def test_an_error_of_the_interpreter_leaves_the_step_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
         raise IndexError("of its own")
@@ -471,7 +494,8 @@ class Convolved(Between):
 
 
 def test_chunks_of_any_size_have_the_same_bits_near_those_of_autograd() -> None:
-    one, two, wanted = after(chunk_size=1), after(chunk_size=2), after(trainer="one_by_one")
+    one, two = (after(trainer="interpreted", chunk_size=size) for size in (1, 2))
+    wanted = after(trainer="one_by_one")
     for name, value in one.items():
         assert torch.equal(value, two[name])
         torch.testing.assert_close(value, wanted[name], rtol=1e-3, atol=1e-5)
@@ -479,5 +503,5 @@ def test_chunks_of_any_size_have_the_same_bits_near_those_of_autograd() -> None:
 
 @pytest.mark.ray
 def test_two_workers_have_the_bits_of_this_process() -> None:
-    here, there = after(), after(workers=2)
+    here, there = (after(trainer="interpreted", workers=workers) for workers in (0, 2))
     assert all(torch.equal(value, there[name]) for name, value in here.items())

@@ -107,7 +107,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One step of a program; operands, of which the first is written to, may be None where the code allows it."""
+    """One step of a program; operands, of which the first is written to, may be None where the code allows it.
+
+    shape: sizes of the axes that strides are of. p, q: numbers that the code asks for. by_alpha: p is multiplied with
+    the step's alpha.
+    """
 
     code: Code
     shape: tuple[int, ...]

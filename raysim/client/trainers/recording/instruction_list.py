@@ -21,6 +21,18 @@ Pair = tuple[int, int]
 """Of rows and of columns."""
 
 
+def viewed(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """The tensor's numbers in another shape, in the same memory.
+
+    Raises:
+        NotInterpreted: they do not lie so.
+    """
+    try:
+        return tensor.view(*shape)
+    except RuntimeError as error:
+        raise NotInterpreted("has a tensor that is not contiguous") from error
+
+
 class InstructionList:
     """Instructions in order, and the memory that they work on.
 

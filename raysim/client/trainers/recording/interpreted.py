@@ -2,14 +2,15 @@
 
 The step is carried out once by torch's operators. The tensors that they make say where each number lies: a view is then
 no work at all, and every other operator is one instruction or a few. Each is tried at once on the same numbers, and
-must make what torch's operator made.
+must make what torch's operator made. The caller gives numbers that shapes alone decide: another worker, with another
+batch, must come to the same end.
 
 What depends on the batch and the masks of dropouts alone, and is not known to the interpreter, torch computes before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace as replaced
 from typing import Any
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from raysim.client.trainers.kernel.operators import Code, Interpreter
 from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted
-from raysim.client.trainers.recording.lowering import knows, lower, named
+from raysim.client.trainers.recording.lowering import has_instructions, knows, lower
 from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.simplify import Program, is_view, storage, writes
 from raysim.client.trainers.recording.tape import Op, Slot, map_slots
@@ -47,7 +48,8 @@ def interpreted(
 
     Args:
         program, updates, batch, results, written, keep: as of `replay`.
-        examples: x and y of a batch, on which it is carried out. Weights are left as they were, buffers are not.
+        examples: x and y of a batch, on which it is carried out and operators are tried. Weights are left as they were,
+            buffers are not.
         otherwise: the same step by torch's operators, which says what is wrong with an index out of its range.
 
     Raises:
@@ -210,7 +212,7 @@ def _first_by_torch(program: Program, ops: Sequence[Op], values: _Values) -> tup
                 grown = True
     if needed & of_weights:
         raise NotInterpreted(
-            f"calls {_of_weights(unknown, ops, values, of_weights)}, which the interpreter does not know"
+            f"calls {_first_behind_weights(unknown, ops, values, of_weights)}, which the interpreter does not know"
         )
     for at, op in enumerate(ops):
         changed = {storage(values(slot)) for slot in writes(op)} if id(op) in chosen else set()
@@ -224,7 +226,7 @@ def _check_names(program: Program, ops: Sequence[Op]) -> None:
     follows = {Slot(number) for number in program.roots}
     for op in ops:
         if follows.intersection(op.operands):
-            if not (is_view(op) or named(op)):
+            if not (is_view(op) or has_instructions(op)):
                 raise NotInterpreted(f"calls {op.function.name()}, which the interpreter does not know")
             follows.update(op.result_slots)
 
@@ -234,16 +236,17 @@ def _all_of(ops: Sequence[Op], values: _Values) -> set[int]:
     return {storage(values(slot)) for op in ops for slot in (*op.operands, *op.result_slots)} - {0}
 
 
-def _of_weights(unknown: Sequence[Op], ops: Sequence[Op], values: _Values, of_weights: Collection[int]) -> str:
+def _first_behind_weights(
+    unknown: Sequence[Op], ops: Sequence[Op], values: _Values, of_weights: Collection[int]
+) -> str:
     """The name of the first unknown operator whose operands follow from weights."""
-    follows = set(of_weights)
-    names = []
+    follows, chosen = set(of_weights), {id(op) for op in unknown}
     for op in ops:
         if follows & {storage(values(slot)) for slot in op.operands}:
+            if id(op) in chosen:
+                return str(op.function.name())
             follows |= {storage(values(slot)) for slot in (*op.result_slots, *writes(op))}
-            if op in unknown:
-                names.append(op.function.name())
-    return names[0] if names else "an operator"
+    return "an operator"
 
 
 def _given(
@@ -319,7 +322,7 @@ def _step(
     interpreter: Interpreter,
     batch: tuple[Tensor, Tensor],
     fresh: Sequence[Tensor],
-    before: Any,
+    before: Callable[[Tensor, Tensor, float], Any] | None,
     otherwise: Replay,
 ) -> Replay:
     """`fresh`: of outputs, and of losses where there are any. `before`: what torch computes first; None: nothing."""

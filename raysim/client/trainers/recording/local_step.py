@@ -103,20 +103,15 @@ def record_step(
         put_back()
         elsewhere.move(module, values, keys)
         _try(made, weighted, batch, second, left)
-        why_not: str | None = "is not to be interpreted"
+        why_not = "is not to be interpreted"
         if interprets:
             put_back()
             # Whether a step is interpreted must not depend on the batch at hand, which another worker does not have.
-            batch = elsewhere.fixed(module, values, keys, x, y)
-            try:
-                return Recorded(_interpreted(program, first, weighted, batch, made), None)
-            except (NotInterpreted, NoLibraryError) as error:
-                why_not = str(error)
-            except Exception as error:
-                if memory.is_lacking(error):
-                    raise
-                # As it was recorded, it can still be carried out by torch.
-                why_not = f"cannot be interpreted ({type(error).__name__}: {error})"
+            examples = elsewhere.fixed(module, values, keys, x, y)
+            step = _interpreted(program, first, weighted, examples, made)
+            if not isinstance(step, str):
+                return Recorded(step, None)
+            why_not = step
         laid_out = channels_last.channels_last(program, first.tape.values)
         if laid_out is program:
             return Recorded(made, why_not)
@@ -210,6 +205,21 @@ def _compiled(program: Program, attempt: _Attempt, weighted: Weighted) -> Replay
 
 
 def _interpreted(
+    program: Program, attempt: _Attempt, weighted: Weighted, examples: tuple[Tensor, Tensor], made: Replay
+) -> Replay | str:
+    """The step by the interpreter, or why it is that by torch's operators, as the end of a sentence."""
+    try:
+        return _by_interpreter(program, attempt, weighted, examples, made)
+    except (NotInterpreted, NoLibraryError) as error:
+        return str(error)
+    except Exception as error:
+        if memory.is_lacking(error):
+            raise
+        # The step was recorded, so torch can carry it out.
+        return f"cannot be interpreted ({type(error).__name__}: {error})"
+
+
+def _by_interpreter(
     program: Program, attempt: _Attempt, weighted: Weighted, examples: tuple[Tensor, Tensor], made: Replay
 ) -> Replay:
     program = attention.as_products(program, attempt.tape.values, least_places=1)

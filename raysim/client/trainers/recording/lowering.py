@@ -12,14 +12,13 @@ from torch import Tensor
 
 from raysim.client.trainers.kernel.operators import Code
 from raysim.client.trainers.recording import windows
-from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted
+from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted, viewed
 from raysim.client.trainers.recording.simplify import storage
 from raysim.client.trainers.recording.tape import Op
 
 _aten = torch.ops.aten
 
-
-WITH_INDICES = frozenset(
+_WITH_INDICES = frozenset(
     {
         *("scatter_add", "scatter_add_", "embedding", "embedding_dense_backward"),
         *("max_pool2d_with_indices", "max_pool2d_with_indices_backward"),
@@ -31,18 +30,23 @@ Lower = Callable[[InstructionList, Any, Mapping[str, Any]], None]
 """(list, results, arguments by name): adds what makes the results, whose tensors say where."""
 
 
-VIEWS = frozenset({"_unsafe_view", "reshape", "contiguous", "unsafe_split", "unsafe_chunk", "to"})
+_VIEWS = frozenset({"_unsafe_view", "reshape", "contiguous", "unsafe_split", "unsafe_chunk", "to"})
 """Operators that may return their operand's memory, and do not declare it."""
 
 
-def named(op: Op) -> bool:
-    """Whether the operator is one of those for which instructions are known, whatever its arguments are."""
+def has_instructions(op: Op) -> bool:
+    """Whether the operator is one of those for which there are instructions, or a view, whatever its arguments are."""
     name = _name(op)
-    return name.removesuffix("_") in _LOWERED or name in VIEWS
+    return name.removesuffix("_") in _LOWERED or name in _VIEWS
 
 
 def knows(op: Op, values: Callable[[Any], Any]) -> bool:
-    """Whether the operator makes a view, or instructions are known for it and for the types of its numbers."""
+    """Whether the operator makes a view, or there are instructions for it and for the types of its numbers.
+
+    Args:
+        op: of the program.
+        values: the tensor of a slot.
+    """
     name = _name(op)
     made, operands = ([values(slot) for slot in slots] for slots in (op.result_slots, op.operands))
     held = {storage(one) for one in operands}
@@ -52,7 +56,7 @@ def knows(op: Op, values: Callable[[Any], Any]) -> bool:
         return isinstance(op.args[1], int)
     if name.removesuffix("_") not in _LOWERED:
         return False
-    numbers = made[:1] if name in WITH_INDICES else [*made, *operands]
+    numbers = made[:1] if name in _WITH_INDICES else [*made, *operands]
     return all(one.is_floating_point() for one in numbers) and len({one.dtype for one in numbers}) <= 1
 
 
@@ -206,7 +210,7 @@ def _repeated(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> 
     a = a.view(*(1 for _ in range(len(times) - a.dim())), *a.shape)
     apart = [size for pair in zip(times, a.shape, strict=True) for size in pair]
     each = [size for one in a.shape for size in (1, one)]
-    lines.by_number(Code.COPY, out.view(apart), _viewed(a, each))
+    lines.by_number(Code.COPY, out.view(apart), viewed(a, each))
 
 
 def _summed(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
@@ -234,9 +238,10 @@ def _mm(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
 def _addmm(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
     beta, alpha = (float(named.get(name, 1)) for name in ("beta", "alpha"))
     a, b = (named.get(f"mat{i}", named.get(f"batch{i}")) for i in (1, 2))
-    lines.by_number(Code.LINEAR, out, named["self"], p=beta) if beta != 1 else lines.by_number(
-        Code.COPY, out, named["self"]
-    )
+    if beta == 1:
+        lines.by_number(Code.COPY, out, named["self"])
+    else:
+        lines.by_number(Code.LINEAR, out, named["self"], p=beta)
     lines.product(out, a, b, alpha, 1.0)
 
 
@@ -351,18 +356,11 @@ def _layer_norm_back(lines: InstructionList, out: Any, named: Mapping[str, Any])
 
 
 def _rows_of(x: Tensor, width: int) -> Tensor:
-    return x if x.shape[-1] == width else _viewed(x, (-1, width))
+    return x if x.shape[-1] == width else viewed(x, (-1, width))
 
 
 def _by_row(x: Tensor) -> Tensor:
-    return _viewed(x, (-1, 1))
-
-
-def _viewed(x: Tensor, shape: Sequence[int]) -> Tensor:
-    try:
-        return x.view(*shape)
-    except RuntimeError as error:
-        raise NotInterpreted("has a tensor that is no view of another shape") from error
+    return viewed(x, (-1, 1))
 
 
 def _flat(one: Tensor | None) -> Tensor | None:
@@ -435,9 +433,9 @@ def _group_norm(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> N
     x, w, b, groups = named["input"], named["weight"], named["bias"], named["group"]
     y, mean, over_sd = out
     rows = x.shape[0] * groups
-    into = [_viewed(y, (rows, -1)), _viewed(mean, (rows, 1)), _viewed(over_sd, (rows, 1))]
+    into = [viewed(y, (rows, -1)), viewed(mean, (rows, 1)), viewed(over_sd, (rows, 1))]
     width = x.numel() // rows
-    lines.rows(Code.NORMALISE, width, into, [_viewed(x, (rows, -1))], [None, None], float(named["eps"]))
+    lines.rows(Code.NORMALISE, width, into, [viewed(x, (rows, -1))], [None, None], float(named["eps"]))
     each = [1, -1, *(1 for _ in x.shape[2:])]
     if w is not None:
         lines.by_number(Code.MULTIPLY, y, y, w.view(each))
@@ -449,14 +447,14 @@ def _group_norm_back(lines: InstructionList, out: Any, named: Mapping[str, Any])
     dy, x, w, groups = named["grad_out"], named["input"], named["weight"], named["group"]
     dx, dw, db = (one if wanted else None for one, wanted in zip(out, named["output_mask"], strict=True))
     rows, channels = x.shape[0] * groups, x.shape[1]
-    mean, over_sd = _viewed(named["mean"], (rows, 1)), _viewed(named["rstd"], (rows, 1))
+    mean, over_sd = viewed(named["mean"], (rows, 1)), viewed(named["rstd"], (rows, 1))
     by_channel = (x.shape[0], channels, -1)
     if db is not None:
-        lines.sum(db.view(1, channels, 1), _viewed(dy, by_channel))
+        lines.sum(db.view(1, channels, 1), viewed(dy, by_channel))
     if dw is not None:
         normalised = lines.new(*x.shape)
         by_row = normalised.view(rows, -1)
-        lines.by_number(Code.SUBTRACT, by_row, _viewed(x, (rows, -1)), mean, p=1.0)
+        lines.by_number(Code.SUBTRACT, by_row, viewed(x, (rows, -1)), mean, p=1.0)
         lines.by_number(Code.MULTIPLY, by_row, by_row, over_sd)
         lines.by_number(Code.MULTIPLY, normalised, normalised, dy)
         lines.sum(dw.view(1, channels, 1), normalised.view(by_channel))
@@ -465,9 +463,9 @@ def _group_norm_back(lines: InstructionList, out: Any, named: Mapping[str, Any])
         if w is not None:
             scaled = lines.new(*x.shape)
             lines.by_number(Code.MULTIPLY, scaled, dy, w.view(1, -1, *(1 for _ in x.shape[2:])))
-        given = [_viewed(scaled, (rows, -1)), _viewed(x, (rows, -1)), mean, over_sd]
+        given = [viewed(scaled, (rows, -1)), viewed(x, (rows, -1)), mean, over_sd]
         width = x.numel() // rows
-        lines.rows(Code.NORMALISE_SLOPE, width, [_viewed(dx, (rows, -1))], given, [None, None, None])
+        lines.rows(Code.NORMALISE_SLOPE, width, [viewed(dx, (rows, -1))], given, [None, None, None])
 
 
 _LOWERED: Mapping[str, Lower] = MappingProxyType(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from raysim.client.trainers.kernel.operators import Code
-from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted, Pair
+from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted, Pair, viewed
 
 MOST_LAID_OUT = 1 << 17
 """Numbers that all positions of a convolution see together. Below it the interpreter takes less time than torch's
@@ -198,28 +198,19 @@ def _columns(lines: InstructionList, windows: _Windows, x: Tensor, behind: Seque
 
 
 def _flat(w: Tensor) -> Tensor:
-    return _viewed(w, (w.shape[0], -1))
+    return viewed(w, (w.shape[0], -1))
 
 
 def _flat_maps(x: Tensor) -> Tensor:
-    return _viewed(x, (x.shape[0], x.shape[1], -1))
-
-
-def _viewed(x: Tensor, shape: Sequence[int]) -> Tensor:
-    try:
-        return x.view(*shape)
-    except RuntimeError as error:
-        raise NotInterpreted("has maps that are not contiguous") from error
+    return viewed(x, (x.shape[0], x.shape[1], -1))
 
 
 def max_pool(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
     """The largest of each window, and its index in the plane."""
     x, (y, indices) = named["self"], out
     windows = _pooled(named)
-    if x.dim() != 4:
-        raise NotInterpreted("pools maps of three axes")
     planes = y.shape[0] * y.shape[1]
-    into, where, read = (_viewed(one, (planes, *one.shape[2:])) for one in (y, indices, x))
+    into, where, read = (viewed(one, (planes, *one.shape[2:])) for one in (y, indices, x))
     lines.largest(into, where, read, windows.kernel, windows.stride, windows.padding, windows.dilation)
 
 
@@ -228,8 +219,8 @@ def max_pool_back(lines: InstructionList, dx: Tensor, named: Mapping[str, Any]) 
     dy, indices = named["grad_output"], named["indices"]
     planes = dx.shape[0] * dx.shape[1]
     lines.by_number(Code.FILL, dx)
-    flat = _viewed(dx, (planes, -1))
-    by_plane = [_viewed(one if one.is_contiguous() else _copied(lines, one), (planes, -1)) for one in (indices, dy)]
+    flat = viewed(dx, (planes, -1))
+    by_plane = [viewed(one if one.is_contiguous() else _copied(lines, one), (planes, -1)) for one in (indices, dy)]
     strides = [one.stride() for one in (flat, *by_plane)]
     lines.at(Code.ADD_AT, by_plane[0].shape, flat, by_plane[0], by_plane[1], strides, flat.shape[1])
 
@@ -270,7 +261,7 @@ def _averaged(named: Mapping[str, Any]) -> _Windows:
 def _pooled(named: Mapping[str, Any]) -> _Windows:
     kernel = _square(named["kernel_size"])
     if named.get("ceil_mode") or named["self"].dim() != 4:
-        raise NotInterpreted("pools maps of another kind")
+        raise NotInterpreted("pools maps without an axis of examples, or with windows that are cut off")
     stride = _square(named["stride"]) if named.get("stride") else kernel
     return _Windows(kernel, stride, _square(named.get("padding", [0])), _square(named.get("dilation", [1])))
 
