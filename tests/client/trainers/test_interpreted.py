@@ -76,6 +76,16 @@ def right_half(h: Tensor) -> Tensor:
     return (torch.arange(16) % 4 > 1).to(h.dtype).view(4, 4)
 
 
+def changed_part(h: Tensor) -> Tensor:
+    """Hidden numbers, of which a forward writes over some."""
+    made = h * 2
+    made[:, :3] = h[:, 3:6]
+    made[:, 3].zero_()
+    made[:, 4:6] += h[:, :2]
+    made[:, 6].fill_(0.5)
+    return made
+
+
 def changed_between(convolution: nn.Module, h: Tensor) -> Tensor:
     """What a convolution without a backward pass makes of maps, and of the same maps when they were changed."""
     with torch.no_grad():
@@ -120,6 +130,7 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     "batch norm of maps": layer(lambda: nn.BatchNorm2d(3), on_maps=True),
     "batch norm without statistics": layer(lambda: nn.BatchNorm1d(WIDTH, track_running_stats=False, affine=False)),
     "group norm": layer(lambda: nn.GroupNorm(3, 3), on_maps=True),
+    "group norm without weights": layer(lambda: nn.GroupNorm(3, 3, affine=False), on_maps=True),
     "group norm of all": layer(lambda: nn.GroupNorm(1, 3), on_maps=True),
     "convolution": layer(lambda: nn.Conv2d(3, 4, 3, padding=1), on_maps=True),
     "convolution, strides and dilation": layer(
@@ -146,6 +157,8 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     "a product of no terms": of(
         lambda h: h + (h.view(-1, 3, 4)[..., :0] @ h.view(-1, 4, 3)[:, :0]).sum((1, 2))[:, None]
     ),
+    "a change of a part": of(changed_part),
+    "signs": of(lambda h: h.square() * torch.sgn(h)),
     "a mask of truth values": of(lambda h: h * (torch.arange(WIDTH) < 7) + torch.tensor(2)),
     "powers": of(lambda h: (h * h + 1).pow(0.5).pow(-1) + h.pow(3) + torch.rsub(h, 2.0, alpha=3)),
     "mean square norm": of(lambda h: h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)),

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from raysim.client.trainers.kernel.operators import Code, Interpreter
 from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted
-from raysim.client.trainers.recording.lowering import has_instructions, knows, lower
+from raysim.client.trainers.recording.lowering import has_instructions, knows, lower, makes_numbers
 from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.simplify import Program, is_view, storage, writes
 from raysim.client.trainers.recording.tape import Op, Slot, map_slots
@@ -127,6 +127,9 @@ def _add(op: Op, values: _Values, lines: InstructionList) -> None:
     made = [values(slot) for slot in op.result_slots]
     operands = [values(slot) for slot in op.operands]
     if _is_view(op, made, operands):
+        return
+    if not makes_numbers(op):
+        _spoil(made, operands)
         return
     changed = [values(slot) for slot in writes(op)]
     before = [one.clone() for one in changed]

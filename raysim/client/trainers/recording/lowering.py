@@ -26,6 +26,9 @@ _WITH_INDICES = frozenset(
 )
 """Operators that take or make whole numbers beside others."""
 
+_UNSET = frozenset({"empty_like", "new_empty", "new_empty_strided"})
+"""Operators that make memory, to which others write."""
+
 Lower = Callable[[InstructionList, Any, Mapping[str, Any]], None]
 """(list, results, arguments by name): adds what makes the results, whose tensors say where."""
 
@@ -37,7 +40,12 @@ _VIEWS = frozenset({"_unsafe_view", "reshape", "contiguous", "unsafe_split", "un
 def has_instructions(op: Op) -> bool:
     """Whether the operator is one of those for which there are instructions, or a view, whatever its arguments are."""
     name = _name(op)
-    return name.removesuffix("_") in _LOWERED or name in _VIEWS
+    return name.removesuffix("_") in _LOWERED or name in _VIEWS or name in _UNSET
+
+
+def makes_numbers(op: Op) -> bool:
+    """Whether the operator makes more than memory."""
+    return _name(op) not in _UNSET
 
 
 def knows(op: Op, values: Callable[[Any], Any]) -> bool:
@@ -54,7 +62,7 @@ def knows(op: Op, values: Callable[[Any], Any]) -> bool:
         return True
     if name == "add_" and all(one.dtype == torch.int64 for one in made):
         return isinstance(op.args[1], int)
-    if name.removesuffix("_") not in _LOWERED:
+    if name.removesuffix("_") not in _LOWERED and name not in _UNSET:
         return False
     numbers = made[:1] if name in _WITH_INDICES else [*made, *operands]
     return all(one.is_floating_point() for one in numbers) and len({one.dtype for one in numbers}) <= 1
@@ -326,11 +334,17 @@ def _slice_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -
     lines.by_number(Code.COPY, part, named["grad_output"])
 
 
-def _fill(number: float | None) -> Lower:
+def _fill(number: float | str) -> Lower:
+    """With a number, or with the argument of this name."""
+
     def lower(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
-        lines.by_number(Code.FILL, out, p=float(named["fill_value"] if number is None else number))
+        lines.by_number(Code.FILL, out, p=float(named[number] if isinstance(number, str) else number))
 
     return lower
+
+
+def _written(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.by_number(Code.COPY, out, named["src"])
 
 
 def _layer_norm(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
@@ -523,7 +537,10 @@ _LOWERED: Mapping[str, Lower] = MappingProxyType(
         "zeros_like": _fill(0.0),
         "ones_like": _fill(1.0),
         "new_zeros": _fill(0.0),
-        "new_full": _fill(None),
+        "new_full": _fill("fill_value"),
+        "zero": _fill(0.0),
+        "fill": _fill("value"),
+        "copy": _written,
         "log": _unary(Code.LOGARITHM),
         "abs": _unary(Code.ABSOLUTE),
         "sgn": _unary(Code.SIGN),

@@ -215,7 +215,7 @@ def draws(op: Op) -> bool:
 
 
 def storage(tensor: Tensor) -> int:
-    """The memory that the tensor is a view of; 0 where there is none, as a sparse tensor has."""
-    if tensor.layout != torch.strided:
+    """The memory that the tensor is a view of; 0 where there is none, as of sparse tensors and autograd's zeros."""
+    if tensor.layout != torch.strided or tensor._is_zerotensor():
         return 0
     return tensor.untyped_storage().data_ptr()
