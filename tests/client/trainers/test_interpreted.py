@@ -158,7 +158,7 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
         lambda h: h + (h.view(-1, 3, 4)[..., :0] @ h.view(-1, 4, 3)[:, :0]).sum((1, 2))[:, None]
     ),
     "a change of a part": of(changed_part),
-    "signs": of(lambda h: h.square() * torch.sgn(h)),
+    "signs": of(lambda h: h.square() * torch.sgn(h) + torch.sign(h)),
     "a mask of truth values": of(lambda h: h * (torch.arange(WIDTH) < 7) + torch.tensor(2)),
     "powers": of(lambda h: (h * h + 1).pow(0.5).pow(-1) + h.pow(3) + torch.rsub(h, 2.0, alpha=3)),
     "mean square norm": of(lambda h: h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)),

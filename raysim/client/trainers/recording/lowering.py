@@ -544,6 +544,7 @@ _LOWERED: Mapping[str, Lower] = MappingProxyType(
         "log": _unary(Code.LOGARITHM),
         "abs": _unary(Code.ABSOLUTE),
         "sgn": _unary(Code.SIGN),
+        "sign": _unary(Code.SIGN),
         "convolution": windows.convolution,
         "convolution_backward": windows.convolution_back,
         "max_pool2d_with_indices": windows.max_pool,
