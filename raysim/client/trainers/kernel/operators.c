@@ -380,6 +380,52 @@ INLINE void blocks(const int vectors, const Product *of, int64_t c, const REAL *
     if (r < of->m) block(1, vectors, of, r, c, b, step, many);
 }
 
+#ifdef __has_builtin
+#if __has_builtin(__builtin_shufflevector)
+#define PICKED __builtin_shufflevector
+#endif
+#endif
+
+enum { QUARTERS = LANES / 4 };
+typedef REAL four __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+
+/* Four rows of four numbers become columns, `wide` apart. */
+INLINE void turn(const REAL *from, int64_t apart, REAL *to, int64_t wide) {
+#ifdef PICKED
+    four rows[4];
+    UNROLLED for (int j = 0; j < 4; j++) rows[j] = *(const four *)(from + j * apart);
+    const four ab_low = PICKED(rows[0], rows[1], 0, 4, 1, 5), ab_high = PICKED(rows[0], rows[1], 2, 6, 3, 7);
+    const four cd_low = PICKED(rows[2], rows[3], 0, 4, 1, 5), cd_high = PICKED(rows[2], rows[3], 2, 6, 3, 7);
+    *(four *)to = PICKED(ab_low, cd_low, 0, 1, 4, 5);
+    *(four *)(to + wide) = PICKED(ab_low, cd_low, 2, 3, 6, 7);
+    *(four *)(to + 2 * wide) = PICKED(ab_high, cd_high, 0, 1, 4, 5);
+    *(four *)(to + 3 * wide) = PICKED(ab_high, cd_high, 2, 3, 6, 7);
+#else
+    for (int j = 0; j < 4; j++)
+        for (int i = 0; i < 4; i++) to[i * wide + j] = from[j * apart + i];
+#endif
+}
+
+/* Lay `many` columns of b out in rows of `wide` numbers, filled up with zeros. */
+static void pack(const Product *of, const REAL *b, int64_t many, int64_t wide, REAL *packed) {
+    int64_t turned = 0;
+    if (of->bk == 1 && of->bn != 1) {
+        for (; turned + 4 <= many; turned += 4) {
+            const REAL *from = b + turned * of->bn;
+            int64_t k = 0;
+            for (; k + 4 <= of->k; k += 4) turn(from + k, of->bn, packed + k * wide + turned, wide);
+            for (; k < of->k; k++)
+                for (int64_t j = 0; j < 4; j++) packed[k * wide + turned + j] = from[j * of->bn + k];
+        }
+    }
+    for (int64_t k = 0; k < of->k; k++) {
+        REAL *to = packed + k * wide;
+        const REAL *from = b + k * of->bk;
+        for (int64_t j = turned; j < many; j++) to[j] = from[j * of->bn];
+        for (int64_t j = many; j < wide; j++) to[j] = 0;
+    }
+}
+
 /* `packed` has room for k x 2 LANES numbers. */
 static void by_columns(const Product *of, REAL *packed) {
     for (int64_t c = 0; c < of->n;) {
@@ -388,13 +434,7 @@ static void by_columns(const Product *of, REAL *packed) {
         const REAL *b = of->b + c * of->bn;
         int64_t step = of->bk;
         if (of->bn != 1 || many < wide) {
-            for (int64_t k = 0; k < of->k; k++) {
-                REAL *to = packed + k * wide;
-                const REAL *from = b + k * of->bk;
-                if (of->bn == 1) for (int64_t j = 0; j < many; j++) to[j] = from[j];
-                else for (int64_t j = 0; j < many; j++) to[j] = from[j * of->bn];
-                for (int64_t j = many; j < wide; j++) to[j] = 0;
-            }
+            pack(of, b, many, wide, packed);
             b = packed, step = wide;
         }
         if (wide == LANES) blocks(1, of, c, b, step, many);
@@ -410,15 +450,6 @@ INLINE REAL total(vec v) {
         for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
     return lanes[0];
 }
-
-#ifdef __has_builtin
-#if __has_builtin(__builtin_shufflevector)
-#define PICKED __builtin_shufflevector
-#endif
-#endif
-
-enum { QUARTERS = LANES / 4 };
-typedef REAL four __attribute__((vector_size(4 * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
 /* The totals of four vectors: fours of each are added up, and turned. */
 INLINE void totals(const vec *v, REAL *to) {
@@ -488,9 +519,10 @@ static void by_rows(const Product *of) {
     }
 }
 
-/* Rows with rows where b is too large for its columns to be gathered for a few rows. */
+/* Rows with rows where there are few, or long ones: to lay columns out would take longer. */
 static void multiply_out(const Product *of, REAL *packed) {
-    if (of->ak == 1 && of->bk == 1 && of->bn != 1 && of->k >= LANES && of->m < 4 * ROWS) by_rows(of);
+    const int are_few = of->m < ROWS || (of->m < 4 * ROWS && of->k > 12 * LANES);
+    if (of->ak == 1 && of->bk == 1 && of->bn != 1 && of->k >= LANES && are_few) by_rows(of);
     else by_columns(of, packed);
 }
 
