@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from raysim import seeds
-from raysim.arrays import Int64s
+from raysim.arrays import Float64s, Int64s
 from raysim.cohort import uniform
 from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
 from raysim.config.section import Section
@@ -28,7 +28,11 @@ Share = Annotated[float, Field(ge=1e-6, le=1)]
 
 
 class Availability(Section):
-    """Clients are available in a diurnal window."""
+    """Clients are available in a diurnal window; where fewer than `cohort.size` are, all of them are the cohort.
+
+    Client i is available after t rounds where the fractional part of t / day + u_i is below `open`; u_i is uniform on
+    [0, spread). A round in which nobody is leaves the model as it is.
+    """
 
     name: Literal["availability"] = "availability"
     day: Positive = Field(24.0, description="Rounds of a day.")
@@ -38,8 +42,25 @@ class Availability(Section):
 
 def is_open(section: Availability, seed: int, positions: Int64s, round_index: int) -> npt.NDArray[np.bool_]:
     """Whether each client's window is open in the round."""
-    phases = (seeds.keys(seed, "phase", positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53 * section.spread
-    return np.asarray((round_index / section.day + phases) % 1.0 < section.open)
+    return np.asarray((round_index / section.day + _phases(section, seed, positions)) % 1.0 < section.open)
+
+
+def _phases(section: Availability, seed: int, positions: Int64s) -> Float64s:
+    return (seeds.keys(seed, "phase", positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53 * section.spread
+
+
+def num_open(section: Availability, seed: int, positions: Int64s, rounds: Int64s) -> Int64s:
+    """Return the number of these clients whose window is open, in each of the rounds.
+
+    >>> section, clients, rounds = Availability(day=4, spread=0.3), np.arange(50), np.arange(4)
+    >>> counted = [int(is_open(section, 0, clients, t).sum()) for t in rounds.tolist()]
+    >>> counted == num_open(section, 0, clients, rounds).tolist()
+    True
+    """
+    phases, time = np.sort(_phases(section, seed, positions)), rounds / section.day % 1.0
+    # Open between -time and open - time, and a day later.
+    bounds = [np.searchsorted(phases, edge - time) for edge in (0.0, section.open, 1.0, 1.0 + section.open)]
+    return np.asarray(bounds[1] - bounds[0] + bounds[3] - bounds[2], np.int64)
 
 
 def make(section: Availability) -> Sampler:
@@ -61,4 +82,7 @@ def make(section: Availability) -> Sampler:
                 return awake[:size]
             looked_at = min(population, 2 * looked_at)
 
-    return Sampler(nothing, sample, name=section.name, varies=True)
+    def available(seed: int, positions: Int64s, rounds: Int64s) -> Int64s:
+        return num_open(section, seed, positions, rounds)
+
+    return Sampler(nothing, sample, name=section.name, varies=True, available=available)

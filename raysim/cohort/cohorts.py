@@ -19,6 +19,9 @@ from raysim.config.plain import shown
 from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
 
+_MOST_ROUNDS, _MOST_CLIENTS = 10_000, 2**20
+"""Whose availability is looked at before a run; more clients are taken to be like them."""
+
 
 class Cohorts:
     """A sampler over the clients of a run.
@@ -73,6 +76,24 @@ class Cohorts:
         """Return a cohort like that of the first round; where losses choose it, the first that are drawn."""
         drawn = self.sample(self.init(), 0)
         return drawn if self.rule.choose is None else self.choose(drawn, np.zeros(len(drawn)), 0)
+
+    def shortage(self, rounds: int) -> str | None:
+        """Return in how many of the first rounds too few clients are available for a cohort; None if in none."""
+        if self.rule.available is None or not rounds:
+            return None
+        first = self._at(0)
+        looked = np.arange(min(rounds, _MOST_ROUNDS), dtype=np.int64)
+        clients = np.arange(min(first.population, _MOST_CLIENTS), dtype=np.int64)
+        found = self.rule.available(first.seed, clients, looked) * (first.population / len(clients))
+        short = found < np.array([self._at(t).size for t in looked.tolist()])
+        if not short.any():
+            return None
+        least = int(found.argmin())
+        return (
+            f"in {int(short.sum()):,} of the first {len(looked):,} rounds the {self.rule.name} sampler has fewer "
+            f"clients than a cohort should have, {int(found[least]):,} of {first.population:,} in round {least:,}: cohorts "
+            f"are smaller there, and a round without a client leaves the model as it is"
+        )
 
     def learn(self, state: State, participants: Sequence[Participant], t: int) -> State:
         """Return the state after round t."""

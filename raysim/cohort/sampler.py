@@ -149,6 +149,8 @@ class Sampler(NamedTuple):
     asks: the number of clients that `sample` draws in place of `at.size`, for `choose`; None: `at.size`.
     uniform_by_default: clients weigh alike unless the experiment says otherwise.
     drawn: how clients are drawn, where privacy knows an accountant for it; else None.
+    available: from seed, positions and rounds to the number of these clients that a cohort may be drawn from, in each
+        of the rounds; None: all.
     """
 
     init: Callable[[CohortAt], State]
@@ -166,6 +168,7 @@ class Sampler(NamedTuple):
     asks: int | None = None
     uniform_by_default: bool = False
     drawn: DrawnClients | None = None
+    available: Callable[[int, Int64s, Int64s], Int64s] | None = None
 
 
 def nothing(at: CohortAt) -> State:

@@ -157,6 +157,28 @@ def test_where_too_few_are_awake_all_of_them_come() -> None:
     assert sum(sizes) == 40 + 0 or sorted(sizes)[:2] == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("cohort", "said"),
+    [
+        ({"size": 9, "sampler": {"name": "availability", "day": 4, "open": 0.2, "spread": 0.1}}, "0 of 20 in round 1:"),
+        ({"size": 2, "sampler": {"name": "availability", "day": 4, "open": 1.0}}, None),
+        ({"size": 12}, None),
+    ],
+    ids=["asleep", "awake", "uniform"],
+)
+def test_cohorts_of_too_few_available_clients_are_warned_of(
+    cohort: dict[str, Any],
+    said: str | None,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sizes = [len(r.cohort) for r in raysim.rounds(made(cohort, experiment), dataset=dataset)]
+    warned = [record.getMessage() for record in caplog.records if "cohort.sampler" in record.getMessage()]
+    assert len(warned) == (said is not None)
+    assert said is None or (said in warned[0] and f"in {sizes.count(0)} of the first 5 rounds" in warned[0])
+
+
 def test_growth_doubles_up_to_the_largest() -> None:
     section = CohortGrowth(every=2, max=10)
     assert [grown_size(section, 3, 100, t) for t in range(8)] == [3, 3, 6, 6, 10, 10, 10, 10]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,16 @@ def test_frozen_norms_move_with_a_warning_or_are_held_still(
     moved = bool(last.params["1.running_mean"].any())
     assert moved is not held
     assert ("running statistics follow" in caplog.text) is not held
+
+
+def test_who_holds_norms_of_a_model_without_frozen_ones_is_told(
+    here: raysim.Experiment, dataset: raysim.FederatedDataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = partial(nn.Linear, 5, 3)
+    for held in (True, False):
+        caplog.clear()
+        next(raysim.rounds(here.changed({"client.hold_frozen_norms": held}), dataset=dataset, model=model))
+        assert ("holds nothing: the model has no BatchNorm" in caplog.text) is held
 
 
 def test_values_that_are_not_finite_are_said_before_the_first_round(

@@ -192,12 +192,17 @@ def log_beginning(plan: Plan) -> None:
     The script's process calls this once, and the messages are about its processor.
     """
     log.info("clients are trained by the trainer %s: %s", plan.choice.trainer, plan.choice.why)
-    if (norms := frozen_norms(plan.model.module())) and not plan.experiment.client.hold_frozen_norms:
+    norms, holds = frozen_norms(plan.model.module()), plan.experiment.client.hold_frozen_norms
+    if norms and not holds:
         log.warning(
             "the parameters of BatchNorm %s are frozen, but its running statistics follow the clients' batches: "
             "client.hold_frozen_norms = true holds them still",
             ", ".join(norms),
         )
+    if holds and not norms:
+        log.warning("client.hold_frozen_norms = true holds nothing: the model has no BatchNorm with frozen parameters")
+    if (shortage := plan.cohorts().shortage(plan.experiment.rounds)) is not None:
+        log.warning("cohort.sampler: %s", shortage)
     if (few := plan.experiment.client.few_samples) is not None:
         log.warning("client.posterior: %s", few)
     evaluation = plan.experiment.evaluation
