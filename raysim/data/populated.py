@@ -39,7 +39,13 @@ class Populated(BaseModel):
             "all. Otherwise their number, which is required. Validation clients are included."
         ),
     )
-    min_examples: Count = Key(1, description="Training clients with fewer examples are left out, from every split.")
+    min_examples: Count = Key(
+        1,
+        description=(
+            "Training clients with fewer examples are left out. Natural clients are left out of the test split too, "
+            "unless it is pooled; else test examples stay."
+        ),
+    )
     max_examples: Count | None = Key(
         None, description="A training client keeps this many of its first examples. Absent: all."
     )
