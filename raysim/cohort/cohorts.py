@@ -91,8 +91,8 @@ class Cohorts:
         least = int(found.argmin())
         return (
             f"in {int(short.sum()):,} of the first {len(looked):,} rounds the {self.rule.name} sampler has fewer "
-            f"clients than a cohort should have, {int(found[least]):,} of {first.population:,} in round {least:,}: cohorts "
-            f"are smaller there, and a round without a client leaves the model as it is"
+            f"clients than a cohort should have, {int(found[least]):,} of {first.population:,} in round {least:,}: "
+            f"cohorts are smaller there, and a round without a client leaves the model as it is"
         )
 
     def learn(self, state: State, participants: Sequence[Participant], t: int) -> State:
