@@ -168,7 +168,11 @@ class EngineSection(Section):
     )
     dtype: Literal["float32", "float64"] = Field("float32", description="Type in which weights are kept.")
     precision: Precision = Field(
-        "float32", description='Type of products: as dtype, unless "tf32" (NVIDIA cards) or "bf16" is chosen.'
+        "float32",
+        description=(
+            'Type of products: as dtype, unless "tf32" (NVIDIA cards) or "bf16" is chosen. The trainers "fused" and '
+            '"stacked" make products in bf16 only of convolutions, and of weights of at least 65,536 numbers.'
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from raysim.config.counted import counted
 from raysim.config.section import Section
 from raysim.data.dataset import Split
 from raysim.engine.plan.plan import Plan, evaluated_splits
-from raysim.engine.plan.resolve import slow_precision
+from raysim.engine.plan.resolve import precision_remark
 from raysim.engine.rounds.selection import Selection, select, transfers
 from raysim.experiment.experiment import EngineSection, Experiment
 from raysim.report import number_formats
@@ -233,8 +233,8 @@ def _schedule(plan: Plan) -> Iterator[tuple[str, str]]:
 def _engine(plan: Plan) -> Iterator[tuple[str, str]]:
     engine = plan.experiment.engine
     threads = f"{counted(engine.threads, 'thread')} each"
-    if (slow := slow_precision(plan)) is not None:
-        yield "precision", slow
+    if (remark := precision_remark(plan)) is not None:
+        yield "precision", remark
     yield "engine", f"in this process, {threads}" if engine.workers == 0 else f"{_workers(engine)}, {threads}"
 
 

@@ -38,9 +38,30 @@ def test_a_processor_without_bf16_is_said_before_the_run(
 ) -> None:
     monkeypatch.setattr("raysim.engine.plan.resolve.has_bf16", lambda device: native)
     text = preview.text(
-        resolve(experiment(engine={"precision": "bf16", "workers": 0}), dataset=dataset), Path("runs/x")
+        resolve(experiment(engine={"precision": "bf16", "workers": 0, "trainer": "one_by_one"}), dataset=dataset),
+        Path("runs/x"),
     )
     assert ("has no bf16 products" in text) == (not native)
+
+
+@pytest.mark.parametrize(("hidden", "said"), [(8, True), (2**14, False)])
+def test_bf16_of_a_model_without_large_products_is_said_to_do_nothing(
+    hidden: int, said: bool, experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raysim.engine.plan.resolve.has_bf16", lambda device: True)
+    params = []
+    for precision in ("float32", "bf16"):
+        exp = experiment(
+            model={"name": "mlp", "hidden": [hidden]},
+            engine={"precision": precision, "workers": 0, "trainer": "fused"},
+            cohort={"size": 1},
+            rounds=1,
+        )
+        text = preview.text(resolve(exp, dataset=dataset), Path("runs/x"))
+        (after,) = raysim.rounds(exp, dataset=dataset)
+        params.append(torch.cat([value.flatten() for value in after.params.values()]))
+        assert ("its bits are float32's" in text) == (said and precision == "bf16")
+    assert torch.equal(*params) is said
 
 
 @pytest.mark.parametrize("native", [True, False])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 import torch
+
+from raysim.client.trainers.layers.linear import LARGE
 
 
 def products_in(precision: torch.dtype | None, device: torch.device) -> AbstractContextManager[object]:
@@ -17,6 +20,15 @@ def products_in(precision: torch.dtype | None, device: torch.device) -> Abstract
     if precision == torch.bfloat16 and device.type == "cpu" and not _onednn_has_bf16():
         return _without_onednn(precision)
     return _autocast(device.type, precision)
+
+
+def has_large_products(shapes: Iterable[tuple[int, ...]]) -> bool:
+    """Whether trainers with hand-written gradients make a product of parameters of these shapes in another type.
+
+    >>> has_large_products([(10, 64), (10,)]), has_large_products([(256, 256)]), has_large_products([(8, 1, 3, 3)])
+    (False, True, True)
+    """
+    return any(len(shape) > 2 or (len(shape) == 2 and math.prod(shape) >= LARGE) for shape in shapes)
 
 
 @contextmanager

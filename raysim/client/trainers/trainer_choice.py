@@ -60,6 +60,9 @@ much as some fifty recorded steps save."""
 MOST_SHAPES = 500_000
 """Numbers of a client up to which they are: beyond it, a recording costs more than it saves."""
 
+BY_HAND: tuple[TrainerName, ...] = ("fused", "stacked")
+"""With hand-written gradients, of which only large products are made in another precision."""
+
 WITH_CLIENT_AXIS: tuple[TrainerName, ...] = ("stacked", "vmap")
 """Trainers whose clients are trained together."""
 

@@ -13,8 +13,9 @@ import torch
 from raysim.client.objective import LocalObjective
 from raysim.client.trainers.construction import rule_for
 from raysim.client.trainers.minimised_loss import Minimised, minimised_loss, recognise
+from raysim.client.trainers.reduced_precision import has_large_products
 from raysim.client.trainers.step_obstacles import StepObstacles
-from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
+from raysim.client.trainers.trainer_choice import BY_HAND, TrainerChoice, TrainingConditions, choose
 from raysim.config.global_draws import draws
 from raysim.config.torch_settings import as_on_workers
 from raysim.data.dataset import FederatedDataset
@@ -175,19 +176,23 @@ def training_conditions(experiment: Experiment, dataset: FederatedDataset, devic
     )
 
 
-def slow_precision(plan: Plan) -> str | None:
-    """Return why the chosen precision is slow on this machine; None if it is not."""
-    engine = plan.experiment.engine
+def precision_remark(plan: Plan) -> str | None:
+    """Return why the chosen precision is slow on this machine, or without effect; None if it is neither."""
+    engine, trainer = plan.experiment.engine, plan.choice.trainer
+    if engine.precision != "bf16":
+        return None
+    if trainer in BY_HAND and not has_large_products(plan.model.params.shapes):
+        return f"the trainer {trainer} makes large products in bf16, and this model has none: its bits are float32's"
     device = choose_device(engine.gpus_per_worker)
     # A worker refuses a card without such products.
-    if engine.precision == "bf16" and device.type == "cpu" and not has_bf16(device):
+    if device.type == "cpu" and not has_bf16(device):
         return "this processor has no bf16 products: bf16 is slower than float32, but correct"
     return None
 
 
 @as_on_workers()
 def log_beginning(plan: Plan) -> None:
-    """Log the trainer that trains the clients, with its reason; warn of a slow precision.
+    """Log the trainer that trains the clients, with its reason; warn of keys that do not do what they say.
 
     The script's process calls this once, and the messages are about its processor.
     """
@@ -246,8 +251,8 @@ def log_beginning(plan: Plan) -> None:
         _warn_of_outputs(plan)
     if "loss" in plan.passed.names:
         _warn_of_loss(plan)
-    if (slow := slow_precision(plan)) is not None:
-        log.warning("engine.precision: %s", slow)
+    if (remark := precision_remark(plan)) is not None:
+        log.warning("engine.precision: %s", remark)
 
 
 def _warn_of_outputs(plan: Plan) -> None:
