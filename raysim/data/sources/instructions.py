@@ -78,7 +78,7 @@ class Instructions(Populated, Section):
 def open_source(section: Instructions) -> Population:
     """Find the files and read the tokeniser; DataError naming what is missing."""
     named = {"train": section.train, "validation": section.validation, "test": section.test}
-    own_files = tuple(Published(name, "nowhere: they are your own") for name in named.values() if name is not None)
+    own_files = tuple(Published(name, "") for name in named.values() if name is not None)
     folder = locate(section.root, "instructions", own_files)
     files = {split: SourceFile(folder / name) for split, name in named.items() if name is not None}
     tokens = answers.read(Path(section.tokenizer).expanduser(), section.end, section.length)

@@ -38,7 +38,7 @@ class Published:
 
     Attributes:
         name: of the file in the source's folder.
-        address: where its publisher offers it.
+        address: where its publisher offers it; empty: nowhere, it is the user's own.
         checksum: "md5:<hex>" or "sha256:<hex>" as published; None: the publisher states none.
         others: other accepted names. Of these only `name`.gz is compared with checksum and size.
         size_bytes: as published; None: not known.

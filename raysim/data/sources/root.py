@@ -46,9 +46,10 @@ def locate(root: str | None, folder: str, files: Sequence[Published], key: str =
     if file := next((place for place in looked_at if place.is_file()), None):
         raise MissingFileError(f"{file} is a file: name the folder that holds {_listed(files)} (data.root)")
     above = "" if root is not None else ", or the folder above it in the environment variable RAYSIM_DATA"
+    published = f" (published at {address})" if (address := _address(files)) else ""
     raise MissingFileError(
-        f"there is no folder {' or '.join(map(str, looked_at))}: put {_listed(files)} there (published at "
-        f"{_address(files)}), or name another folder with data.{key}{above}"
+        f"there is no folder {' or '.join(map(str, looked_at))}: put {_listed(files)} there{published}, or name "
+        f"another folder with data.{key}{above}"
     )
 
 

@@ -170,7 +170,7 @@ def test_a_line_has_a_bound(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ({"train": "gone.jsonl"}, r"gone.jsonl is missing"),
         ({"tokenizer": "nowhere"}, r"nowhere/tokenizer.json is missing"),
         ({"end": "<eos>"}, r"data.end must be a token of .*tokenizer.json, but '<eos>' is none"),
-        ({"root": "elsewhere"}, "there is no folder elsewhere: put train.jsonl there"),
+        ({"root": "elsewhere"}, "there is no folder elsewhere: put train.jsonl there, or name"),
     ],
 )
 def test_what_is_missing_is_named(root: Path, keys: dict[str, str], message: str) -> None:
