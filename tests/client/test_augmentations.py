@@ -94,6 +94,9 @@ def test_what_the_model_sees() -> None:
         augment.seen_shape(FlipCrop(), (5,))
     with pytest.raises(ExperimentError, match=r"at most the images' 20 x 32, but is 24"):
         augment.seen_shape(CropFlipContrast(), (3, 20, 32))
+    assert augment.seen_shape(FlipCrop(padding=19), (3, 20, 32)) == (3, 20, 32)
+    with pytest.raises(raysim.ExperimentError, match=r"padding must be less than the images' 20 x 32, .* but is 20"):
+        augment.seen_shape(FlipCrop(padding=20), (3, 20, 32))
 
 
 def test_a_visit_is_addressed_by_seed_round_client_and_place() -> None:

@@ -45,13 +45,18 @@ def seen_shape(section: FlipCrop | CropFlipContrast | None, x_shape: tuple[int, 
     """Return the shape of an example after augmentation.
 
     Raises:
-        ExperimentError: the examples are not images, or smaller than `side`.
+        ExperimentError: the examples are not images, or smaller than `side`, or not larger than `padding`.
     """
     if section is None:
         return x_shape
     if len(x_shape) != 3:
         raise ExperimentError(f"client.augment takes images (channels, height, width), but x has shape {x_shape}.")
     if isinstance(section, FlipCrop):
+        if section.padding >= min(x_shape[1:]):
+            raise ExperimentError(
+                f"client.augment.padding must be less than the images' {x_shape[1]} x {x_shape[2]}, or nothing of an "
+                f"image is left, but is {section.padding}."
+            )
         return x_shape
     if section.side > min(x_shape[1:]):
         raise ExperimentError(
