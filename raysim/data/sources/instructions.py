@@ -91,7 +91,13 @@ def open_source(section: Instructions) -> Population:
     @cache
     def splits() -> dict[str, dict[str, list[Line]]]:
         found = {split: lines_by_user(section, file) for split, file in files.items()}
-        if tested := users_to_test(found["train"], section.test_users):
+        tested = users_to_test(found["train"], section.test_users)
+        if section.test_users and not tested:
+            raise DataError(
+                f"data.test_users must leave at least one training and one test user, but {section.test_users:g} of "
+                f"{len(found['train']):,} users of {files['train'].path} is none"
+            )
+        if tested:
             found["test"] = {user: found["train"].pop(user) for user in tested}
         return found
 

@@ -107,6 +107,13 @@ def test_splits_are_files_or_users_of_the_training_file(root: Path) -> None:
     assert {turned.split("test").id_of(place) for place in range(2)} == tested[0]
 
 
+@pytest.mark.parametrize(("users", "share"), [(10, 0.04), (1, 0.9)])
+def test_a_share_of_no_test_user_is_refused(root: Path, users: int, share: float) -> None:
+    lines = [line(f"user {number}", "say one", "one") for number in range(users)]
+    with pytest.raises(raysim.DataError, match=rf"data\.test_users must .* {share} of {users} users of .* is none"):
+        opened(root, lines, test_users=share)
+
+
 def test_clients_are_held_out_as_everywhere(root: Path) -> None:
     lines = [line(f"user {number}", "say one", "one") for number in range(10)]
     data = opened(root, lines, holdout=0.3)
