@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pytest
+from ray.exceptions import GetTimeoutError
 
+from raysim.engine.on_ray.cluster.cluster import place
 from raysim.engine.on_ray.cluster.wait import SAID_S, Room, Wait
+from raysim.engine.on_ray.driver import session
 from raysim.errors import ResourceError
+from raysim.experiment.experiment import EngineSection
 
 EACH = {"CPU": 0.5}
 
@@ -48,3 +53,21 @@ def test_a_run_that_has_waited_long_enough_ends(had_some: bool, said: str) -> No
         wait.check(wait_s, had_some)
         with pytest.raises(ResourceError, match=said):
             wait.check(wait_s + 0.1, had_some)
+
+
+def test_a_placement_waits_as_long_as_the_experiment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 2.0})
+    assert place(EngineSection(workers=1, wait_s=7.0)).wait_s == 7.0
+
+
+def test_a_driver_whose_process_never_starts_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(*_: object, **__: object) -> None:
+        raise GetTimeoutError
+
+    killed: list[object] = []
+    monkeypatch.setattr("ray.get", get)
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.handles.kill", killed.append)
+    driver = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda: None))
+    with pytest.raises(ResourceError, match=r"has not started in 0.01 s \(engine.wait_s\)"):
+        session._wait_for_process(driver, 0.01, None)
+    assert killed == [driver]

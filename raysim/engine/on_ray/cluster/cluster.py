@@ -162,7 +162,7 @@ def place(engine: EngineSection) -> Placement:
     if gpus_each == "auto":
         gpus_each = 1 / math.ceil(workers / gpus) if gpus else 0.0
     _check(workers, engine.cpus_per_worker, gpus_each, total)
-    return Placement(workers, engine.cpus_per_worker, gpus_each, grows)
+    return Placement(workers, engine.cpus_per_worker, gpus_each, grows, engine.wait_s)
 
 
 class Growth:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -11,7 +13,7 @@ import ray
 from ray import exceptions
 
 from raysim.engine.on_ray.cluster import own_ray
-from raysim.errors import ExperimentError, RaysimError, WorkerLostError
+from raysim.errors import ExperimentError, RaysimError, ResourceError, WorkerLostError
 from raysim.storage.remote.folder import resume_command
 
 if TYPE_CHECKING:
@@ -57,24 +59,31 @@ def raise_again(error: exceptions.RayTaskError) -> NoReturn:
     raise error
 
 
-def answer(reference: ObjectRef[T], folder: str | None = None) -> T:
+def answer(reference: ObjectRef[T], folder: str | None = None, wait_s: float = math.inf) -> T:
     """Wait for the driver's answer.
 
     Args:
         reference: to the answer.
         folder: the name of its run's folder for people; None if there is none, or it is not known.
+        wait_s: for how long. It is for calls that only wait for the process of the driver to start.
 
     Raises:
         RaysimError: the driver raised this error.
         ExperimentError: it cannot import a module that it needs.
         WorkerLostError: its process died, or the Ray that this script has started.
+        ResourceError: there is no answer after `wait_s`.
     """
+    end_s = time.monotonic() + wait_s
     try:
-        while True:
+        while time.monotonic() < end_s:
             with suppress(exceptions.GetTimeoutError):
                 answered: T = ray.get(reference, timeout=own_ray.POLL_S)
                 return answered
             own_ray.check()
+        raise ResourceError(
+            f"The driver's process has not started in {wait_s:g} s (engine.wait_s): the machine may be busy, or short "
+            f"of memory, or a limit (ulimit -v) may be too low for Ray; Ray's logs say more."
+        )
     except exceptions.RayTaskError as error:
         raise_again(error)
     except exceptions.RayActorError as error:

@@ -178,6 +178,7 @@ def rounds(
             plan, placement, start_pools(plan, placement), opening, start=start
         )
         ahead: deque[ObjectRef[object]] = deque()
+        _wait_for_process(driver, placement.wait_s, run_folder)
         try:
             answer(driver.start.remote(), run_folder)
             answer(driver.open.remote(overlap=False), run_folder)
@@ -228,6 +229,7 @@ def _start(
         own: WatchedDriverHandle = _actor(WatchedDriver, max_concurrency=WATCHERS).remote(
             plan, placement, pools, opening, after, None
         )
+        _wait_for_process(own, placement.wait_s, opening.named)
         return own, ""
 
     def start(name: str) -> WatchedDriverHandle:
@@ -237,7 +239,21 @@ def _start(
         )
         return driver
 
-    return run_names.start(name, start)
+    named, name = run_names.start(name, start)
+    _wait_for_process(named, placement.wait_s, opening.named)
+    return named, name
+
+
+def _wait_for_process(driver: Any, wait_s: float, run_folder: str | None) -> None:
+    """Wait until the driver's process has started; otherwise end the driver.
+
+    Ray starts a process that dies before it registers again and again, and reports nothing.
+    """
+    try:
+        answer(driver.__ray_ready__.remote(), run_folder, wait_s)
+    except BaseException:
+        _kill(driver)
+        raise
 
 
 def _actor(kind: type, **options: Any) -> Any:
