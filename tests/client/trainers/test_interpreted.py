@@ -20,7 +20,7 @@ from raysim.client.section import ClientSection
 from raysim.client.trainers.bound_module import BoundModule, StepRecording
 from raysim.client.trainers.construction import make, step_obstacles
 from raysim.client.trainers.kernel.operators import Code, Instruction, Interpreter, Operand
-from raysim.client.trainers.recording import lowering
+from raysim.client.trainers.recording import interpreted, lowering
 from raysim.client.trainers.recording.instruction_list import InstructionList, _shared_places
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice
@@ -388,6 +388,13 @@ def test_a_target_that_is_no_class_is_torchs_error() -> None:
         bound.record([x], [y], [5])
         with pytest.raises(RuntimeError, match="out of bounds"):
             bound.differentiate(x, y + 1, None, -0.1)
+
+
+def test_an_index_that_torch_takes_ends_the_step_too() -> None:
+    x, y, outputs = torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64), torch.zeros(1, 3)
+    step = interpreted._step(lambda *_: False, (x, y), [outputs], None, lambda *_: (outputs, None))  # type: ignore[arg-type]
+    with pytest.raises(IndexError, match="out of its range"):
+        step(x, y, 1.0)
 
 
 def test_a_batch_of_another_shape_or_dtype_is_refused() -> None:

@@ -345,7 +345,9 @@ def _step(
         losses = None if losses_shape is None else empty(losses_shape, dtype=dtype)
         made = (outputs,) if losses is None else (outputs, losses)
         if not interpreter((x, y, *given, *made), alpha):
-            return otherwise(x, y, alpha)
+            otherwise(x, y, alpha)
+            # Part of the step was carried out twice.
+            raise IndexError("An index is out of its range, and torch's operators took it.")
         return outputs, losses
 
     return step
