@@ -10,8 +10,12 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+
+from raysim.storage.remote.mirror import Mirror
+from tests.support.mirrors import Machine
 
 _NUMBERS = itertools.count()
 
@@ -51,3 +55,14 @@ def shared(request: pytest.FixtureRequest) -> str:
     if request.param == "file":
         return str(request.getfixturevalue("tmp_path").joinpath("shared").as_uri())
     return f"{request.getfixturevalue('bucket')}/shared"
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str) -> Machine:
+    """The mirror of one folder on a machine of that name, whose disk holds what it held before."""
+
+    def make(name: str) -> Mirror:
+        monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / name))
+        return Mirror.of(shared)
+
+    return make

@@ -4,43 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from raysim.errors import RemoteError
-from raysim.storage import sealed
 from raysim.storage.remote import removed
-from raysim.storage.remote.index import Index, Record
 from raysim.storage.remote.mirror import Mirror
 from raysim.storage.remote.remote import Remote
-
-Machine = Callable[[str], Mirror]
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str) -> Machine:
-    """The mirror of one folder on a machine of that name, whose disk holds what it held before."""
-
-    def make(name: str) -> Mirror:
-        monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / name))
-        return Mirror.of(shared)
-
-    return make
-
-
-def started(mirror: Mirror, **files: str) -> Mirror:
-    mirror.pull()
-    mirror.path.mkdir(exist_ok=True)
-    for name, text in files.items():
-        (mirror.path / name).write_text(text)
-    return mirror
-
-
-def texts(mirror: Mirror) -> dict[str, str]:
-    files = (file for file in mirror.path.rglob("*") if file.is_file())
-    return {file.relative_to(mirror.path).as_posix(): file.read_text() for file in files}
+from tests.support.mirrors import Machine, started, texts
 
 
 def test_another_machine_finds_what_one_has_put(machine: Machine) -> None:
@@ -89,55 +61,6 @@ def test_a_checkpoint_is_put_after_what_it_needs_and_old_ones_go_last(
     one.push()
     assert sorted(done[1:3]) == ["client_state/file", "rows"]
     assert [done[0], *done[3:]] == ["mirror.json", "checkpoints/round-2", "mirror.json", "-checkpoints/round-1"]
-
-
-@pytest.mark.parametrize("has_older", [False, True])
-@pytest.mark.parametrize(
-    ("survivors", "found"),
-    [
-        (0, ["old", "old"]),
-        (1, ["old", "old"]),  # the index is put before any file
-        (2, ["new", "old"]),
-        (3, ["new", "new"]),  # the checkpoint is put last
-        (4, ["new", "new", "new"]),
-        (5, ["new", "new", "new"]),  # and the index once more
-    ],
-)
-def test_wherever_a_machine_stops_another_goes_on(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, survivors: int, found: list[str], has_older: bool
-) -> None:
-    one = started(machine("one"), rows="old", more="old")
-    one.push()
-    if has_older:
-        machine("other").pull()
-        machine("one")
-    (one.path / "checkpoints").mkdir()
-    for name in ("rows", "more", "checkpoints/1"):
-        (one.path / name).write_text("new")
-    left, put = iter(range(survivors)), Remote.put
-
-    def put_some(self: Remote, file: Path, name: str) -> None:
-        if next(left, None) is None:
-            raise RemoteError("gone")
-        put(self, file, name)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Remote, "put", put_some)
-        try:
-            one.push()
-        except RemoteError:
-            assert survivors < 5
-    other = machine("other")
-    other.pull()
-    assert sorted(texts(other).values()) == found
-    assert ("checkpoints/1" in texts(other)) == (len(found) == 3)
-    # And the first machine, once it is back, goes on as well.
-    again = machine("one")
-    again.pull()
-    assert set(texts(again).values()) == {"new"}
-    again.push()
-    other.pull()
-    assert texts(other) == {"rows": "new", "more": "new", "checkpoints/1": "new"}
 
 
 def test_a_file_that_was_changed_elsewhere_is_refused_by_name(machine: Machine, shared: str, tmp_path: Path) -> None:
@@ -315,77 +238,6 @@ def test_what_was_written_again_is_not_deleted_later(machine: Machine) -> None:
     assert texts(other) == {"a": "first", "b": "again"}
 
 
-def put_only(first: int, monkeypatch: pytest.MonkeyPatch, mirror: Mirror) -> None:
-    """Push, and nothing answers any more after the first so many files."""
-    left, put = iter(range(first)), Remote.put
-
-    def put_some(self: Remote, file: Path, name: str) -> None:
-        if next(left, None) is None:
-            raise RemoteError("gone")
-        put(self, file, name)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Remote, "put", put_some)
-        with pytest.raises(RemoteError, match="gone"):
-            mirror.push()
-
-
-def test_a_machine_goes_on_where_several_uploads_were_cut(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, shared: str
-) -> None:
-    """The first has put the rows, and a checkpoint that is deleted since; the second one its index alone."""
-    one = started(machine("one"), rows="1")
-    one.push()
-    (one.path / "checkpoints").mkdir()
-    (one.path / "checkpoints" / "2").write_text("state")
-    (one.path / "rows").write_text("12")
-    put_only(3, monkeypatch, one)
-    removed.unlink(one.path / "checkpoints" / "2")
-    for rows in ("123", "1234"):
-        (one.path / "rows").write_text(rows)
-        put_only(1, monkeypatch, one)
-        other = machine("other")
-        other.pull()
-        assert texts(other) == {"rows": "12", "checkpoints/2": "state"}
-        machine("one")
-    # Also where the file is what it was before all of them.
-    (one.path / "rows").write_text("1")
-    one.push()
-    machine("other").pull()
-    assert texts(other) == {"rows": "1"}
-    assert Remote(shared).sizes().keys() == {"mirror.json", "rows"}
-    # And then everything is settled.
-    machine("one")
-    assert one.push() == 0
-
-
-def test_an_upload_that_puts_all_again_may_be_cut(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, shared: str
-) -> None:
-    """The index was lost."""
-    one = started(machine("one"), rows="1")
-    one.push()
-    Remote(shared).delete("mirror.json")
-    (one.path / "rows").write_text("12")
-    put_only(1, monkeypatch, one)
-    other = machine("other")
-    other.pull()
-    assert texts(other) == {"rows": "1"}
-
-
-def test_what_a_cut_upload_put_is_fetched_again_where_the_copy_is_lost(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = started(machine("one"), rows="1")
-    (one.path / "checkpoints").mkdir()
-    (one.path / "checkpoints" / "1").write_text("state")
-    put_only(2, monkeypatch, one)
-    shutil.rmtree(one.path)
-    one = machine("one")
-    one.pull()
-    assert texts(one) == {"rows": "1"}
-
-
 def test_what_was_lost_there_is_put_there_again(
     machine: Machine, shared: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -417,124 +269,6 @@ def test_a_run_without_an_index_is_not_taken_for_an_empty_folder(machine: Machin
     Remote(shared).put(tmp_path / "record", "experiment.json")
     with pytest.raises(RemoteError, match=r"has a run's folder without its mirror\.json"):
         machine("one").pull()
-
-
-def restored(shared: str, backup: dict[str, bytes | None], scratch: Path) -> None:
-    for name, content in backup.items():
-        assert content is not None
-        scratch.write_bytes(content)
-        Remote(shared).put(scratch, name)
-
-
-def test_a_copy_is_kept_where_the_uri_went_back_to_what_it_was(
-    machine: Machine, shared: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    one = started(machine("one"), rows="1")
-    one.push()
-    backup = {name: Remote(shared).find(name) for name in ("mirror.json", "rows")}
-    (one.path / "rows").write_text("12")
-    (one.path / "more").write_text("of round 2")
-    one.push()
-    restored(shared, backup, tmp_path / "restored")
-    machine("one").pull()
-    assert texts(one) == {"rows": "1"}
-    (aside,) = one.path.parent.glob("*.aside-*")
-    assert (aside / "more").read_text() == "of round 2"
-    assert "went back to an older state" in caplog.text
-    assert str(aside) in caplog.text
-    # Once is enough: the copy is what the URI has.
-    machine("one").pull()
-    assert len(list(one.path.parent.glob("*.aside-*"))) == 1
-
-
-def test_a_copy_is_kept_where_the_uri_went_back_and_on_from_there(
-    machine: Machine, shared: str, tmp_path: Path
-) -> None:
-    """As many changes as this machine knew, but others."""
-    one = started(machine("one"), rows="1")
-    one.push()
-    backup = {name: Remote(shared).find(name) for name in ("mirror.json", "rows")}
-    (one.path / "more").write_text("of round 2")
-    one.push()
-    restored(shared, backup, tmp_path / "restored")
-    two = machine("two")
-    two.pull()
-    (two.path / "rows").write_text("13")
-    two.push()
-    machine("one").pull()
-    assert texts(one) == {"rows": "13"}
-    (aside,) = one.path.parent.glob("*.aside-*")
-    assert (aside / "more").read_text() == "of round 2"
-
-
-def test_a_copy_is_kept_where_the_uri_went_back_and_far_on_from_there(
-    machine: Machine, shared: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """More changes than this machine, and a reader, knew, but others."""
-    one = started(machine("one"), rows="1")
-    one.push()
-    backup = {name: Remote(shared).find(name) for name in ("mirror.json", "rows")}
-    (one.path / "rows").write_text("12")
-    one.push()
-    reader = machine("reader")
-    reader.pull()
-    restored(shared, backup, tmp_path / "restored")
-    two = machine("two")
-    two.pull()
-    for text in ("13", "134", "1345"):
-        (two.path / "rows").write_text(text)
-        two.push()
-    for name, mirror in (("one", one), ("reader", reader)):
-        for _ in range(2):
-            machine(name).pull()
-            assert texts(mirror) == {"rows": "1345"}
-            (aside,) = mirror.path.parent.glob("*.aside-*")
-            assert (aside / "rows").read_text() == "12"
-        assert f"went back to an older state, and this machine's copy was ahead: it is now {aside}" in caplog.text
-    # And the machine that went on is told when what it wrote is gone.
-    restored(shared, backup, tmp_path / "restored")
-    machine("one").pull()
-    for text in ("16", "167", "1678", "16789"):
-        (one.path / "rows").write_text(text)
-        one.push()
-    machine("two").pull()
-    (aside,) = two.path.parent.glob("*.aside-*")
-    assert (aside / "rows").read_text() == "1345"
-
-
-def test_a_copy_that_is_lost_is_named_where_the_uri_went_back(
-    machine: Machine, shared: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    one = started(machine("one"), rows="1")
-    one.push()
-    backup = {name: Remote(shared).find(name) for name in ("mirror.json", "rows")}
-    (one.path / "rows").write_text("12")
-    one.push()
-    restored(shared, backup, tmp_path / "restored")
-    shutil.rmtree(one.path)
-    machine("one").pull()
-    assert "went back to an older state, and this machine's copy was ahead, but is lost" in caplog.text
-    assert texts(one) == {"rows": "1"}
-
-
-@pytest.mark.parametrize("is_older", [False, True])
-def test_a_state_of_which_nothing_is_known_is_not_older_unless_it_has_fewer_changes(
-    is_older: bool, machine: Machine, shared: str, tmp_path: Path
-) -> None:
-    """An earlier raysim has counted changes, and noted no line."""
-    one = started(machine("one"), rows="1")
-    one.push()
-    record = one.path.parent / "mirror.json"
-    known = Record.model_validate_json(record.read_bytes())
-    counted = known.model_copy(update={"checksum": sealed.BLANK, "changes": 100 if is_older else known.changes})
-    sealed.write(record, counted.model_dump_json(exclude={"line", "writer"}).encode())
-    two = machine("two")
-    two.pull()
-    (two.path / "rows").write_text("12")
-    two.push()
-    machine("one").pull()
-    assert texts(one) == {"rows": "12"}
-    assert bool(list(one.path.parent.glob("*.aside-*"))) == is_older
 
 
 @pytest.mark.parametrize("is_changing", [False, True])
@@ -610,18 +344,3 @@ def test_what_another_machine_added_is_fetched_and_nothing_set_aside(machine: Ma
         assert texts(one) == {"rows": text}
     assert not list(one.path.parent.glob("*.aside-*"))
     assert not list(two.path.parent.glob("*.aside-*"))
-
-
-def test_an_index_without_a_count_is_read_as_before(machine: Machine, shared: str, tmp_path: Path) -> None:
-    started(machine("one"), rows="1").push()
-    index = Index.model_validate_json(Remote(shared).find("mirror.json") or b"")
-    text = index.model_copy(update={"checksum": sealed.BLANK}).model_dump_json(exclude={"changes", "line"})
-    sealed.write(tmp_path / "index", text.encode())
-    Remote(shared).put(tmp_path / "index", "mirror.json")
-    two, three = machine("two"), machine("three")
-    two.pull()
-    assert texts(two) == {"rows": "1"}
-    (two.path / "rows").write_text("12")
-    two.push()
-    three.pull()
-    assert texts(three) == {"rows": "12"}

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import count
 from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.recording.simplify import Program
+from raysim.client.trainers.recording.simplify import Program, free_slots
 from raysim.client.trainers.recording.tape import Op, Slot
 
 _aten = torch.ops.aten
@@ -38,7 +37,7 @@ def as_products(program: Program, values: Sequence[Tensor], least_places: int = 
         least_places: of a text.
     """
     backward = {op.args[5]: op for op in program.ops if op.function is _BACKWARD}
-    free = (Slot(number) for number in count(_first_free(program, values)))
+    free = free_slots(program, values)
     ops: list[Op] = []
     constants = dict(program.constants)
     heads: dict[Slot, _Heads] = {}
@@ -149,7 +148,3 @@ def _is_dense(tensor: Tensor) -> bool:
 
 def _op(function: torch._ops.OpOverload, args: tuple[Any, ...], result: Slot) -> Op:
     return Op(function, args, {}, result)
-
-
-def _first_free(program: Program, values: Sequence[Tensor]) -> int:
-    return max([len(values), *(slot.number + 1 for op in program.ops for slot in op.result_slots)])

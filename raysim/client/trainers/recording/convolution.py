@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from math import prod
 
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.recording.simplify import Program
+from raysim.client.trainers.recording.simplify import Program, free_slots
 from raysim.client.trainers.recording.tape import Op, Slot
 
 _aten = torch.ops.aten
@@ -34,7 +33,7 @@ def as_products(program: Program, values: Sequence[Tensor]) -> Program:
         values: of its slots, as they were recorded.
     """
     ops: list[Op] = []
-    fresh = (Slot(number) for number in count(_first_free(program, values)))
+    fresh = free_slots(program, values)
     for op in program.ops:
         if op.function is not _aten.convolution_backward.default or not _gains(op, values):
             ops.append(op)
@@ -60,10 +59,6 @@ def as_products(program: Program, values: Sequence[Tensor]) -> Program:
 
 def _op(function: torch._ops.OpOverload, args: tuple[object, ...], result: Slot) -> Op:
     return Op(function, args, {}, result)
-
-
-def _first_free(program: Program, values: Sequence[Tensor]) -> int:
-    return max([len(values), *(slot.number + 1 for op in program.ops for slot in op.result_slots)])
 
 
 def _gains(op: Op, values: Sequence[Tensor]) -> bool:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.recording.simplify import Program
+from raysim.client.trainers.recording.simplify import Program, free_slots
 from raysim.client.trainers.recording.tape import Op, Slot
 
 _aten = torch.ops.aten
@@ -35,7 +34,7 @@ def promoted(program: Program, values: Sequence[Tensor], dtype: torch.dtype) -> 
         values: of the slots, as they were recorded.
         dtype: of the weights.
     """
-    free = (Slot(number) for number in count(_first_free(program, values)))
+    free = free_slots(program, values)
 
     def is_other(slot: object) -> bool:
         return isinstance(slot, Slot) and slot.number < len(values) and values[slot.number].dtype != dtype
@@ -52,7 +51,3 @@ def promoted(program: Program, values: Sequence[Tensor], dtype: torch.dtype) -> 
             op = replace(op, args=tuple(args))
         ops.append(op)
     return replace(program, ops=tuple(ops))
-
-
-def _first_free(program: Program, values: Sequence[Tensor]) -> int:
-    return max([len(values), *(slot.number + 1 for op in program.ops for slot in op.result_slots)])

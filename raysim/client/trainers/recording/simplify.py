@@ -9,9 +9,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import count
 from typing import Any
 
 import torch
@@ -219,3 +220,9 @@ def storage(tensor: Tensor) -> int:
     if tensor.layout != torch.strided or tensor._is_zerotensor():
         return 0
     return tensor.untyped_storage().data_ptr()
+
+
+def free_slots(program: Program, values: Sequence[Tensor]) -> Iterator[Slot]:
+    """Slots that neither the program nor the recorded values have."""
+    first = max([len(values), *(slot.number + 1 for op in program.ops for slot in op.result_slots)])
+    return map(Slot, count(first))

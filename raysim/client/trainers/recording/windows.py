@@ -6,7 +6,7 @@ has a kernel of its own, a kernel's number is multiplied with the map that it me
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -106,20 +106,35 @@ def convolution_back(lines: InstructionList, out: Any, named: Mapping[str, Any])
     )
     for group in range(groups):
         lines.product(made[:, group], kernels[group].t(), errors[:, group])
-    if not windows.are_points:
-        _add_windows(lines, windows, dx, made.view(*x.shape[:2], *windows.kernel, *dy.shape[2:]))
+    if windows.are_points:
+        return
+    by_place = made.view(*x.shape[:2], *windows.kernel, *dy.shape[2:])
+
+    def add(into: Tensor, i: int, j: int) -> None:
+        lines.by_number(Code.ADD, into, into, by_place[:, :, i, j], p=1.0)
+
+    _add_windows(lines, windows, dx, dy.shape[2:], add)
 
 
-def _add_windows(lines: InstructionList, windows: _Windows, dx: Tensor, made: Tensor) -> None:
-    """dx <- for each number the sum of what the windows that see it say: made (N, C, kernel, positions)."""
+def _add_windows(
+    lines: InstructionList,
+    windows: _Windows,
+    dx: Tensor,
+    behind: Sequence[int],
+    add: Callable[[Tensor, int, int], None],
+) -> None:
+    """dx <- for each number the sum of what the windows that see it say.
+
+    `add`: adds to a view of the numbers that the kernel's number (row, column) meets at each position.
+    """
     wide, is_padded = dx, windows.padding != (0, 0)
     if is_padded:
         (above, left), (n, c, h, w) = windows.padding, dx.shape
         wide = lines.new(n, c, h + 2 * above, w + 2 * left)
     lines.by_number(Code.FILL, wide)
-    seen = windows.of(wide, made.shape[4:])
+    seen = windows.of(wide, behind)
     for i, j in product(*map(range, windows.kernel)):
-        lines.by_number(Code.ADD, seen[:, :, i, j], seen[:, :, i, j], made[:, :, i, j], p=1.0)
+        add(seen[:, :, i, j], i, j)
     if is_padded:
         lines.by_number(Code.COPY, dx, windows.inside(wide, dx))
 
@@ -133,17 +148,13 @@ def _own_kernels_back(
         for i, j in product(*map(range, windows.kernel)):
             lines.by_number(Code.MULTIPLY, met, dy, seen[:, :, i, j])
             lines.sum(dw[:, :, i, j].reshape(1, -1, 1, 1), met)
-    if dx is not None:
-        wide, is_padded = dx, windows.padding != (0, 0)
-        if is_padded:
-            (above, left), (n, c, h, width) = windows.padding, dx.shape
-            wide = lines.new(n, c, h + 2 * above, width + 2 * left)
-        lines.by_number(Code.FILL, wide)
-        seen = windows.of(wide, dy.shape[2:])
-        for i, j in product(*map(range, windows.kernel)):
-            lines.by_number(Code.MULTIPLY_ADD, seen[:, :, i, j], dy, w[:, :, i, j].reshape(1, -1, 1, 1))
-        if is_padded:
-            lines.by_number(Code.COPY, dx, windows.inside(wide, dx))
+    if dx is None:
+        return
+
+    def add(into: Tensor, i: int, j: int) -> None:
+        lines.by_number(Code.MULTIPLY_ADD, into, dy, w[:, :, i, j].reshape(1, -1, 1, 1))
+
+    _add_windows(lines, windows, dx, dy.shape[2:], add)
 
 
 def _laid_out(named: Mapping[str, Any], *maps: Tensor) -> tuple[_Windows, tuple[Tensor, ...]]:
