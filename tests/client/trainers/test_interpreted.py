@@ -390,6 +390,28 @@ def test_a_target_that_is_no_class_is_torchs_error() -> None:
             bound.differentiate(x, y + 1, None, -0.1)
 
 
+class ChangesWhatWasRead(nn.Module):
+    """Torch computes the sums first, so the first addition would read what the second one reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        sums = x.cumsum(1)
+        h = self.a(x) + sums
+        made: Tensor = self.b(h + sums.cumsum_(1))
+        return made
+
+
+def test_what_torch_changes_behind_an_operator_that_reads_it_stays_recorded() -> None:
+    model, weights = create(ChangesWhatWasRead, 0, torch.float64)
+    x, y = torch.randn(5, 6, dtype=torch.float64), torch.arange(5) % 4
+    found = step_obstacles(model, weights, TASK, ClientSection(), "float32", x, y, interprets=True)
+    assert found.recorded is None
+    assert "what was read before" in str(found.interpreted)
+
+
 def test_an_index_that_torch_takes_ends_the_step_too() -> None:
     x, y, outputs = torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64), torch.zeros(1, 3)
     step = interpreted._step(lambda *_: False, (x, y), [outputs], None, lambda *_: (outputs, None))  # type: ignore[arg-type]
