@@ -183,7 +183,7 @@ def test_a_service_has_each_round_of_a_killed_run_once(
     # wandb names the process that writes its files here, and one that is killed with the run is meant.
     monkeypatch.delenv("WANDB_SERVICE", raising=False)
     path = tmp_path / "run"
-    done = command.python("-c", f"from {__name__} import killed_at; killed_at({last}, {str(path)!r}, {name!r})")
+    done = command.killed("-c", f"from {__name__} import killed_at; killed_at({last}, {str(path)!r}, {name!r})")
     assert done.returncode == -signal.SIGKILL, done.stderr
     losses = run_small(path, name).rounds["loss"].to_pylist()
     check_once(OF[name](path), losses)

@@ -34,3 +34,16 @@ class Raysim:
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=240)
+
+
+def killed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run what ends by a signal and writes little, and wait for what it began, which holds its streams open.
+
+    The process is reaped first: wandb 0.17's service ends once its number is free.
+    """
+    with subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.wait(240)
+        out, err = process.communicate(timeout=240)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
