@@ -141,8 +141,8 @@ class EngineSection(Section):
         description=(
             'How local training is computed: "one_by_one" by autograd, for any module; "recorded" by the '
             "operators of autograd's local step, recorded once for each shape of batch, for modules whose course does "
-            'not depend on values; "interpreted" by the same operators, which one call of a compiled interpreter '
-            "carries out, where it knows them all, on CPUs with a C compiler on every machine; "
+            'not depend on values; "interpreted" by the same operators, most of which a compiled interpreter '
+            "carries out, on CPUs with a C compiler on every machine; "
             '"fused" and "stacked" with '
             "hand-written gradients, for sequences of standard layers, one client after another or with a client "
             'axis; "compiled" by a kernel in C, for dense layers on CPUs, which needs a C compiler on every '

@@ -33,6 +33,9 @@ from raysim.experiment.experiment import Experiment
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task, check_fit
 
+MOST_OF_A_BATCH = 64
+"""Examples at most of which it is seen whether a local step is interpreted."""
+
 MOST = 2
 """Number of examples of the first client."""
 
@@ -258,9 +261,13 @@ def step_obstacles(
     experiment: Experiment, dataset: FederatedDataset, model: Model, initial: Weights, task: Task, *, interprets: bool
 ) -> StepObstacles:
     """Return why a local step on the first examples cannot be recorded, and if `interprets`, not be interpreted."""
-    batch = load(experiment, dataset, initial)
+    x, y = load(experiment, dataset, initial)
+    if interprets:
+        # Torch may be faster where there are many examples: as many as in a batch, some of them again.
+        rows = torch.arange(min(max(experiment.training.batch_sizes, default=MOST), MOST_OF_A_BATCH)) % len(x)
+        x, y = x[rows], y[rows]
     return construction.step_obstacles(
-        model, initial, task, experiment.training, experiment.engine.precision, *batch, interprets=interprets
+        model, initial, task, experiment.training, experiment.engine.precision, x, y, interprets=interprets
     )
 
 

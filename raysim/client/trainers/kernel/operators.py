@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -129,6 +129,7 @@ class Interpreter:
         bases: the address of each base; those that change from call to call are None, and come first.
         dtype: of all numbers, float32 or float64.
         held: what lies at the addresses, and lives as long as the interpreter.
+        pauses: (instruction, what is called before it), in order.
 
     Raises:
         NoLibraryError: this machine cannot compile it.
@@ -140,6 +141,7 @@ class Interpreter:
         bases: Sequence[int | None],
         dtype: torch.dtype,
         held: Sequence[Tensor] = (),
+        pauses: Sequence[tuple[int, Callable[[], None]]] = (),
     ) -> None:
         compiled = library(SOURCE, dtype)
         compiled.room_for.restype = compiled.run.restype = ctypes.c_int64
@@ -153,7 +155,10 @@ class Interpreter:
         self._changing = sum(address is None for address in bases)
         self._held = held
         self._run = compiled.run
-        self._program_at, self._count = ctypes.addressof(self._program), len(instructions)
+        self._parts = [
+            (pause, ctypes.addressof(self._program) + start * ctypes.sizeof(_Instruction), end - start)
+            for pause, start, end in _parts(len(instructions), pauses)
+        ]
         self._bases_at, self._packed_at = ctypes.addressof(self._bases), self._packed.data_ptr()
 
     def __call__(self, changing: Sequence[Tensor], alpha: float) -> bool:
@@ -165,7 +170,24 @@ class Interpreter:
         bases = self._bases
         for at, tensor in enumerate(changing):
             bases[at] = tensor.data_ptr()
-        return bool(self._run(self._program_at, self._count, self._bases_at, alpha, self._packed_at))
+        for pause, start, count in self._parts:
+            if pause is not None:
+                pause()
+            if not self._run(start, count, self._bases_at, alpha, self._packed_at):
+                return False
+        return True
+
+
+def _parts(
+    count: int, pauses: Sequence[tuple[int, Callable[[], None]]]
+) -> Iterator[tuple[Callable[[], None] | None, int, int]]:
+    """What is called before each part of the instructions; where it begins and ends."""
+    start, before = 0, None
+    for at, pause in pauses:
+        if before is not None or at > start:
+            yield before, start, at
+        start, before = at, pause
+    yield before, start, count
 
 
 def _packed(instruction: Instruction) -> _Instruction:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,15 @@ from torch import Tensor
 
 from raysim.client.trainers.kernel.operators import ALIGNMENT, MOST_AXES, Code, Instruction, Interpreter, Operand
 from raysim.client.trainers.recording.simplify import storage
+from raysim.client.trainers.recording.tape import Op
 
 
 class NotInterpreted(Exception):
     """What the interpreter does not know; the text goes on behind "its local step"."""
+
+
+class SlowerInterpreted(NotInterpreted):
+    """What makes the whole step slower by the interpreter than by torch."""
 
 
 Pair = tuple[int, int]
@@ -39,13 +45,16 @@ class InstructionList:
     Memory is of three kinds: what a step is called with, which `stands` names; what stays, such as weights; and all
     else, which an interpreter has for itself.
 
+    Between instructions it pauses for operators that torch carries out.
+
     Args:
         dtype: of all numbers, float32 or float64.
         staying: the memory that stays, by `storage`.
     """
 
     def __init__(self, dtype: torch.dtype, staying: Collection[int]) -> None:
-        self._dtype, self._staying = dtype, staying
+        self._dtype, self._staying = dtype, set(staying)
+        self._pauses: list[tuple[int, list[Op]]] = []
         self._instructions: list[Instruction] = []
         self._memory: list[Tensor] = []
         """By base, a tensor that lies in it; those that change from call to call come first."""
@@ -65,13 +74,44 @@ class InstructionList:
         self._base(tensor)
         self._changing += 1
 
+    @property
+    def pauses(self) -> Sequence[tuple[int, Sequence[Op]]]:
+        """The instructions before each pause, and the operators that torch carries out there, in order."""
+        return self._pauses
+
+    def pause(self, op: Op, tensors: Sequence[Tensor]) -> None:
+        """Pause for the operator. The tensors are those that it reads, makes or changes: their memory stays."""
+        if not self._pauses or self._pauses[-1][0] < len(self):
+            self._pauses.append((len(self), []))
+        self._pauses[-1][1].append(op)
+        self._staying.update(storage(one) for one in tensors)
+
+    def view(self, op: Op) -> None:
+        """The operator makes a view, which what torch carries out at the same pause may read."""
+        if self._pauses and self._pauses[-1][0] == len(self):
+            self._pauses[-1][1].append(op)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Take back what the block adds where it raises NotInterpreted."""
+        count, laid_out = len(self), dict(self._laid_out)
+        try:
+            yield
+        except NotInterpreted:
+            del self._instructions[count:]
+            self._laid_out = laid_out
+            raise
+
     def carry_out(self, first: int) -> bool:
         """Carry the instructions from this one on out, on the memory of the tensors, with alpha 1; as `Interpreter`."""
         addresses = [storage(one) for one in self._memory]
         return Interpreter(self._instructions[first:], addresses, self._dtype)([], 1.0)
 
-    def interpreter(self) -> Interpreter:
-        """Of all instructions, with memory of its own, in which places are used again."""
+    def interpreter(self, by_torch: Callable[[Sequence[Op]], Callable[[], None]]) -> Interpreter:
+        """Of all instructions, with memory of its own, in which places are used again.
+
+        by_torch: from the operators of a pause to a function that carries them out.
+        """
         sizes = [
             0 if base < self._changing or storage(one) in self._staying else one.untyped_storage().nbytes()
             for base, one in enumerate(self._memory)
@@ -84,7 +124,8 @@ class InstructionList:
             for base, one in enumerate(self._memory)
         ]
         held = [own, *(one for one, size in zip(self._memory, sizes, strict=True) if not size)]
-        return Interpreter(self._instructions, addresses, self._dtype, held)
+        pauses = [(at, by_torch(ops)) for at, ops in self._pauses]
+        return Interpreter(self._instructions, addresses, self._dtype, held, pauses)
 
     def laid_out(self, tensor: Tensor, how: object, make: Callable[[], Tensor]) -> Tensor:
         """What `make` adds the instructions of, once for all that read the tensor: a backward pass reads it again."""

@@ -1,28 +1,29 @@
-"""Turns a recorded step into a program of the compiled interpreter, which carries it out in one call.
+"""Turns a recorded step into a program of the compiled interpreter, which carries it out in one call, or a few.
 
 The step is carried out once by torch's operators. The tensors that they make say where each number lies: a view is then
 no work at all, and every other operator is one instruction or a few. Each is tried at once on the same numbers, and
 must make what torch's operator made. The caller gives numbers that shapes alone decide: another worker, with another
 batch, must come to the same end.
 
-What depends on the batch and the masks of dropouts alone, and is not known to the interpreter, torch computes before.
+For an operator that it does not know, or that torch is faster at, the interpreter pauses: torch carries the operator
+out on the same memory. What depends on the batch and on the masks of dropouts alone comes before the first instruction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace as replaced
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from raysim.client.trainers.kernel.operators import Code, Interpreter
-from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted
-from raysim.client.trainers.recording.lowering import has_instructions, knows, lower, makes_numbers
-from raysim.client.trainers.recording.replay import Replay, replay
-from raysim.client.trainers.recording.simplify import Program, is_view, storage, writes
+from raysim.client.trainers.recording.hoisted import hoisted
+from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted, SlowerInterpreted
+from raysim.client.trainers.recording.lowering import knows, lower, makes_numbers
+from raysim.client.trainers.recording.replay import Replay, in_place
+from raysim.client.trainers.recording.simplify import Program, shares_memory, storage, writes
 from raysim.client.trainers.recording.tape import Op, Slot, map_slots
 from raysim.client.trainers.recording.update import Product, WeightUpdates
 from raysim.models import memory
@@ -59,37 +60,35 @@ def interpreted(
     x, y = (one.contiguous() for one in examples)
     if x.device.type != "cpu":
         raise NotInterpreted("is not on a CPU")
-    _check_names(program, updates.ops)
     with _as_it_was([x, y, *_changed(program, updates.ops)]):
         values = _carried_out(program, updates.ops, dict(zip(batch, (x, y), strict=True)))
-    first = _first_by_torch(program, updates.ops, values)
     staying = [*(storage(one) for one in program.constants.values()), *(storage(one) for one in written)]
     lines = InstructionList(written[0].dtype, frozenset(staying))
     lines.stands(x)
     lines.stands(y)
-    kept = [slot for slot in (*results, *updates.rest.values()) if slot is not None]
-    known = {storage(x), storage(y), *(storage(one) for one in program.constants.values())}
-    given = _given(updates.ops, first, values, kept, known)
-    for slot in given:
-        lines.stands(values(slot))
     made = [values(slot) for slot in results if slot is not None]
     fresh = [torch.empty(one.shape, dtype=one.dtype) for one in made]
     for one in fresh:
         lines.stands(one)
-    _add_all(program, updates, first, values, written, keep, lines)
+    _add_all(program, updates, values, written, keep, lines)
     for to, one in zip(fresh, made, strict=True):
         lines.by_number(Code.COPY, to, one)
-    before = None
-    if first:
-        by_torch = replaced(updates, ops=first, products=(), rest={}, unused=())
-        before = replay(program, by_torch, batch, given, written, keep)
-    return _step(lines.interpreter(), (x, y), fresh, before, otherwise)
+    kept = [slot for slot in (*results, *updates.rest.values()) if slot is not None]
+    kept += [slot for product in updates.products for slot in (product.a, product.b)]
+
+    def by_torch(ops: Sequence[Op]) -> Callable[[], None]:
+        own = {id(op) for op in ops}
+        read = [slot for op in updates.ops if id(op) not in own for slot in op.operands]
+        return in_place(ops, values, {storage(values(slot)) for slot in (*read, *kept)})
+
+    read = {storage(values(slot)) for _, ops in lines.pauses for op in ops for slot in op.operands}
+    copied = [(to, at) for at, to in enumerate((x, y)) if storage(to) in read]
+    return _step(lines.interpreter(by_torch), (x, y), fresh, copied, otherwise)
 
 
 def _add_all(
     program: Program,
     updates: WeightUpdates,
-    first: Sequence[Op],
     values: _Values,
     written: Sequence[Tensor],
     keep: float,
@@ -98,14 +97,14 @@ def _add_all(
     by_place: dict[int, list[Product]] = {}
     for product in updates.products:
         by_place.setdefault(product.place, []).append(product)
+    of_weights = {storage(program.constants[number]) for number in program.roots}
+    first = hoisted(updates.ops, [op for op in updates.ops if not knows(op, values)], values, of_weights)
     by_torch = {id(op) for op in first}
+    for op in first:
+        _pause(op, values, lines)
     for place in range(-1, len(updates.ops)):
-        if place >= 0:
-            op = updates.ops[place]
-            if id(op) in by_torch:
-                _again(op, values)
-            else:
-                _add(op, values, lines)
+        if place >= 0 and id(updates.ops[place]) not in by_torch:
+            _add(updates.ops[place], values, lines)
         for product in by_place.get(place, ()):
             lines.product(
                 product.matrix(written[product.weight]), values(product.a), values(product.b), 1.0, keep, by_alpha=True
@@ -122,32 +121,58 @@ def _add_all(
 
 
 def _add(op: Op, values: _Values, lines: InstructionList) -> None:
-    """Add the operator's instructions, and try them where torch's operator made the wanted numbers."""
+    """Add the operator's instructions where they make what torch's operator makes; otherwise torch carries it out."""
+    if shares_memory(op, values):
+        lines.view(op)
+    elif not makes_numbers(op):
+        _spoil([values(slot) for slot in op.result_slots], [values(slot) for slot in op.operands])
+    elif not knows(op, values) or not _is_lowered(op, values, lines):
+        _pause(op, values, lines)
+
+
+def _is_lowered(op: Op, values: _Values, lines: InstructionList) -> bool:
+    """Whether instructions were added that make what torch's operator makes."""
     args, kwargs = map_slots((op.args, dict(op.kwargs)), values)
     made = [values(slot) for slot in op.result_slots]
     operands = [values(slot) for slot in op.operands]
-    if _is_view(op, made, operands):
-        return
-    if not makes_numbers(op):
-        _spoil(made, operands)
-        return
     changed = [values(slot) for slot in writes(op)]
     before = [one.clone() for one in changed]
     largest = _largest(operands)
-    results = op.function(*args, **kwargs)
-    wanted = [one.clone() for one in (*_tensors(results), *changed)]
+    wanted = [one.clone() for one in (*_tensors(op.function(*args, **kwargs)), *changed)]
     for one, old in zip(changed, before, strict=True):
         one.copy_(old)
     _spoil(made, operands)
-    start = len(lines)
     try:
-        lower(op, map_slots(op.results, values), args, kwargs, lines)
-    except RuntimeError as error:
-        raise NotInterpreted(f"calls {op.function.name()} with tensors of another layout") from error
-    in_range = lines.carry_out(start)
-    if not in_range or not all(_near(*pair, largest) for pair in zip((*made, *changed), wanted, strict=True)):
-        raise NotInterpreted(f"has other numbers by {op.function.name()} when it is interpreted")
+        with lines.attempt():
+            start = len(lines)
+            lower(op, map_slots(op.results, values), args, kwargs, lines)
+            if not lines.carry_out(start) or not all(
+                _near(*pair, largest) for pair in zip((*made, *changed), wanted, strict=True)
+            ):
+                raise NotInterpreted("has other numbers")
+    except SlowerInterpreted:
+        raise
+    except (NotInterpreted, RuntimeError):
+        for one, old in zip(changed, before, strict=True):
+            one.copy_(old)
+        return False
     lines.forget({storage(one) for one in changed})
+    return True
+
+
+def _pause(op: Op, values: _Values, lines: InstructionList) -> None:
+    """Let torch carry the operator out, into the tensors that it made before."""
+    if shares_memory(op, values):
+        lines.view(op)
+        return
+    made = [values(slot) for slot in op.result_slots]
+    operands = [values(slot) for slot in op.operands]
+    args, kwargs = map_slots((op.args, dict(op.kwargs)), values)
+    for to, one in zip(made, _tensors(op.function(*args, **kwargs)), strict=True):
+        if storage(to) != storage(one):
+            to.copy_(one)
+    lines.pause(op, [*made, *operands])
+    lines.forget({storage(values(slot)) for slot in writes(op)})
 
 
 def _spoil(made: Sequence[Tensor], operands: Sequence[Tensor]) -> None:
@@ -172,102 +197,8 @@ def _largest(tensors: Sequence[Tensor]) -> float:
     return max((float(one.max()) for one in finite if one.numel()), default=0.0)
 
 
-def _is_view(op: Op, made: Sequence[Tensor], operands: Sequence[Tensor]) -> bool:
-    """Whether the operator makes no numbers: what it returns lies in the memory of its operands."""
-    held = {storage(one) for one in operands}
-    return not op.function._schema.is_mutable and bool(made) and all(storage(one) in held for one in made)
-
-
-def _again(op: Op, values: _Values) -> None:
-    """Carry the operator out again by torch, into the tensors that it made."""
-    made = [values(slot) for slot in op.result_slots]
-    operands = [values(slot) for slot in op.operands]
-    if _is_view(op, made, operands):
-        return
-    args, kwargs = map_slots((op.args, dict(op.kwargs)), values)
-    for to, one in zip(made, _tensors(op.function(*args, **kwargs)), strict=True):
-        if storage(to) != storage(one):
-            to.copy_(one)
-
-
 def _tensors(results: Any) -> list[Tensor]:
     return [one for one in (results if isinstance(results, tuple | list) else [results]) if isinstance(one, Tensor)]
-
-
-def _first_by_torch(program: Program, ops: Sequence[Op], values: _Values) -> tuple[Op, ...]:
-    """Operators that the interpreter does not know, with those before them that they depend on.
-
-    Raises:
-        NotInterpreted: one of them depends on a weight, or on what the interpreter writes to.
-    """
-    of_weights = {storage(program.constants[number]) for number in program.roots}
-    unknown = [op for op in ops if not knows(op, values)]
-    chosen, needed = {id(op) for op in unknown}, _all_of(unknown, values)
-    grown = True
-    while grown:
-        grown = False
-        for op in reversed(ops):
-            # Whatever made, or changes, what torch reads: torch itself.
-            changes = {storage(values(slot)) for slot in (*op.result_slots, *writes(op))}
-            if id(op) not in chosen and changes & needed:
-                chosen.add(id(op))
-                needed |= _all_of([op], values)
-                grown = True
-    if needed & of_weights:
-        raise NotInterpreted(
-            f"calls {_first_behind_weights(unknown, ops, values, of_weights)}, which the interpreter does not know"
-        )
-    for at, op in enumerate(ops):
-        changed = {storage(values(slot)) for slot in writes(op)} if id(op) in chosen else set()
-        if any(changed & _all_of([one], values) for one in ops[:at] if changed and id(one) not in chosen):
-            raise NotInterpreted(f"changes by {op.function.name()} what was read before")
-    return tuple(op for op in ops if id(op) in chosen)
-
-
-def _check_names(program: Program, ops: Sequence[Op]) -> None:
-    """Refuse at once what needs no trial: it may be large."""
-    follows = {Slot(number) for number in program.roots}
-    for op in ops:
-        if follows.intersection(op.operands):
-            if not (is_view(op) or has_instructions(op)):
-                raise NotInterpreted(f"calls {op.function.name()}, which the interpreter does not know")
-            follows.update(op.result_slots)
-
-
-def _all_of(ops: Sequence[Op], values: _Values) -> set[int]:
-    """The memory that the operators read, make and change."""
-    return {storage(values(slot)) for op in ops for slot in (*op.operands, *op.result_slots)} - {0}
-
-
-def _first_behind_weights(
-    unknown: Sequence[Op], ops: Sequence[Op], values: _Values, of_weights: Collection[int]
-) -> str:
-    """The name of the first unknown operator whose operands follow from weights."""
-    follows, chosen = set(of_weights), {id(op) for op in unknown}
-    for op in ops:
-        if follows & {storage(values(slot)) for slot in op.operands}:
-            if id(op) in chosen:
-                return str(op.function.name())
-            follows |= {storage(values(slot)) for slot in (*op.result_slots, *writes(op))}
-    return "an operator"
-
-
-def _given(
-    ops: Sequence[Op], first: Sequence[Op], values: _Values, kept: Sequence[Slot], known: Collection[int]
-) -> list[Slot]:
-    """What torch makes for the interpreter, one slot for each piece of memory, beside what it knows anyway."""
-    by_torch = {id(op) for op in first}
-    makes = {slot: op for op in first for slot in op.result_slots}
-    operands = [slot for op in ops if id(op) not in by_torch for slot in op.operands]
-    read = {storage(values(slot)) for slot in (*operands, *kept)}
-    given: dict[int, Slot] = {}
-    for slot in makes:
-        one = values(slot)
-        if storage(one) in read and storage(one) not in known and one.storage_offset() == 0:
-            given.setdefault(storage(one), slot)
-    if {storage(values(slot)) for slot in makes} & read - set(known) - set(given):
-        raise NotInterpreted("reads a part of what torch makes")
-    return list(given.values())
 
 
 class _Values:
@@ -325,10 +256,10 @@ def _step(
     interpreter: Interpreter,
     batch: tuple[Tensor, Tensor],
     fresh: Sequence[Tensor],
-    before: Callable[[Tensor, Tensor, float], Any] | None,
+    copied: Sequence[tuple[Tensor, int]],
     otherwise: Replay,
 ) -> Replay:
-    """`fresh`: of outputs, and of losses where there are any. `before`: what torch computes first; None: nothing."""
+    """`fresh`: of outputs, and of losses where there are any. `copied`: where x (0) or y (1) must lie for torch."""
     (x_shape, y_shape), (x_dtype, y_dtype) = [one.shape for one in batch], [one.dtype for one in batch]
     shape, dtype, empty = fresh[0].shape, fresh[0].dtype, torch.empty
     losses_shape = fresh[1].shape if len(fresh) > 1 else None
@@ -339,13 +270,14 @@ def _step(
                 f"A step recorded for x {tuple(x_shape)} of {x_dtype} and y {tuple(y_shape)} of {y_dtype} was called "
                 f"with {tuple(x.shape)} of {x.dtype} and {tuple(y.shape)} of {y.dtype}."
             )
-        x, y = x.contiguous(), y.contiguous()
-        given = () if before is None else before(x, y, alpha)
+        given = x.contiguous(), y.contiguous()
+        for to, at in copied:
+            to.copy_(given[at])
         outputs = empty(shape, dtype=dtype)
         losses = None if losses_shape is None else empty(losses_shape, dtype=dtype)
         made = (outputs,) if losses is None else (outputs, losses)
-        if not interpreter((x, y, *given, *made), alpha):
-            otherwise(x, y, alpha)
+        if not interpreter((*given, *made), alpha):
+            otherwise(*given, alpha)
             # Part of the step was carried out twice.
             raise IndexError("An index is out of its range, and torch's operators took it.")
         return outputs, losses

@@ -222,12 +222,13 @@ def _interpreted(
 def _by_interpreter(
     program: Program, attempt: _Attempt, weighted: Weighted, examples: tuple[Tensor, Tensor], made: Replay
 ) -> Replay:
+    program = channels_last.channels_last(program, attempt.tape.values)
     program = attention.as_products(program, attempt.tape.values, least_places=1)
     program = promoted(program, attempt.tape.values, weighted.flat.dtype)
     outputs, losses, *_ = program.wanted
     assert outputs is not None
     with torch.inference_mode():
-        return interpreted(
+        step = interpreted(
             program,
             _updates(program, attempt),
             attempt.batch,
@@ -237,6 +238,7 @@ def _by_interpreter(
             weighted.keep,
             otherwise=made,
         )
+    return _inferring(step)
 
 
 def _with_gradients(step: Replay) -> Replay:

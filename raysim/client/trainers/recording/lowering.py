@@ -33,16 +33,6 @@ Lower = Callable[[InstructionList, Any, Mapping[str, Any]], None]
 """(list, results, arguments by name): adds what makes the results, whose tensors say where."""
 
 
-_VIEWS = frozenset({"_unsafe_view", "reshape", "contiguous", "unsafe_split", "unsafe_chunk", "to"})
-"""Operators that may return their operand's memory, and do not declare it."""
-
-
-def has_instructions(op: Op) -> bool:
-    """Whether the operator is one of those for which there are instructions, or a view, whatever its arguments are."""
-    name = _name(op)
-    return name.removesuffix("_") in _LOWERED or name in _VIEWS or name in _UNSET
-
-
 def makes_numbers(op: Op) -> bool:
     """Whether the operator makes more than memory."""
     return _name(op) not in _UNSET

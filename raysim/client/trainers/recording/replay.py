@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from types import BuiltinFunctionType, MethodDescriptorType
 from typing import Any, cast
@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.recording.simplify import Program
+from raysim.client.trainers.recording.simplify import Program, shares_memory, storage
 from raysim.client.trainers.recording.tape import Op, Slot
 from raysim.client.trainers.recording.update import Product, WeightUpdates
 
@@ -35,19 +35,14 @@ def replay(
         written: what each weight's update is written to.
         keep: what that is multiplied with: 1 or 0.
     """
-    source = _Source(program)
+    source = _Source(program.constants)
     lines, last = updates.ops, _last_uses(updates, results)
     by_place: dict[int, list[Product]] = {}
     for product in updates.products:
         by_place.setdefault(product.place, []).append(product)
     for place in range(-1, len(lines)):
         if place >= 0:
-            op = lines[place]
-            arguments = [source.text(value) for value in op.args]
-            arguments += [f"{name}={source.text(value)}" for name, value in op.kwargs.items()]
-            call = f"{source.constant(_callable(op))}({', '.join(arguments)})"
-            targets = source.targets(op.results, set(op.operands))
-            source.add(f"{targets} = {call}" if targets else call)
+            source.add_call(lines[place])
         for product in by_place.get(place, ()):
             name = source.constant(product.matrix(written[product.weight]))
             a, b = source.text(product.a), source.text(product.b)
@@ -66,14 +61,46 @@ def replay(
         unused = source.constant([written[index] for index in updates.unused])
         source.add(f"{source.constant(torch._foreach_zero_)}({unused})")
     source.add(f"return ({''.join(f'{source.text(slot)}, ' for slot in results)})")
-    return source.function([source.text(slot) for slot in batch])
+    made: Replay = source.function([*(source.text(slot) for slot in batch), "alpha"])
+    return made
+
+
+def in_place(ops: Sequence[Op], tensors: Callable[[Slot], Tensor], read: Collection[int]) -> Callable[[], None]:
+    """Compile a function that carries operators out on tensors that stay, and leaves their results in others.
+
+    Args:
+        ops: in order, views among them.
+        tensors: of each slot. Results that share memory when they are made share it there too.
+        read: the memory, by `storage`, of the results that are read behind the function.
+    """
+    made: set[Slot] = set()
+    carried_out = []
+    for op in ops:
+        # A view of what stays stays too.
+        if made.intersection(op.operands) or not shares_memory(op, tensors):
+            carried_out.append(op)
+            made.update(slot for slot in op.result_slots if slot not in op.operands)
+    source = _Source({slot.number: tensors(slot) for op in carried_out for slot in op.operands if slot not in made})
+    left: list[Slot] = []
+    for op in carried_out:
+        source.add_call(op)
+        operands = {storage(tensors(slot)) for slot in op.operands}
+        left += [slot for slot in op.result_slots if storage(tensors(slot)) in set(read) - operands]
+    if left:
+        places = source.constant([tensors(slot) for slot in left])
+        source.add(f"{source.constant(torch._foreach_copy_)}({places}, [{', '.join(map(source.text, left))}])")
+    function: Callable[[], None] = source.function([])
+    return function
 
 
 class _Source:
-    """Lines of a function, and the names of what they use."""
+    """Lines of a function, and the names of what they use.
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    held: tensors that stay, by the number of their slot.
+    """
+
+    def __init__(self, held: Mapping[int, Tensor]) -> None:
+        self._held = held
         self._lines: list[str] = []
         self._names: dict[str, Any] = {}
         self._known: dict[int, str] = {}
@@ -89,7 +116,7 @@ class _Source:
     def text(self, value: Any) -> str:
         """The value as an expression."""
         if isinstance(value, Slot):
-            held = self._program.constants.get(value.number)
+            held = self._held.get(value.number)
             return f"v{value.number}" if held is None else self.constant(held)
         if isinstance(value, tuple):
             return f"({''.join(self.text(one) + ', ' for one in value)})"
@@ -102,24 +129,31 @@ class _Source:
     def targets(self, results: Any, operands: set[Slot]) -> str:
         """What results are assigned to; nothing, where the operator returns its operand."""
         if isinstance(results, Slot):
-            return "" if results in operands or results.number in self._program.constants else self.text(results)
+            return "" if results in operands or results.number in self._held else self.text(results)
         if isinstance(results, tuple | list):
             return ", ".join(self.targets(one, operands) or "_" for one in results) + ","
         return "_"
+
+    def add_call(self, op: Op) -> None:
+        """A line that carries the operator out."""
+        arguments = [self.text(value) for value in op.args]
+        arguments += [f"{name}={self.text(value)}" for name, value in op.kwargs.items()]
+        call = f"{self.constant(_callable(op))}({', '.join(arguments)})"
+        targets = self.targets(op.results, set(op.operands))
+        self.add(f"{targets} = {call}" if targets else call)
 
     def add(self, line: str) -> None:
         """One more line."""
         self._lines.append(line)
 
-    def function(self, arguments: list[str]) -> Replay:
-        """The function of the batch and alpha."""
+    def function(self, arguments: list[str]) -> Any:
+        """The function of these arguments."""
         body = "\n    ".join(self._lines)
-        code = f"def step({', '.join(arguments)}, alpha):\n    {body}\n"
+        code = f"def step({', '.join(arguments)}):\n    {body}\n"
         names = dict(self._names)
         exec(compile(code, "<recorded local step>", "exec"), names)
-        made: Replay = names["step"]
-        made.__doc__ = code
-        return made
+        names["step"].__doc__ = code
+        return names["step"]
 
 
 def _last_uses(updates: WeightUpdates, results: Sequence[Slot | None]) -> dict[int, list[Slot]]:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
@@ -220,6 +220,16 @@ def storage(tensor: Tensor) -> int:
     if tensor.layout != torch.strided or tensor._is_zerotensor():
         return 0
     return tensor.untyped_storage().data_ptr()
+
+
+def shares_memory(op: Op, tensors: Callable[[Slot], Tensor]) -> bool:
+    """Whether the operator makes no numbers: what it returns lies in the memory of its operands.
+
+    tensors: of each slot.
+    """
+    held = {storage(tensors(slot)) for slot in op.operands}
+    made = [storage(tensors(slot)) for slot in op.result_slots]
+    return not op.function._schema.is_mutable and bool(made) and held.issuperset(made)
 
 
 def free_slots(program: Program, values: Sequence[Tensor]) -> Iterator[Slot]:
