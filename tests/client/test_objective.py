@@ -321,9 +321,9 @@ def test_what_goes_wrong_later_names_client_and_round(
             return losses.sum() if fails == "shape" else losses * at.round
         return losses
 
+    # A recorded local step calls it no more.
+    by_layers = experiment(client=CLIENT, engine={"workers": 0, "trainer": "fused"})
     with pytest.raises(raysim.ClientError, match=r"client 'c\d+'.* failed in round") as caught:
-        # A recorded local step calls it no more.
-        by_layers = experiment(client=CLIENT, engine={"workers": 0, "trainer": "fused"})
         list(raysim.rounds(by_layers, dataset=dataset, objective=turns))
     wanted = "must return one loss per example" if fails == "shape" else "set engine.trainer = 'one_by_one'"
     assert wanted in str(caught.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,15 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     "gelu": of(functional.gelu),
     "silu": of(functional.silu),
     "hardswish": of(lambda h: functional.hardswish(h * 4)),
+    "elu": of(lambda h: functional.elu(h, 0.7)),
+    "elu in place": of(lambda h: functional.elu_(h * 2)),
+    "selu": of(torch.selu),
+    "softplus": of(lambda h: functional.softplus(h * 4, threshold=1.0)),
+    "mish": of(functional.mish),
+    "hardsigmoid": of(lambda h: functional.hardsigmoid(h * 4)),
+    "gelu by tanh": of(lambda h: functional.gelu(h, approximate="tanh")),
+    "gates": of(lambda h: functional.glu(h.view(-1, 2, 6).repeat(1, 1, 2).transpose(1, 2), -1).flatten(1)),
+    "gates of rows": of(lambda h: functional.glu(torch.cat([h, h * 2]), 0)),
     "exp": of(torch.exp),
     "sqrt": of(lambda h: (h * h + 1).sqrt()),
     "log": of(lambda h: (h * h + 1).log()),
@@ -112,6 +122,7 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     "arithmetic": of(lambda h: (2 - h) * 3 / (1 + h * h) - h / 4 + torch.sub(h, 1.5, alpha=2)),
     "rows and columns": of(lambda h: h - h.mean(0) + h.sum(1, keepdim=True) * h.mean()),
     "softmax": of(lambda h: torch.softmax(h, 1) + torch.log_softmax(h.view(-1, 3, 4), -1).flatten(1)),
+    "softmax over other axes": of(lambda h: (h.view(-1, 3, 4).softmax(1) + h.view(-1, 3, 4).log_softmax(0)).flatten(1)),
     "parts": of(lambda h: torch.cat([h[:, 3:], h[:, :3]], 1) + h[:, :1]),
     "stack and select": of(lambda h: torch.stack([h, h * 2], 1)[:, 1] + torch.stack([h, h], 2).select(2, 0)),
     "split": of(lambda h: torch.cat([one.tanh() for one in h.chunk(3, 1)][::-1], 1)),
@@ -198,7 +209,7 @@ BY_TORCH: Mapping[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "the largest": (of(lambda h: h.view(-1, 3, 4).max(2).values.repeat(1, 4)), {"max"}),
     "sorted": (of(lambda h: h.sort(1).values * 2), {"sort"}),
     "an average of the largest": (of(lambda h: h.topk(3, 1).values.mean(1, keepdim=True) + h), {"topk"}),
-    "parts with gates": (of(lambda h: functional.glu(torch.cat([h, h], 1))), {"glu"}),
+    "an elu of its own scale": (of(lambda h: functional.celu(h, 2.0)), {"celu", "elu_backward"}),
     "a large convolution": (lambda: LargeConvolution(nn.Identity()), {"convolution"}),
     "a large batch norm": (lambda: LargeConvolution(nn.BatchNorm2d(8)), {"convolution", "native_batch_norm"}),
     "a frozen convolution of three axes": (
@@ -349,7 +360,8 @@ def test_torch_carries_out_what_is_not_known(name: str, dtype: torch.dtype, paus
     assert known(ALL[name], torch.randn(5, 6, dtype=dtype), dtype) == StepObstacles()
     (between,) = paused
     if name in MODULES:
-        assert not between
+        # torch takes a sixth in float32 there, also of float64.
+        assert between <= {"hardsigmoid_backward"}
     else:
         assert between >= BY_TORCH[name.removesuffix(", by torch")][1]
 
@@ -455,24 +467,28 @@ def test_products_of_any_shape_and_layout(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
-    ("code", "function"),
+    ("code", "function", "p"),
     [
-        (Code.EXPONENTIAL, torch.exp),
-        (Code.TANGENT, torch.tanh),
-        (Code.SIGMOID, torch.sigmoid),
-        (Code.GELU, functional.gelu),
-        (Code.SILU, functional.silu),
+        (Code.EXPONENTIAL, torch.exp, 0.0),
+        (Code.TANGENT, torch.tanh, 0.0),
+        (Code.SIGMOID, torch.sigmoid, 0.0),
+        (Code.GELU, functional.gelu, 0.0),
+        (Code.SILU, functional.silu, 0.0),
+        (Code.ELU, functional.elu, 1.0),
+        (Code.SOFTPLUS, lambda x: functional.softplus(x, threshold=math.inf), math.inf),
+        (Code.MISH, functional.mish, 0.0),
+        (Code.GELU_TANH, lambda x: functional.gelu(x, approximate="tanh"), 0.0),
     ],
     ids=lambda one: getattr(one, "name", ""),
 )
 def test_functions_are_exact_to_a_few_units_in_the_last_place(
-    code: Code, function: Callable[[Tensor], Tensor], dtype: torch.dtype
+    code: Code, function: Callable[[Tensor], Tensor], p: float, dtype: torch.dtype
 ) -> None:
     ends = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0, 88.0, -88.0, 700.0, -700.0, 1e-30, -1e-30], dtype=dtype)
     x = torch.cat([torch.linspace(-30, 30, 40_001, dtype=dtype), torch.linspace(-1, 1, 10_001, dtype=dtype), ends])
     got, wanted = torch.empty_like(x), function(x.double())
     line = Operand(1, 0, (1,))
-    assert run([Instruction(code, x.shape, (Operand(0, 0, (1,)), line, line))], [got, x])
+    assert run([Instruction(code, x.shape, (Operand(0, 0, (1,)), line, line), p, 1.0)], [got, x])
     unit = torch.finfo(dtype).eps
     # gelu's left tail is a difference of numbers near 1 in torch.
     torch.testing.assert_close(got.double(), wanted.to(dtype).double(), rtol=8 * unit, atol=8 * unit, equal_nan=True)

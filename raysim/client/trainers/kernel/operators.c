@@ -189,6 +189,56 @@ INLINE REAL silu_slope(REAL x) {
     return s * (1 + x * (1 - s));
 }
 
+/* log(1 + t), 0 <= t <= 1: twice the inverse hyperbolic tangent of z = t / (2 + t), by its series in z^2 <= 1/9. */
+INLINE REAL log1p_of(REAL t) {
+    const REAL z = t / (2 + t), w = z * z;
+#if IS_FLOAT
+    REAL s = (REAL)(1.0 / 15);
+#else
+    REAL s = (REAL)(1.0 / 33);
+    s = s * w + (REAL)(1.0 / 31);
+    s = s * w + (REAL)(1.0 / 29);
+    s = s * w + (REAL)(1.0 / 27);
+    s = s * w + (REAL)(1.0 / 25);
+    s = s * w + (REAL)(1.0 / 23);
+    s = s * w + (REAL)(1.0 / 21);
+    s = s * w + (REAL)(1.0 / 19);
+    s = s * w + (REAL)(1.0 / 17);
+    s = s * w + (REAL)(1.0 / 15);
+#endif
+    s = s * w + (REAL)(1.0 / 13);
+    s = s * w + (REAL)(1.0 / 11);
+    s = s * w + (REAL)(1.0 / 9);
+    s = s * w + (REAL)(1.0 / 7);
+    s = s * w + (REAL)(1.0 / 5);
+    s = s * w + (REAL)(1.0 / 3);
+    return 2 * (z + z * w * s);
+}
+
+/* log(1 + exp(x)) */
+INLINE REAL softplus_of(REAL x) { return (x < 0 ? 0 : x) + log1p_of(exp_of(x < 0 ? x : -x)); }
+
+/* tanh(log(1 + exp(x))) = e (e + 2) / (e (e + 2) + 2), e = exp(x); it is 1 long before e has no number. */
+INLINE REAL mish_share(REAL x) {
+    const REAL e = exp_of(x > 20 ? 20 : x), n = e * (e + 2);
+    return n / (n + 2);
+}
+
+INLINE REAL mish_slope(REAL x) {
+    const REAL t = mish_share(x);
+    return t + x * (1 - t * t) * sigmoid_of(x);
+}
+
+#define GELU_SCALE (REAL)0.79788456080286535588 /* the square root of 2 / pi */
+#define GELU_CUBE (REAL)0.044715
+
+INLINE REAL gelu_tanh_of(REAL x) { return (REAL)0.5 * x * (1 + tanh_of(GELU_SCALE * (x + GELU_CUBE * x * x * x))); }
+
+INLINE REAL gelu_tanh_slope(REAL x) {
+    const REAL t = tanh_of(GELU_SCALE * (x + GELU_CUBE * x * x * x));
+    return (REAL)0.5 * (1 + t) + (REAL)0.5 * x * (1 - t * t) * GELU_SCALE * (1 + 3 * GELU_CUBE * x * x);
+}
+
 INLINE REAL clamped(REAL x, REAL least, REAL most) {
     const REAL above = x < least ? least : x;
     return above > most ? most : above;
@@ -260,6 +310,15 @@ BY_NUMBER(logarithm, (REAL)log(x))
 BY_NUMBER(absolute, x < 0 ? -x : x)
 BY_NUMBER(sign, x > 0 ? 1 : x < 0 ? -1 : 0)
 BY_NUMBER(clamp_slope, y <= p || y >= q ? 0 : x)
+BY_NUMBER(elu, x > 0 ? q * x : p * expm1_of(x))
+BY_NUMBER(elu_back, y > 0 ? q * x : x * p * exp_of(y))
+BY_NUMBER(elu_slope, y > 0 ? q * x : x * (y + p))
+BY_NUMBER(softplus, x > p ? x : softplus_of(x))
+BY_NUMBER(softplus_back, y > p ? x : x * sigmoid_of(y))
+BY_NUMBER(mish, x * mish_share(x))
+BY_NUMBER(mish_back, x * mish_slope(y))
+BY_NUMBER(gelu_tanh, gelu_tanh_of(x))
+BY_NUMBER(gelu_tanh_back, x * gelu_tanh_slope(y))
 
 static void multiply_add(Row row, REAL *o, const REAL *a, const REAL *b) {
     if (row.o == 1 && row.a == 1 && row.b == 0) {
@@ -278,7 +337,8 @@ static const ByNumber BY_NUMBER_OF[] = {
     relu,       threshold_slope, clamp,   leaky_relu,    leaky_relu_slope, exponential, tangent,
     tangent_slope, sigmoid,  sigmoid_slope, gelu,        gelu_back,  silu,          silu_back,
     hardswish,  hardswish_back, square_root, reciprocal, logarithm,     absolute,      sign,
-    clamp_slope, multiply_add,
+    clamp_slope, multiply_add, elu,       elu_back,      elu_slope,  softplus,      softplus_back,
+    mish,       mish_back,   gelu_tanh,   gelu_tanh_back,
 };
 enum { NUM_BY_NUMBER = sizeof BY_NUMBER_OF / sizeof *BY_NUMBER_OF };
 

@@ -58,6 +58,15 @@ class Code(IntEnum):
     SIGN = 27
     CLAMP_SLOPE = 28
     MULTIPLY_ADD = 29
+    ELU = 30
+    ELU_BACK = 31
+    ELU_SLOPE = 32
+    SOFTPLUS = 33
+    SOFTPLUS_BACK = 34
+    MISH = 35
+    MISH_BACK = 36
+    GELU_TANH = 37
+    GELU_TANH_BACK = 38
     ADD_UP = 64
     PRODUCT = 65
     SOFTMAX = 66

@@ -169,19 +169,72 @@ def _threshold(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) ->
     lines.by_number(Code.THRESHOLD_SLOPE, out, named["grad_output"], named["self"], p=float(named["threshold"]))
 
 
-def _gelu(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
-    _exact(named)
-    lines.by_number(Code.GELU, out, named["self"])
+def _gelu(exact: Code, approximate: Code) -> Lower:
+    def lower(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+        code = exact if named.get("approximate", "none") == "none" else approximate
+        operands = [named[name] for name in ("grad_output", "self") if name in named]
+        lines.by_number(code, out, *operands)
+
+    return lower
 
 
-def _gelu_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
-    _exact(named)
-    lines.by_number(Code.GELU_BACK, out, named["grad_output"], named["self"])
+def _elu(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    p, q = _elu_scales(named)
+    lines.by_number(Code.ELU, out, named["self"], p=p, q=q)
 
 
-def _exact(named: Mapping[str, Any]) -> None:
-    if named.get("approximate", "none") != "none":
-        raise NotInterpreted("approximates gelu")
+def _elu_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    code = Code.ELU_SLOPE if named["is_result"] else Code.ELU_BACK
+    p, q = _elu_scales(named)
+    lines.by_number(code, out, named["grad_output"], named["self_or_result"], p=p, q=q)
+
+
+def _elu_scales(named: Mapping[str, Any]) -> tuple[float, float]:
+    """Of its exponential, and of its line."""
+    if named.get("input_scale", 1) != 1:
+        raise NotInterpreted("scales the input of an elu")
+    scale = float(named.get("scale", 1))
+    return scale * float(named.get("alpha", 1)), scale
+
+
+def _softplus(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.by_number(Code.SOFTPLUS, out, named["self"], p=_softplus_threshold(named))
+
+
+def _softplus_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.by_number(Code.SOFTPLUS_BACK, out, named["grad_output"], named["self"], p=_softplus_threshold(named))
+
+
+def _softplus_threshold(named: Mapping[str, Any]) -> float:
+    if named.get("beta", 1) != 1:
+        raise NotInterpreted("scales the input of a softplus")
+    return float(named.get("threshold", 20))
+
+
+def _hardsigmoid(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.by_number(Code.LINEAR, out, named["self"], p=1 / 6, q=0.5)
+    lines.by_number(Code.CLAMP, out, out, p=0.0, q=1.0)
+
+
+def _hardsigmoid_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    lines.by_number(Code.CLAMP_SLOPE, out, named["grad_output"], named["self"], p=-3.0, q=3.0)
+    lines.by_number(Code.LINEAR, out, out, p=1 / 6)
+
+
+def _glu(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    values, gates = named["self"].chunk(2, named.get("dim", -1))
+    lines.by_number(Code.SIGMOID, out, gates)
+    lines.by_number(Code.MULTIPLY, out, values, out)
+
+
+def _glu_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    dy, dim = named["grad_output"], named["dim"]
+    (values, gates), (into, into_gates) = (one.chunk(2, dim) for one in (named["self"], out))
+    shares, product = lines.new(*dy.shape), lines.new(*dy.shape)
+    lines.by_number(Code.SIGMOID, shares, gates)
+    lines.by_number(Code.MULTIPLY, into, dy, shares)
+    lines.by_number(Code.MULTIPLY, product, dy, values)
+    lines.by_number(Code.SIGMOID_SLOPE, into_gates, product, shares)
 
 
 def _leaky(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
@@ -245,27 +298,20 @@ def _addmm(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> Non
 
 def _softmax(code: Code) -> Lower:
     def lower(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
-        a = named["self"]
-        _last_axis(a, named["dim"])
         if named.get("half_to_float"):
             raise NotInterpreted("has a softmax of halves")
-        lines.rows(code, a.shape[-1], [out], [a])
+        out, a = (one.movedim(named["dim"], -1) for one in (out, named["self"]))
+        lines.rows(code, out.shape[-1], [out], [a])
 
     return lower
 
 
 def _softmax_back(code: Code) -> Lower:
     def lower(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
-        dy, y = named["grad_output"], named["output"]
-        _last_axis(y, named["dim"])
-        lines.rows(code, y.shape[-1], [out], [dy, y])
+        out, dy, y = (one.movedim(named["dim"], -1) for one in (out, named["grad_output"], named["output"]))
+        lines.rows(code, out.shape[-1], [out], [dy, y])
 
     return lower
-
-
-def _last_axis(a: Tensor, dim: int) -> None:
-    if dim % a.dim() != a.dim() - 1:
-        raise NotInterpreted("has a softmax over another axis than the last")
 
 
 def _scatter_add(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
@@ -366,8 +412,18 @@ _LOWERED: Mapping[str, Lower] = MappingProxyType(
         "tanh_backward": _back(Code.TANGENT_SLOPE, "output"),
         "sigmoid": _unary(Code.SIGMOID),
         "sigmoid_backward": _back(Code.SIGMOID_SLOPE, "output"),
-        "gelu": _gelu,
-        "gelu_backward": _gelu_back,
+        "gelu": _gelu(Code.GELU, Code.GELU_TANH),
+        "gelu_backward": _gelu(Code.GELU_BACK, Code.GELU_TANH_BACK),
+        "elu": _elu,
+        "elu_backward": _elu_back,
+        "softplus": _softplus,
+        "softplus_backward": _softplus_back,
+        "mish": _unary(Code.MISH),
+        "mish_backward": _back(Code.MISH_BACK, "self"),
+        "hardsigmoid": _hardsigmoid,
+        "hardsigmoid_backward": _hardsigmoid_back,
+        "glu": _glu,
+        "glu_backward": _glu_back,
         "silu": _unary(Code.SILU),
         "silu_backward": _back(Code.SILU_BACK, "self"),
         "hardswish": _unary(Code.HARDSWISH),
