@@ -104,8 +104,18 @@ class InstructionList:
 
     def carry_out(self, first: int) -> bool:
         """Carry the instructions from this one on out, on the memory of the tensors, with alpha 1; as `Interpreter`."""
-        addresses = [storage(one) for one in self._memory]
-        return Interpreter(self._instructions[first:], addresses, self._dtype)([], 1.0)
+        instructions = self._instructions[first:]
+        used = {one.base for each in instructions for one in each.operands if one is not None and one.base >= 0}
+        # Only what these instructions use: there are many trials, and much memory.
+        numbers = {-1: -1} | {base: number for number, base in enumerate(used)}
+        few = [
+            replace(
+                each,
+                operands=tuple(one and replace(one, base=numbers[one.base]) for one in each.operands),
+            )
+            for each in instructions
+        ]
+        return Interpreter(few, [storage(self._memory[base]) for base in used], self._dtype)([], 1.0)
 
     def interpreter(self, by_torch: Callable[[Sequence[Op]], Callable[[], None]]) -> Interpreter:
         """Of all instructions, with memory of its own, in which places are used again.
