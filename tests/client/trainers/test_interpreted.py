@@ -186,6 +186,13 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     "gated recurrent": lambda: Between(
         lambda self, h: self.gru(h.view(-1, 4, 3))[0].flatten(1)[:, :WIDTH], gru=nn.GRU(3, 5, batch_first=True)
     ),
+    "long short-term memory": lambda: Between(
+        lambda self, h: self.lstm(h.view(-1, 4, 3))[0].flatten(1)[:, :WIDTH], lstm=nn.LSTM(3, 5, 2, batch_first=True)
+    ),
+    "long short-term memory in both directions": lambda: Between(
+        lambda self, h: self.lstm(h.view(-1, 4, 3))[0].flatten(1)[:, :WIDTH],
+        lstm=nn.LSTM(3, 5, bidirectional=True, batch_first=True),
+    ),
     "dropout": layer(lambda: nn.Dropout(0.3)),
     "dropout of maps": layer(lambda: nn.Sequential(nn.Conv2d(3, 3, 3), nn.Dropout(0.5)), on_maps=True),
     "a weight twice": lambda: Between(
@@ -581,6 +588,25 @@ def test_auto_takes_it_unless_torch_is_faster_and_says_why() -> None:
     assert "torch is faster" in choice.why
     with pytest.raises(raysim.ModelError, match="'interpreted' cannot be used: it has a convolution"):
         resolve(experiment(trainer="interpreted"), dataset=data, model=large)
+
+
+class Recurrent(nn.Module):
+    """An LSTM over so many places."""
+
+    def __init__(self, places: int, width: int) -> None:
+        super().__init__()
+        self.places, self.lstm, self.b = places, nn.LSTM(6, width, batch_first=True), nn.Linear(width, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.b(self.lstm(x[:, None].expand(-1, self.places, -1))[0][:, -1])
+        return made
+
+
+def test_long_and_wide_lstms_are_torchs() -> None:
+    x = torch.randn(5, 6)
+    assert known(lambda: Recurrent(8, 32), x).interpreted is None
+    assert "LSTMs over 61 places" in str(known(lambda: Recurrent(61, 4), x).interpreted)
+    assert "an LSTM of 43,264 weights" in str(known(lambda: Recurrent(3, 104), x).interpreted)
 
 
 def test_several_threads_are_torchs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -82,24 +83,8 @@ class Code(IntEnum):
     LARGEST = 76
 
 
-class _Operand(ctypes.Structure):
-    _fields_ = (
-        ("base", ctypes.c_int64),
-        ("offset", ctypes.c_int64),
-        ("strides", ctypes.c_int64 * MOST_AXES),
-    )
-
-
-class _Instruction(ctypes.Structure):
-    _fields_ = (
-        ("code", ctypes.c_int64),
-        ("axes", ctypes.c_int64),
-        ("shape", ctypes.c_int64 * MOST_AXES),
-        ("operands", _Operand * MOST_OPERANDS),
-        ("p", ctypes.c_double),
-        ("q", ctypes.c_double),
-        ("by_alpha", ctypes.c_int64),
-    )
+_LAYOUT = struct.Struct(f"@{2 + MOST_AXES + MOST_OPERANDS * (2 + MOST_AXES)}q2dq")
+"""Of `Instruction` in operators.c: code, axes, shape; base, offset and strides of each operand; p, q, by_alpha."""
 
 
 @dataclass(frozen=True)
@@ -159,13 +144,13 @@ class Interpreter:
         ]
         terms = max((one.shape[2] for one in instructions if one.code is Code.PRODUCT), default=0)
         self._packed = torch.empty(compiled.room_for(ctypes.c_int64(terms)), dtype=dtype)
-        self._program = (_Instruction * len(instructions))(*map(_packed, instructions))
+        self._program = ctypes.create_string_buffer(b"".join(map(_packed, instructions)))
         self._bases = (ctypes.c_void_p * len(bases))(*(address or 0 for address in bases))
         self._changing = sum(address is None for address in bases)
         self._held = held
         self._run = compiled.run
         self._parts = [
-            (pause, ctypes.addressof(self._program) + start * ctypes.sizeof(_Instruction), end - start)
+            (pause, ctypes.addressof(self._program) + start * _LAYOUT.size, end - start)
             for pause, start, end in _parts(len(instructions), pauses)
         ]
         self._bases_at, self._packed_at = ctypes.addressof(self._bases), self._packed.data_ptr()
@@ -199,19 +184,19 @@ def _parts(
     yield before, start, count
 
 
-def _packed(instruction: Instruction) -> _Instruction:
-    operands = [_Operand(-1, 0) if one is None else _operand(one) for one in instruction.operands]
-    operands += [_Operand(-1, 0)] * (MOST_OPERANDS - len(operands))
-    return _Instruction(
-        instruction.code,
-        len(instruction.shape),
-        (ctypes.c_int64 * MOST_AXES)(*instruction.shape),
-        (_Operand * MOST_OPERANDS)(*operands),
-        instruction.p,
-        instruction.q,
-        instruction.by_alpha,
-    )
+def _packed(instruction: Instruction) -> bytes:
+    shape, operands = instruction.shape, instruction.operands
+    words: list[int] = [instruction.code, len(shape), *shape, *_NO_AXES[len(shape) :]]
+    for operand in operands:
+        if operand is None:
+            words += _NONE
+        else:
+            words += (operand.base, operand.offset, *operand.strides, *_NO_AXES[len(operand.strides) :])
+    words += _NONE * (MOST_OPERANDS - len(operands))
+    return _LAYOUT.pack(*words, instruction.p, instruction.q, instruction.by_alpha)
 
 
-def _operand(operand: Operand) -> _Operand:
-    return _Operand(operand.base, operand.offset, (ctypes.c_int64 * MOST_AXES)(*operand.strides))
+_NO_AXES = (0,) * MOST_AXES
+
+_NONE = (-1, 0, *_NO_AXES)
+"""An operand that there is not."""

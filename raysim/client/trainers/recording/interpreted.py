@@ -100,11 +100,13 @@ def _add_all(
     of_weights = {storage(program.constants[number]) for number in program.roots}
     first = hoisted(updates.ops, [op for op in updates.ops if not knows(op, values)], values, of_weights)
     by_torch = {id(op) for op in first}
+    changed = frozenset(storage(values(slot)) for op in updates.ops for slot in writes(op))
+    trials = _Trials(values, changed, lines)
     for op in first:
-        _pause(op, values, lines)
+        trials.pause(op)
     for place in range(-1, len(updates.ops)):
         if place >= 0 and id(updates.ops[place]) not in by_torch:
-            _add(updates.ops[place], values, lines)
+            trials.add(updates.ops[place])
         for product in by_place.get(place, ()):
             lines.product(
                 product.matrix(written[product.weight]), values(product.a), values(product.b), 1.0, keep, by_alpha=True
@@ -120,59 +122,100 @@ def _add_all(
             lines.by_number(Code.FILL, written[index])
 
 
-def _add(op: Op, values: _Values, lines: InstructionList) -> None:
-    """Add the operator's instructions where they make what torch's operator makes; otherwise torch carries it out."""
-    if shares_memory(op, values):
-        lines.view(op)
-    elif not makes_numbers(op):
-        _spoil([values(slot) for slot in op.result_slots], [values(slot) for slot in op.operands])
-    elif not knows(op, values) or not _is_lowered(op, values, lines):
-        _pause(op, values, lines)
+class _Trials:
+    """Adds operators to a list of instructions, each tried at once: only what makes torch's numbers is taken.
 
+    Args:
+        values: the operators' tensors, as torch made them.
+        changed: memory, by `storage`, that any operator of the step writes to.
+        lines: what instructions are added to.
+    """
 
-def _is_lowered(op: Op, values: _Values, lines: InstructionList) -> bool:
-    """Whether instructions were added that make what torch's operator makes."""
-    args, kwargs = map_slots((op.args, dict(op.kwargs)), values)
-    made = [values(slot) for slot in op.result_slots]
-    operands = [values(slot) for slot in op.operands]
-    changed = [values(slot) for slot in writes(op)]
-    before = [one.clone() for one in changed]
-    largest = _largest(operands)
-    wanted = [one.clone() for one in (*_tensors(op.function(*args, **kwargs)), *changed)]
-    for one, old in zip(changed, before, strict=True):
-        one.copy_(old)
-    _spoil(made, operands)
-    try:
-        with lines.attempt():
-            start = len(lines)
-            lower(op, map_slots(op.results, values), args, kwargs, lines)
-            if not lines.carry_out(start) or not all(
-                _near(*pair, largest) for pair in zip((*made, *changed), wanted, strict=True)
-            ):
-                raise NotInterpreted("has other numbers")
-    except SlowerInterpreted:
-        raise
-    except (NotInterpreted, RuntimeError):
+    def __init__(self, values: _Values, changed: frozenset[int], lines: InstructionList) -> None:
+        self._values, self._changed, self._lines = values, changed, lines
+        self._passed: set[str] = set()
+        """What operators that passed look like: a recurrent step has each of its operators once for every place."""
+
+    def add(self, op: Op) -> None:
+        """Add the operator's instructions where they make what torch's operator makes, and a pause for torch where
+        not."""
+        if shares_memory(op, self._values):
+            self._lines.view(op)
+        elif not makes_numbers(op):
+            _spoil(self._results(op), self._operands(op))
+        elif not knows(op, self._values) or not self._is_lowered(op):
+            self.pause(op)
+
+    def pause(self, op: Op) -> None:
+        """Let torch carry the operator out, into the tensors that it made before."""
+        if shares_memory(op, self._values):
+            self._lines.view(op)
+            return
+        made, operands = self._results(op), self._operands(op)
+        for to, one in zip(made, self._by_torch(op), strict=True):
+            if storage(to) != storage(one):
+                to.copy_(one)
+        self._lines.pause(op, [*made, *operands])
+        self._lines.forget({storage(self._values(slot)) for slot in writes(op)})
+
+    def _is_lowered(self, op: Op) -> bool:
+        made, operands = self._results(op), self._operands(op)
+        changed = [self._values(slot) for slot in writes(op)]
+        looks = self._looks(op)
+        if looks in self._passed and not self._changed.intersection(map(storage, (*changed, *made))):
+            # Its results are there, as torch made them.
+            return self._lower(op, None)
+        before = [one.clone() for one in changed]
+        largest = _largest(operands)
+        wanted = [one.clone() for one in (*self._by_torch(op), *changed)]
         for one, old in zip(changed, before, strict=True):
             one.copy_(old)
-        return False
-    lines.forget({storage(one) for one in changed})
-    return True
+        _spoil(made, operands)
+        if not self._lower(
+            op, lambda: all(_near(*pair, largest) for pair in zip((*made, *changed), wanted, strict=True))
+        ):
+            for one, old in zip(changed, before, strict=True):
+                one.copy_(old)
+            return False
+        self._passed.add(looks)
+        self._lines.forget({storage(one) for one in changed})
+        return True
 
+    def _lower(self, op: Op, passes: Callable[[], bool] | None) -> bool:
+        """Whether the operator's instructions were added; where they are to pass, they are carried out before."""
+        args, kwargs = map_slots((op.args, dict(op.kwargs)), self._values)
+        try:
+            with self._lines.attempt():
+                start = len(self._lines)
+                lower(op, map_slots(op.results, self._values), args, kwargs, self._lines)
+                if passes is not None and not (self._lines.carry_out(start) and passes()):
+                    raise NotInterpreted("has other numbers")
+        except SlowerInterpreted:
+            raise
+        except (NotInterpreted, RuntimeError):
+            return False
+        return True
 
-def _pause(op: Op, values: _Values, lines: InstructionList) -> None:
-    """Let torch carry the operator out, into the tensors that it made before."""
-    if shares_memory(op, values):
-        lines.view(op)
-        return
-    made = [values(slot) for slot in op.result_slots]
-    operands = [values(slot) for slot in op.operands]
-    args, kwargs = map_slots((op.args, dict(op.kwargs)), values)
-    for to, one in zip(made, _tensors(op.function(*args, **kwargs)), strict=True):
-        if storage(to) != storage(one):
-            to.copy_(one)
-    lines.pause(op, [*made, *operands])
-    lines.forget({storage(values(slot)) for slot in writes(op)})
+    def _by_torch(self, op: Op) -> list[Tensor]:
+        args, kwargs = map_slots((op.args, dict(op.kwargs)), self._values)
+        return _tensors(op.function(*args, **kwargs))
+
+    def _results(self, op: Op) -> list[Tensor]:
+        return [self._values(slot) for slot in op.result_slots]
+
+    def _operands(self, op: Op) -> list[Tensor]:
+        return [self._values(slot) for slot in op.operands]
+
+    def _looks(self, op: Op) -> str:
+        """What decides the operator's instructions: all of it but its numbers, and where in memory these lie."""
+        first: dict[int, tuple[int, int]] = {}
+
+        def look(slot: Slot) -> tuple[Any, ...]:
+            one = self._values(slot)
+            number, offset = first.setdefault(storage(one), (len(first), one.storage_offset()))
+            return number, one.storage_offset() - offset, tuple(one.shape), one.stride(), str(one.dtype)
+
+        return repr((op.function, map_slots((op.args, dict(op.kwargs), op.results), look)))
 
 
 def _spoil(made: Sequence[Tensor], operands: Sequence[Tensor]) -> None:
