@@ -103,6 +103,29 @@ def test_a_dataset_is_written_under_a_clock_ahead(tmp_path: Path, monkeypatch: p
     assert len(opened.train) == 2
 
 
+def test_a_dataset_that_is_written_but_not_at_its_place_stays_under_a_clock_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+
+    def build(path: Path) -> None:
+        with DatasetWriter(path, Field((2,), "float32"), Field((), "int64"), 2) as writer:
+            writer.write("train", "a", np.ones((2, 2), np.float32), np.array([0, 1]))
+        sweep_under_clock_ahead(datasets(), monkeypatch)
+
+    assert len(open_or_build({"a": 1}, build).train) == 1
+
+
+def test_a_folder_in_whose_folder_a_file_is_written_is_young(tmp_path: Path) -> None:
+    _, folder = leave(tmp_path, atomic.STALE_S + 60)
+    (folder / "set").mkdir()
+    (folder / "set" / "train.arrow").touch()
+    for path in (folder / "set", folder):
+        os.utime(path, (0, 0))
+    atomic.sweep(tmp_path)
+    assert folder.exists()
+
+
 def test_a_copy_is_fetched_under_a_clock_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     with DatasetWriter(tmp_path / "there", Field((2,), "float32"), Field((), "int64"), 2) as writer:

@@ -45,14 +45,13 @@ def open_or_build(address: dict[str, Any], build: Callable[[Path], None]) -> Fed
     shared = store()
     if shared is not None and (copy := take(entry.name, None, shared)) is not None:
         return _opened(copy)
-    staging = atomic.beside(entry)
     atomic.sweep(entry.parent)
-    try:
+    # The folder around it is locked until the rename; the writer's own is not, once the writer is done.
+    with atomic.folder_aside(entry) as aside:
+        staging = aside / entry.name
         build(staging)
         write_manifest(staging, read_manifest(staging).model_copy(update={"key": entry.name}))
         dataset = _settle(staging, entry)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     if shared is not None:
         offer(entry, shared)
     return dataset

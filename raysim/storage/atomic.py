@@ -161,6 +161,7 @@ def _remove(path: Path, unless_known: bool) -> None:
 
 
 def _written_s(path: Path) -> float:
-    """Return when a file, or a file in a folder, was last written."""
-    inside = list(path.iterdir()) if path.is_dir() and not path.is_symlink() else []
+    """Return when a file, or anything in a folder, was last written."""
+    walk = () if path.is_symlink() else os.walk(path)
+    inside = (Path(place, name) for place, folders, files in walk for name in (*folders, *files))
     return max(each.lstat().st_mtime for each in (path, *inside))
