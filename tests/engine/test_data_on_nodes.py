@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import ray
 import raysim
 from raysim.data.prepare import prepare
 from raysim.engine.on_ray.cluster.cluster import place
+from raysim.engine.on_ray.cluster import data_on_nodes
 from raysim.engine.on_ray.cluster.data_on_nodes import receive, send
 from raysim.engine.on_ray.executor.on_ray import OnRay
 from raysim.engine.plan.resolve import resolve
@@ -60,7 +62,7 @@ def content_there(dataset: raysim.FederatedDataset) -> list[int]:
     def read(data: Any) -> list[int]:
         return list(receive(data[0]).train.client(0)[1].tolist())
 
-    found: list[int] = ray.get(read.remote([send(dataset)]))
+    found: list[int] = ray.get(read.remote([send(dataset, 60)]))
     return found
 
 
@@ -101,7 +103,40 @@ def test_data_that_are_damaged_on_the_drivers_node_are_an_error_that_names_the_f
         file.seek(5000)
         file.write(b"\xff\x00" * 8)
     with pytest.raises(raysim.DataError, match=r"train\.arrow is damaged: expected \d+ bytes with blake2b \w+"):
-        send(dataset)
+        send(dataset, 60)
+
+
+def test_a_node_that_does_not_begin_to_fetch_is_left_out(
+    experiment: Make, far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "near"))
+    dataset = prepare(digits(experiment, seed=9).data, 9)  # type: ignore[arg-type]
+    before, on_node = copies(far), data_on_nodes._on_node
+    # A process that never starts: it waits for what another task holds.
+    held = ray.remote(resources={"far": 1}, num_cpus=0)(lambda: time.sleep(3600)).remote()
+    monkeypatch.setattr(data_on_nodes, "_on_node", lambda *given, **more: on_node(*given, resources={"far": 1}, **more))
+    try:
+        while ray.available_resources().get("far"):
+            time.sleep(0.05)
+        send(dataset, 0.01)
+    finally:
+        ray.cancel(held, force=True)
+    assert re.search(r"node \w+ \(.*\) has not begun to fetch the data in 0.01 s \(engine.wait_s\)", caplog.text)
+    monkeypatch.undo()
+    assert copies(far) == before
+
+
+def test_a_node_that_sends_nothing_is_an_error_of_the_one_that_fetches(
+    ray_cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(folder: str, name: str) -> Iterator[bytes]:
+        time.sleep(3600)
+        yield b""
+
+    monkeypatch.setattr(data_on_nodes, "_blocks", silent)
+    here = ray.get_runtime_context().get_node_id()
+    with pytest.raises(raysim.ResourceError, match=r"has not sent a.arrow on for 0.01 s \(engine.wait_s\)"):
+        list(data_on_nodes._OtherNode(str(tmp_path), here, 0.01).read("a.arrow"))
 
 
 def test_a_store_that_holds_the_data_is_asked_before_the_driver(

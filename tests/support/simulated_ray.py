@@ -356,7 +356,7 @@ def simulated(patch: pytest.MonkeyPatch, room: dict[str, int]) -> SimulatedRay:
             if hasattr(module, name):
                 patch.setattr(module, name, played)
     patch.setattr(executor, "change", checked)
-    patch.setattr(executor, "send_plan", lambda plan: plan)
+    patch.setattr(executor, "send_plan", lambda plan, wait_s: plan)
     patch.setattr(client_pool, "receive_plan", lambda plan: plan)
     patch.setattr(client_pool, "here", ray.here)
     # A pool sets the level of its process, which is here that of all tests.

@@ -37,7 +37,8 @@ def training(monkeypatch: pytest.MonkeyPatch, room: dict[str, int]) -> Iterator[
         ray = simulated(patch, room)
         patch.setattr(client_pool, "Host", lambda name, share: TrainingHost(ray.host(name, share), Host(name)))
         patch.setattr(cluster, "connected", lambda address: nullcontext())
-        for module, function in ((several, "send"), (several, "receive_plan"), (client_pool, "receive")):
+        for module, function in ((several, "receive_plan"), (client_pool, "receive")):
             patch.setattr(module, function, lambda sent: sent)
-        patch.setattr(several, "send_plan", lambda plan, data: plan)
+        patch.setattr(several, "send", lambda data, wait_s: data)
+        patch.setattr(several, "send_plan", lambda plan, wait_s, data: plan)
         yield ray

@@ -22,7 +22,7 @@ from raysim.data.copies import fetch_copy
 from raysim.data.dataset import FederatedDataset
 from raysim.data.store import store_uri, take
 from raysim.engine.on_ray.cluster.remote_errors import raise_again
-from raysim.errors import RaysimError, RemoteError
+from raysim.errors import RaysimError, RemoteError, ResourceError
 from raysim.storage.remote.remote import Remote
 
 if TYPE_CHECKING:
@@ -43,13 +43,15 @@ class SentDataset:
     """A dataset that was sent.
 
     dataset: a reference to it; get it after its folders were fetched. places: the folders that it maps. node: the node
-    that has them all. store: the URI of a store that may have them too.
+    that has them all. store: the URI of a store that may have them too. wait_s: how long to wait for that node's next
+    block.
     """
 
     dataset: ObjectRef[FederatedDataset]
     places: tuple[SplitPlace, ...]
     node: str
     store: str | None
+    wait_s: float
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,10 @@ class SentRuns:
     log_level: int
 
 
-def send_plan(plan: Plan, data: SentDataset | None = None) -> SentPlan:
+def send_plan(plan: Plan, wait_s: float, data: SentDataset | None = None) -> SentPlan:
     """Put a plan where every node can get it. Call it on the node with the data, see `send`, unless they were sent."""
     without_data: Any = replace(plan, dataset=None)  # type: ignore[arg-type]
-    return SentPlan(without_data, data or send(plan.dataset))
+    return SentPlan(without_data, data or send(plan.dataset, wait_s))
 
 
 def receive_plan(sent: SentPlan) -> Plan:
@@ -82,25 +84,46 @@ def receive_plan(sent: SentPlan) -> Plan:
     return replace(sent.plan, dataset=receive(sent.data))
 
 
-def send(dataset: FederatedDataset) -> SentDataset:
+def send(dataset: FederatedDataset, wait_s: float) -> SentDataset:
     """Put a dataset where every node can get it; the present nodes fetch missing folders before this returns.
+
+    Call it on the node with the data.
+
+    Args:
+        dataset: to send.
+        wait_s: how long to wait for a node to begin, and then, for the next block. A node that does not begin is left
+            out, with a warning: it fetches when a pool starts there.
 
     Raises:
         DataError: a file is damaged at its source.
+        ResourceError: a node that fetches waited in vain for this one.
     """
     here = ray.get_runtime_context().get_node_id()
-    own = SentDataset(ray.put(dataset), _places(dataset), here, store_uri())
+    own = SentDataset(ray.put(dataset), _places(dataset), here, store_uri(), wait_s)
     others = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != here and node["Resources"].get("CPU")]
+    if not (own.places and others):
+        return own
     # Before the pools start: a pool that fetches would seem not to start.
-    fetches = [_on_node(_fetch, node["NodeID"]).remote(own) for node in others] if own.places else []
-    for fetch in fetches:
+    fetches = [_on_node(_fetching, node["NodeID"], num_returns="streaming").remote(own) for node in others]
+    begun, late = ray.wait(fetches, num_returns=len(fetches), timeout=wait_s)
+    for fetch in begun:
         try:
-            ray.get(fetch)
+            ray.get(list(fetch))
         except exceptions.RayTaskError as error:
             raise_again(error)
         except exceptions.RayError as error:
             # A lost node needs no data; if it returns, it fetches them when a pool starts there.
             log.warning("a node left while it fetched data: %s", error)
+    for node, fetch in zip(others, fetches, strict=True):
+        if fetch in late:
+            ray.cancel(fetch)
+            log.warning(
+                "node %s (%s) has not begun to fetch the data in %g s (engine.wait_s), so the run goes on without it "
+                "for now: it may be busy, or short of memory; Ray's logs say more",
+                node["NodeID"],
+                node["NodeManagerAddress"],
+                wait_s,
+            )
     return own
 
 
@@ -109,10 +132,17 @@ def receive(data: SentDataset) -> FederatedDataset:
 
     Raises:
         DataError: a file is damaged at its source.
+        ResourceError: the node with the data does not send them.
     """
     _fetch(data)
     dataset: FederatedDataset = ray.get(data.dataset)
     return dataset
+
+
+def _fetching(data: SentDataset) -> Iterator[None]:
+    """Fetch; the first value says that the process has started."""
+    yield
+    _fetch(data)
 
 
 def _fetch(data: SentDataset) -> None:
@@ -139,15 +169,16 @@ def _fetch_one(place: SplitPlace, data: SentDataset) -> None:
                 return
         except RemoteError as error:
             log.warning("the store cannot be read from this node, so its data come from the driver's: %s", error)
-    fetch_copy(place.key, place.fingerprint, _OtherNode(place.folder, data.node))
+    fetch_copy(place.key, place.fingerprint, _OtherNode(place.folder, data.node, data.wait_s))
 
 
 @dataclass(frozen=True)
 class _OtherNode:
-    """A folder on another node; see `Source`."""
+    """A folder on another node; see `CopySource`. wait_s: how long to wait for a block."""
 
     folder: str
     node: str
+    wait_s: float
 
     @property
     def uri(self) -> str:
@@ -155,8 +186,16 @@ class _OtherNode:
 
     def read(self, name: str) -> Iterator[bytes]:
         ahead = {"num_returns": "streaming", "_generator_backpressure_num_objects": BLOCKS_AHEAD}
-        for block in _on_node(_blocks, self.node, **ahead).remote(self.folder, name):
+        blocks = _on_node(_blocks, self.node, **ahead).remote(self.folder, name)
+        while ray.wait([blocks], timeout=self.wait_s)[0]:
+            if (block := next(blocks, None)) is None:
+                return
             yield ray.get(block)
+        ray.cancel(blocks)
+        raise ResourceError(
+            f"{self.uri} has not sent {name} on for {self.wait_s:g} s (engine.wait_s): that node, or the network "
+            f"between, may be busy, or short of memory; Ray's logs say more."
+        )
 
 
 def _blocks(folder: str, name: str) -> Iterator[bytes]:

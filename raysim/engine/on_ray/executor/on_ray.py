@@ -61,7 +61,7 @@ class StartedPools(NamedTuple):
 
 def start_pools(plan: Plan | SentRuns, placement: Placement) -> StartedPools:
     """Start the workers of a run, or of several. The calling process owns them: they end with it."""
-    sent = ray.put(plan if isinstance(plan, SentRuns) else send_plan(plan))
+    sent = ray.put(plan if isinstance(plan, SentRuns) else send_plan(plan, placement.wait_s))
     return StartedPools(sent, tuple(_actor(sent, number, placement) for number in range(placement.workers)))
 
 

@@ -32,6 +32,7 @@ class SharedOnRay:
 
     def __init__(self, placement: Placement, log_level: int) -> None:
         self._datasets: dict[str, SentDataset] = {}
+        self._wait_s = placement.wait_s
         self._log_level = log_level
         self._on_ray = OnRay(self._runs(), placement)
 
@@ -45,9 +46,9 @@ class SharedOnRay:
         sendable.check(plan)
         data = plan.dataset.fingerprint
         if data not in self._datasets:
-            self._datasets[data] = send(plan.dataset)
+            self._datasets[data] = send(plan.dataset, self._wait_s)
             self._on_ray.resend(self._runs())
-        return partial(_received, ray.put(send_plan(plan, self._datasets[data])))
+        return partial(_received, ray.put(send_plan(plan, self._wait_s, self._datasets[data])))
 
     def submit(self, job: Job) -> int:
         """See `Executor`."""
