@@ -13,7 +13,7 @@ from raysim.run_folder import files
 from raysim.run_folder.run_table import is_of_figures, read_table
 from raysim.storage.reading import parsing
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger("raysim")
 
 CLIENT_SCHEMA = pa.schema(
     [
@@ -84,7 +84,7 @@ def warn_of_lost_clients(found: Collection[int], evaluated: Iterable[int], path:
     """
     if lost := [index for index in evaluated if index not in found]:
         rounds = ", ".join(map(str, lost[:20])) + (", ..." if len(lost) > 20 else "")
-        _log.warning(
+        log.warning(
             "%s is lost: the run goes on, but its figures by client lack the evaluations after these rounds, which %s "
             "has: %s. Put back what was in %s to have them",
             files.client_file(path, lost[0]),

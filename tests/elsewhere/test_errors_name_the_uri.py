@@ -1,4 +1,4 @@
-"""An error of a folder at a URI names the URI that the user gave, and then this machine's copy."""
+"""An error or a warning of a folder at a URI names the URI that the user gave, and then this machine's copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raysim.errors import DiskError, RaysimError, RemoteError, RunFolderError
 from raysim.report import runs
 from raysim.storage import atomic, disk
 from raysim.storage.remote import folder
-from raysim.storage.remote.folder import local_copy, read_only_copy
+from raysim.storage.remote.folder import local_copy, put_meanwhile, read_only_copy
 from raysim.storage.remote.mirror import Mirror
 
 Make = Callable[..., raysim.Experiment]
@@ -142,6 +142,39 @@ def test_what_a_report_leaves_out_is_named_by_the_uri(damaged: str) -> None:
         RunFolderError, match=rf"{damaged} is left out: {damaged}/experiment\.json is damaged.* {copy}\.$"
     ):
         runs.read_all([Path(damaged)])
+
+
+def test_a_warning_of_a_damaged_checkpoint(
+    uri: str, experiment: Make, dataset: raysim.FederatedDataset, caplog: pytest.LogCaptureFixture
+) -> None:
+    exp = experiment(checkpoint={"every": 1, "keep": 4})
+    raysim.run(exp, dataset=dataset, path=uri)
+    copy = Mirror.of(uri)
+    newest = max((copy.path / "checkpoints").glob("*.safetensors"))
+    with copy.changing():
+        newest.write_bytes(b"damaged")
+    raysim.resume(uri, dataset=dataset)
+    (said,) = {text for text in caplog.messages if newest.name in text}
+    assert said.startswith(f"{uri}/checkpoints/{newest.name}")
+    assert said.endswith(f" This machine's copy of it is {copy.path}.")
+
+
+def test_a_warning_beside_the_rounds(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    write_rows(uri)
+    copy = Mirror.of(uri).path
+    with put_meanwhile(copy):
+        folder.log.warning("%s/rows is odd", copy)
+    folder.log.warning("%s/rows is odd", copy)
+    assert caplog.messages == [f"{uri}/rows is odd. This machine's copy of it is {copy}.", f"{copy}/rows is odd"]
+
+
+def test_a_warning_of_the_mirror_names_the_copy(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    write_rows(uri)
+    copy = Mirror.of(uri).path
+    (copy / "rows").write_text("2, by hand")
+    with read_only_copy(uri):
+        pass
+    assert f"it is now {copy}.aside-" in caplog.text
 
 
 def test_what_a_report_says_of_a_run_names_it_by_the_uri(

@@ -49,7 +49,7 @@ def path_here(path: str | Path) -> Path:
 def local_copy(path: str | Path) -> Iterator[Path]:
     """Yield the folder as a path of this machine; for a URI, upload the changes at the end of the block.
 
-    After an error in a block that changed nothing, nothing is uploaded. Errors of the block name the URI.
+    After an error in a block that changed nothing, nothing is uploaded. Errors and warnings of the block name the URI.
 
     Raises:
         RemoteError: nothing answers at the URI, at the beginning or after several attempts at the end; then the copy on
@@ -60,7 +60,7 @@ def local_copy(path: str | Path) -> Iterator[Path]:
         yield path_here(path)
         return
     mirror = Mirror.of(uri)
-    with _uri_in_errors(mirror), _pulled(mirror).changing():
+    with _uri_in_warnings(mirror), _uri_in_errors(mirror), _pulled(mirror).changing():
         before = stamps(mirror.path)
         try:
             yield mirror.path
@@ -78,7 +78,7 @@ def local_copy(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def read_only_copy(path: str | Path) -> Iterator[Path]:
-    """Yield the folder as a path of this machine, for reading only; for a URI, errors of the block name the URI.
+    """Yield the folder as a path of this machine, for reading only; for a URI, errors and warnings of the block name it.
 
     Raises:
         RemoteError: nothing answers at its URI, or its files are damaged.
@@ -88,7 +88,7 @@ def read_only_copy(path: str | Path) -> Iterator[Path]:
         yield path_here(path)
         return
     mirror = Mirror.of(uri)
-    with _uri_in_errors(mirror):
+    with _uri_in_warnings(mirror), _uri_in_errors(mirror):
         yield _pulled(mirror).path
 
 
@@ -142,7 +142,8 @@ def put_meanwhile(path: Path | None) -> Iterator[None]:
     """Upload the changes of a mirror's copy while the block writes to it.
 
     A thread uploads every EVERY_S seconds and once at the end. It has no queue: it uploads the changed files. If the
-    file system fails, the block continues with a warning, and another one when the URI is complete again.
+    file system fails, the block continues with a warning, and another one when the URI is complete again. Warnings of
+    the block name the URI.
     """
     mirror = None if path is None else Mirror.around(path.absolute())
     if mirror is None:
@@ -150,7 +151,7 @@ def put_meanwhile(path: Path | None) -> Iterator[None]:
         return
     ended = threading.Event()
     thread = threading.Thread(target=_put_meanwhile, args=(mirror, ended), name="mirror", daemon=True)
-    with mirror.changing():
+    with _uri_in_warnings(mirror), mirror.changing():
         thread.start()
         try:
             yield
@@ -191,6 +192,23 @@ def _uri_in_errors(mirror: Mirror) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _uri_in_warnings(mirror: Mirror) -> Iterator[None]:
+    """Let what raysim logs meanwhile name the URI, too. What the mirror itself says names both already."""
+
+    def naming_uri(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if mirror.uri not in text and (told := _with_uri(text, mirror)) != text:
+            record.msg, record.args = told, ()
+        return True
+
+    log.addFilter(naming_uri)
+    try:
+        yield
+    finally:
+        log.removeFilter(naming_uri)
+
+
 def _with_uri(text: str, mirror: Mirror, is_of_disk: bool = False) -> str:
     """Return a text with the URI in place of the copy's path, which follows where the place on this machine matters.
 
@@ -205,7 +223,7 @@ def _with_uri(text: str, mirror: Mirror, is_of_disk: bool = False) -> str:
     matters = is_of_disk or any(f"{copy}/" in text for copy in copies)
     for copy in copies:
         text = text.replace(copy, mirror.uri)
-    return f"{text} {told}" if matters else text
+    return f"{text.removesuffix('.')}. {told}" if matters else text
 
 
 def _put_meanwhile(mirror: Mirror, ended: threading.Event) -> None:
