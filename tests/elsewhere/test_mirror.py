@@ -53,7 +53,8 @@ def test_a_checkpoint_is_put_after_what_it_needs_and_old_ones_go_last(
         put(self, file, name)
 
     def noting_delete(self: Remote, name: str) -> None:
-        done.append(f"-{name}")
+        if not name.startswith("."):
+            done.append(f"-{name}")
         delete(self, name)
 
     monkeypatch.setattr(Remote, "put", noting_put)

@@ -14,8 +14,8 @@ import ray
 
 import raysim
 from raysim.data.prepare import prepare
-from raysim.engine.on_ray.cluster.cluster import place
 from raysim.engine.on_ray.cluster import data_on_nodes
+from raysim.engine.on_ray.cluster.cluster import place
 from raysim.engine.on_ray.cluster.data_on_nodes import receive, send
 from raysim.engine.on_ray.executor.on_ray import OnRay
 from raysim.engine.plan.resolve import resolve

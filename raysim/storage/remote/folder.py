@@ -78,7 +78,7 @@ def local_copy(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def read_only_copy(path: str | Path) -> Iterator[Path]:
-    """Yield the folder as a path of this machine, for reading only; for a URI, errors and warnings of the block name it.
+    """Yield the folder as a path of this machine, for reading only; for a URI, errors and warnings name it.
 
     Raises:
         RemoteError: nothing answers at its URI, or its files are damaged.

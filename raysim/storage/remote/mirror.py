@@ -23,7 +23,7 @@ from raysim.storage import atomic, disk, lock, sealed
 from raysim.storage.cache import hasher
 from raysim.storage.inside import inside
 from raysim.storage.reading import content, parsing
-from raysim.storage.remote import mirrored_files, removed
+from raysim.storage.remote import mirrored_files, removed, uploads
 from raysim.storage.remote.index import INDEX, Content, Index, Known, Record, Stretch, descends, flaw
 from raysim.storage.remote.remote import Remote
 
@@ -305,27 +305,35 @@ class Mirror:
             name: tuple(dict.fromkeys((*before.get(name, ()), old.get(name), found.content)))
             for name, found in files.items()
         }
-        record = self._write_index(record, {**of_cut, **either})
-        for name in sorted(new, key=mirrored_files.needs_others):
-            self._check_is_own(record, self._index())
-            self._remote.put(pinned[name][0], name)
-        self._check_is_own(record, self._index())
-        left = {name: found for name, found in files.items() if name not in gone}
-        stay = {name: allowed for name, allowed in of_cut.items() if name not in gone}
-        record = self._write_index(record, {**stay, **{name: (found.content,) for name, found in left.items()}})
-        for name in gone:
-            self._remote.delete(name)
-        self._keep(record.model_copy(update={"versions": record.versions[-1:], "files": left}))
+        with uploads.claimed(self._remote, lambda: self._check_is_own(record, self._index())) as is_alone:
+            put = self._write_index(record, {**of_cut, **either})
+            for name in sorted(new, key=mirrored_files.needs_others):
+                self._check_is_own(put, self._index())
+                self._remote.put(pinned[name][0], name)
+            self._check_is_own(put, self._index())
+            left = {name: found for name, found in files.items() if name not in gone}
+            stay = {name: allowed for name, allowed in of_cut.items() if name not in gone}
+            put = self._write_index(put, {**stay, **{name: (found.content,) for name, found in left.items()}})
+            if not is_alone():
+                # Of what is there, either may have put any file: whoever goes on puts all of them again.
+                self._keep(put.model_copy(update={"files": {}}))
+                raise self._overtaken()
+            for name in gone:
+                self._remote.delete(name)
+        self._keep(put.model_copy(update={"versions": put.versions[-1:], "files": left}))
         removed.forget(self._home, len(noted))
         return len(new)
 
     def _check_is_own(self, record: Record, index: Index | None) -> None:
         """Raise OvertakenError if the index there is another machine's, which may have begun when this one did."""
         if index is not None and index.version not in record.versions:
-            raise OvertakenError(
-                f"{self.uri} was changed by another machine meanwhile: a folder has one writer at a time. Nothing "
-                f"more is put there; what this one wrote is in {self.path}."
-            )
+            raise self._overtaken()
+
+    def _overtaken(self) -> OvertakenError:
+        return OvertakenError(
+            f"{self.uri} was changed by another machine meanwhile: a folder has one writer at a time. Nothing more is "
+            f"put there; what this one wrote is in {self.path}."
+        )
 
     def _write_index(self, record: Record, files: Mapping[str, tuple[Content | None, ...]]) -> Record:
         changes, writer = record.changes + 1, record.writer or uuid.uuid4().hex

@@ -113,6 +113,12 @@ class Remote:
             if each.type == fs.FileType.File
         }
 
+    def beginning_with(self, start: str) -> list[str]:
+        """Return the names of the files in the folder itself, not below it, that begin so."""
+        with self._reaching("listing", "the files"):
+            found = self._files.get_file_info(fs.FileSelector(str(self._root), allow_not_found=True))
+        return [each.base_name for each in found if each.base_name.startswith(start)]
+
     def find(self, name: str) -> bytes | None:
         """Return a small file's content; None if it is missing.
 
@@ -144,6 +150,14 @@ class Remote:
             except BaseException:
                 self._forget(aside)
                 raise
+
+    def mark(self, name: str) -> None:
+        """Write an empty file."""
+        with self._reaching("writing", name):
+            target = self._to_change(name)
+            if self._files.type_name not in _ATOMIC:
+                self._files.create_dir(str(PurePosixPath(target).parent), recursive=True)
+            self._write(iter(()), target)
 
     def delete(self, name: str) -> None:
         """Remove a file; a missing file is not an error."""
