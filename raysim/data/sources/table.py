@@ -125,6 +125,8 @@ def _check_there(path: Path, table: pa.Table, column: str) -> None:
             f"{path}: expected the column {column!r}, found {shown}{messages.nearest(column, names)}; data.client, x "
             f"and y name the columns"
         )
+    if (times := names.count(column)) > 1:
+        raise DataError(f"{path}: expected one column {column!r}, found {times}: give them names of their own")
 
 
 class _Column:
@@ -134,8 +136,6 @@ class _Column:
         self.where = f"{path}, column {name!r}"
         _check_there(path, table, name)
         column = table.column(name).combine_chunks()
-        if isinstance(column, pa.ChunkedArray):  # a table without rows has no chunk to combine
-            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
         self._check_nulls(column)
         if pa.types.is_fixed_size_list(column.type):
             values = column.flatten()
@@ -176,6 +176,8 @@ class _ClientTable:
         # Before the content is read: see `digested`.
         self.digest = SourceFile(path).digest
         table = _plain(path, _as_written(path))
+        if not table.num_rows:
+            raise DataError(f"{path}: expected rows, found none: a split without examples is left out of [data]")
         _check_there(path, table, section.client)
         clients = table.column(section.client)
         if clients.null_count:

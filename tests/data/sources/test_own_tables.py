@@ -85,6 +85,24 @@ def test_columns_that_are_named_twice_are_refused(x: list[str], said: str) -> No
         Experiment.model_validate({"name": "own", "rounds": 1, "data": {"name": "arrow", "train": "t.parquet", "x": x}})
 
 
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_a_table_without_rows_is_named(tmp_path: Path, split: str, ending: str) -> None:
+    made = pa.table(ROWS)
+    with pa.ipc.new_file(tmp_path / "none.arrow", made.schema) as sink:
+        sink.write_table(made.slice(0, 0))
+    pq.write_table(made.slice(0, 0), tmp_path / "none.parquet")
+    with pytest.raises(DataError, match=rf"none\.{ending}: expected rows, found none"):
+        table(tmp_path, made, f"train.{ending}", **{split: f"none.{ending}"})
+
+
+@pytest.mark.parametrize("name", ["user", "x", "y"])
+def test_a_column_that_is_there_twice_is_named(tmp_path: Path, name: str) -> None:
+    made = pa.table([*ROWS.values(), ROWS[name]], names=[*ROWS, name])
+    with pytest.raises(DataError, match=rf"train\.arrow: expected one column '{name}', found 2"):
+        table(tmp_path, made, "train.arrow")
+
+
 def test_categories_are_read_as_their_values(tmp_path: Path) -> None:
     made = pa.table(ROWS)
     coded = made.set_column(0, "user", made["user"].dictionary_encode())
