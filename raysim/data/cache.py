@@ -13,10 +13,10 @@ from typing import Any
 
 from raysim.data.dataset import FederatedDataset
 from raysim.data.fingerprint import address_digest
-from raysim.data.manifest import FORMAT, read_manifest, write_manifest
+from raysim.data.manifest import FORMAT, THEN, read_manifest, write_manifest
 from raysim.data.store import offer, store, take
-from raysim.errors import DataError
-from raysim.storage import atomic
+from raysim.errors import DataError, DiskError
+from raysim.storage import atomic, disk
 from raysim.storage.cache import datasets
 
 log = logging.getLogger("raysim")
@@ -34,6 +34,7 @@ def open_or_build(address: dict[str, Any], build: Callable[[Path], None]) -> Fed
 
     Raises:
         DataError: from `build`, or if the result does not open, or if the store's copy is damaged.
+        DiskError: the cache cannot be written to, or an entry that does not open cannot be replaced.
         RemoteError: the store does not answer.
     """
     entry = datasets() / address_digest({"format": FORMAT, **address})
@@ -71,8 +72,9 @@ def _settle(staging: Path, entry: Path) -> FederatedDataset:
     """Put `staging` at `entry`, unless a good entry is there by now."""
     while True:
         try:
-            staging.rename(entry)
-        except OSError:
+            with disk.writing(entry, then=THEN):
+                staging.rename(entry)
+        except DiskError:
             if not entry.exists():
                 raise
             try:
@@ -80,8 +82,11 @@ def _settle(staging: Path, entry: Path) -> FederatedDataset:
             except DataError:
                 damaged = atomic.beside(entry)
                 try:
-                    entry.rename(damaged)
-                except FileNotFoundError:
+                    with disk.deleting(entry):
+                        entry.rename(damaged)
+                except DiskError:
+                    if entry.exists():
+                        raise
                     continue  # another process is replacing it too
                 shutil.rmtree(damaged, ignore_errors=True)
         else:

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -45,9 +46,12 @@ def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
     Raises:
         DataError: a file differs from the source's description in size or checksum, or the dataset has another
             fingerprint; names file, expected and found.
+        DiskError: the copy cannot be written, or a damaged one not be replaced.
     """
     entry = datasets() / key
-    with lock.alone(entry.parent / f".{entry.name}.lock"):
+    with ExitStack() as held:
+        with disk.writing(entry):
+            held.enter_context(lock.alone(entry.parent / f".{entry.name}.lock"))
         if entry.exists():
             try:
                 manifest = read_manifest(entry)
@@ -61,8 +65,11 @@ def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
         atomic.sweep(entry.parent)
         with atomic.folder_aside(entry) as staging:
             _fetch(staging, fingerprint, source)
-            shutil.rmtree(entry, ignore_errors=True)
-            staging.rename(entry)
+            if entry.exists():
+                with disk.deleting(entry):
+                    shutil.rmtree(entry)
+            with disk.writing(entry):
+                staging.rename(entry)
     return entry
 
 

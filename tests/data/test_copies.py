@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from raysim.data.cache import open_or_build
 from raysim.data.copies import fetch_copy
 from raysim.data.prepare import prepare
 from raysim.data.section import Mnist, Table
+from raysim.errors import DiskError
 from raysim.storage.cache import datasets
 from raysim.storage.remote.remote import Remote
 
@@ -46,6 +50,30 @@ def never(path: Path) -> None:
 
 def copies() -> list[Path]:
     return [entry for entry in datasets().iterdir() if not entry.name.startswith(".")]
+
+
+def test_a_damaged_copy_that_cannot_be_deleted_is_named(
+    machine: None, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = fetch_copy("key", None, Remote(there.as_uri()))
+    (copy / "train.arrow").write_bytes(b"x")
+    remove = shutil.rmtree
+
+    def refuse(path: Path, ignore_errors: bool = False) -> None:
+        if path == copy and not ignore_errors:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        if path != copy:
+            remove(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    with pytest.raises(DiskError, match=f"{copy} could not be deleted: Operation not permitted"):
+        fetch_copy("key", None, Remote(there.as_uri()))
+
+
+def test_a_copy_whose_lock_is_another_users_is_named(machine: None, there: Path) -> None:
+    (datasets() / ".key.lock").mkdir(parents=True)
+    with pytest.raises(DiskError, match=f"{datasets()}/key could not be written: Is a directory"):
+        fetch_copy("key", None, Remote(there.as_uri()))
 
 
 def test_a_dataset_at_a_uri_is_copied_once_and_equals_itself(machine: None, there: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 from pathlib import Path
@@ -11,8 +13,9 @@ import pytest
 
 from raysim.data import DatasetWriter, Field
 from raysim.data.cache import open_or_build
-from raysim.data.manifest import read_manifest, write_manifest
-from raysim.errors import DataError, RaysimError
+from raysim.data.fingerprint import address_digest
+from raysim.data.manifest import FORMAT, read_manifest, write_manifest
+from raysim.errors import DataError, DiskError, RaysimError
 from raysim.storage.cache import cache_root
 
 
@@ -85,6 +88,36 @@ def test_of_two_that_build_at_once_one_stays_and_both_are_served(cache: Path) ->
 
     assert open_or_build({"source": "a"}, build_while_another_finishes).train.sizes().tolist() == [3]
     assert len(entries(cache)) == 1
+
+
+def refuse_to_rename(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's entry in a folder that users share, as /tmp is: whoever is not its owner may not rename it."""
+    rename = Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if entry in (path, target):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+
+
+def test_a_damaged_entry_that_cannot_be_replaced_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_or_build({"source": "a"}, build)
+    [entry] = entries(cache)
+    (entry / "train.arrow").write_bytes(b"x")
+    refuse_to_rename(entry, monkeypatch)
+    with pytest.raises(DiskError, match=f"{entry} could not be deleted: Operation not permitted"):
+        open_or_build({"source": "a"}, build)
+    assert entries(cache) == [entry]
+
+
+def test_an_entry_that_cannot_be_put_at_its_place_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = cache / "datasets" / address_digest({"format": FORMAT, "source": "a"})
+    refuse_to_rename(entry, monkeypatch)
+    with pytest.raises(DiskError, match=f"{entry} could not be written: Operation not permitted"):
+        open_or_build({"source": "a"}, build)
+    assert entries(cache) == []
 
 
 def test_a_failed_build_leaves_nothing(cache: Path) -> None:
