@@ -97,7 +97,7 @@ def check(seed: int, has_begun: bool, tmp_path: Path, monkeypatch: pytest.Monkey
     write(two, "two", draw.choice([None, "two", "same"]))
     turns = Turns(monkeypatch)
     # How long one of them waits for an answer: for one request of the other, or for its whole upload.
-    patience = draw.choice([0.5, 0.9, 0.97])
+    patience, now = draw.choice([0.5, 0.9, 0.97]), "one"
 
     def choose(left: list[str]) -> str:
         nonlocal now
@@ -105,7 +105,6 @@ def check(seed: int, has_begun: bool, tmp_path: Path, monkeypatch: pytest.Monkey
             now = draw.choice(left)
         return now
 
-    now = "one"
     told = turns.run({"one": one.push, "two": two.push}, choose)
     assert told
     assert all(isinstance(error, OvertakenError) for error in told.values())
