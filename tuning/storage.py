@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 import traceback
@@ -35,6 +36,9 @@ _BUSY_S = 60
 """Seconds that a SQLite file may be busy with another process."""
 
 
+_PASSWORD = re.compile(r"(//[^:/@]*:)[^/@]*(?=@)")
+
+
 def default_url(folder: Path) -> str:
     """Return the URL of the SQLite file of a study's folder; StudyError if no URL names it."""
     return sqlite_url(folder / "study.db", StudyError)
@@ -43,9 +47,9 @@ def default_url(folder: Path) -> str:
 def shown(url: str) -> str:
     """Return the URL without its password."""
     try:
-        return make_url(url).render_as_string(hide_password=True)
+        return _parsed(url).render_as_string(hide_password=True)
     except ArgumentError:
-        return url
+        return _PASSWORD.sub(r"\1***", url)
 
 
 def portable_address(url: str, folder: Path) -> str:
@@ -56,9 +60,9 @@ def portable_address(url: str, folder: Path) -> str:
     if url.startswith(JOURNAL):
         return JOURNAL + _path_from(folder, url.removeprefix(JOURNAL))
     try:
-        address = make_url(url)
+        address = _parsed(url)
     except ArgumentError:
-        return url
+        return shown(url)
     if address.get_backend_name() == "sqlite" and address.database:
         address = address.set(database=_path_from(folder, address.database))
     return address.render_as_string(hide_password=True)
@@ -72,7 +76,7 @@ def kept(recorded: str, folder: Path) -> str:
     """
     kind, _, file = recorded.partition("///") if recorded.startswith("sqlite:") else recorded.partition(":")
     if kind == "sqlite:":
-        file = make_url(recorded).database or ""
+        file = _parsed(recorded).database or ""
     if kind not in ("sqlite:", JOURNAL.rstrip(":")) or Path(file).is_absolute() or not file:
         if recorded == "a table":
             raise StudyError(f"{folder} is a study on a table, which is not kept: carry it out again, in seconds.")
@@ -198,8 +202,17 @@ def _is_of_lost(error: Exception, url: str) -> bool:
     return False
 
 
+def _parsed(url: str) -> URL:
+    """Return the URL's parts; ArgumentError if it has none."""
+    try:
+        return make_url(url)
+    except ValueError as error:
+        # SQLAlchemy lets a port that is no number pass.
+        raise ArgumentError(str(error)) from None
+
+
 def _address(url: str) -> URL:
-    address = make_url(url)
+    address = _parsed(url)
     # Without a driver's name, each version of SQLAlchemy chooses another driver.
     return address.set(drivername="postgresql+psycopg") if address.drivername == "postgresql" else address
 
@@ -231,10 +244,10 @@ def _database(url: str) -> RDBStorage:
     except ArgumentError:
         raise StorageError(
             f"A storage is journal:PATH or a database's URL, such as sqlite:///study.db or "
-            f"postgresql://user@host/name, but got {url!r}."
+            f"postgresql://user@host/name, but got {shown(url)!r}."
         ) from None
     except ImportError as error:
-        of_postgres = make_url(url).get_backend_name() == "postgresql"
+        of_postgres = _parsed(url).get_backend_name() == "postgresql"
         install = ": pip install 'raysim[postgresql]'" if of_postgres else ", one that SQLAlchemy takes"
         raise StorageError(
             f"The storage {shown(url)} needs a driver that is not installed ({error.__cause__ or error}){install}."
@@ -247,7 +260,7 @@ def _database(url: str) -> RDBStorage:
 
 def _file_here(url: str) -> Path | None:
     """Return the SQLite file of the URL if it lies on a disk of this machine."""
-    address = make_url(url)
+    address = _parsed(url)
     if address.get_backend_name() != "sqlite" or not address.database or not is_here(Path(address.database)):
         return None
     return Path(address.database)

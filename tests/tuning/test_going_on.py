@@ -357,6 +357,7 @@ def test_a_run_s_folder_is_not_a_study_s(small: raysim.FederatedDataset, tuned: 
         ("sqlite:////nowhere/at/all/study.db", "cannot be opened: .*unable to open database file"),
         ("journal:/nowhere/at/all/journal.log", "cannot be opened"),
         ("study.db", "A storage is journal:PATH or a database's URL"),
+        ("sqlite://me:secret@host:port/x", r"a database's URL, .* but got 'sqlite://me:\*\*\*@host:port/x'"),
     ],
 )
 def test_a_storage_that_cannot_be_reached(
