@@ -24,5 +24,14 @@ def shown(path: Path) -> Path:
 
     >>> shown(Path("report", hidden("figures"), "curve.png")).as_posix()
     'report/figures/curve.png'
+    >>> shown(Path("datasets", hidden("key"), "key", "train.arrow")).as_posix()
+    'datasets/key/train.arrow'
     """
-    return Path(*(_HIDDEN.sub(r"\1", part) if is_hidden(part) else part for part in path.parts))
+    parts, of_folder = [], None
+    for part in path.parts:
+        name = _HIDDEN.sub(r"\1", part)
+        # What is moved out of a folder beside its place has the name of that place already.
+        if name != of_folder:
+            parts.append(name)
+        of_folder = name if is_hidden(part) else None
+    return Path(*parts)

@@ -16,6 +16,7 @@ from raysim.data.cache import open_or_build
 from raysim.data.fingerprint import address_digest
 from raysim.data.manifest import FORMAT, read_manifest, write_manifest
 from raysim.errors import DataError, DiskError, RaysimError
+from raysim.storage import disk
 from raysim.storage.cache import cache_root
 
 
@@ -118,6 +119,16 @@ def test_an_entry_that_cannot_be_put_at_its_place_is_named(cache: Path, monkeypa
     with pytest.raises(DiskError, match=f"{entry} could not be written: Operation not permitted"):
         open_or_build({"source": "a"}, build)
     assert entries(cache) == []
+
+
+def test_a_dataset_that_cannot_be_written_is_named_by_its_place(cache: Path) -> None:
+    def fill(path: Path) -> None:
+        with disk.writing(path / "train.arrow"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    entry = cache / "datasets" / address_digest({"format": FORMAT, "source": "a"})
+    with pytest.raises(DiskError, match=f"^{entry}/train.arrow could not be written: No space left"):
+        open_or_build({"source": "a"}, fill)
 
 
 def test_a_failed_build_leaves_nothing(cache: Path) -> None:

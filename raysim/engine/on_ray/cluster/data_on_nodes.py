@@ -105,6 +105,7 @@ def send(dataset: FederatedDataset, wait_s: float) -> SentDataset:
         return own
     # Before the pools start: a pool that fetches would seem not to start.
     fetches = [_on_node(_fetching, node["NodeID"], num_returns="streaming").remote(own) for node in others]
+    begun: list[Any]
     begun, late = ray.wait(fetches, num_returns=len(fetches), timeout=wait_s)
     for fetch in begun:
         try:
