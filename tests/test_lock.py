@@ -108,3 +108,37 @@ def test_runs_let_go_of_a_folder_when_its_run_ends(
             lock.check_free(tmp_path / "run")
         assert [report.finished for report in runs.reports()][-1]
         lock.check_free(tmp_path / "run")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_run_whose_folder_was_moved_writes_nothing_into_the_one_in_its_place(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, seed: int
+) -> None:
+    path, moved = tmp_path / "run", tmp_path / "moved"
+    first = raysim.rounds(experiment(), dataset=dataset, path=path)
+    next(first)
+    path.rename(moved)
+    raysim.run(experiment(seed=seed, rounds=2), dataset=dataset, path=path, progress=False)
+    files = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with pytest.raises(raysim.RunFolderError, match="run was deleted or moved while the run wrote to it"):
+        next(first)
+    assert files == {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    assert raysim.run(experiment(), dataset=dataset, path=moved, resume=True, progress=False).rounds.num_rows == 4
+
+
+def test_who_holds_a_folder_in_this_process_is_told_how_to_end(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    steps = raysim.rounds(experiment(), dataset=dataset, path=tmp_path / "run")
+    next(steps)
+    with pytest.raises(raysim.RunFolderError, match=r"That is this process: .* \(`close\(\)`"):
+        raysim.run(experiment(), dataset=dataset, path=tmp_path / "run", overwrite=True, progress=False)
+
+
+def test_a_lock_that_somebody_deletes_ends_no_run(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    steps = raysim.rounds(experiment(), dataset=dataset, path=tmp_path / "run")
+    next(steps)
+    (tmp_path / "run" / lock.FILE).unlink()
+    assert [each.index for each in steps] == [1, 2, 3]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,6 +36,7 @@ from raysim.server.state import ServerState
 from raysim.storage import atomic, disk, sealed
 from raysim.storage.remote.folder import named, read_only_copy
 from raysim.storage.remote.uri import check_is_path
+from raysim.storage.scratch import scratch_folder
 
 log = logging.getLogger("raysim")
 
@@ -115,11 +115,11 @@ def export(
 
 def _write_adapter(module: nn.Module, experiment: Experiment, out: Path) -> None:
     made = lora.adapter_of(module, _lora(experiment))
-    with disk.writing(out), tempfile.TemporaryDirectory() as aside:
+    with disk.writing(out), scratch_folder() as aside:
         made.config.save_pretrained(aside)
         out.mkdir(parents=True, exist_ok=True)
         # A file takes the place of a link, and is not written through it.
-        for file in Path(aside).iterdir():
+        for file in aside.iterdir():
             atomic.write(out / file.name, partial(shutil.copyfile, file))
     content = save({name: tensor.clone() for name, tensor in made.tensors.items()}, {"format": "pt"})
     atomic.write(out / "adapter_model.safetensors", lambda place: place.write_bytes(content))

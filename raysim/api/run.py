@@ -17,6 +17,7 @@ from raysim.api import executors
 from raysim.api.beside_record import warn_of_others
 from raysim.api.executors import Begins, begins
 from raysim.api.interrupted import note_of_run, noting
+from raysim.api.of_one_process import OfOneProcess
 from raysim.api.preflight import (
     ITS_PARTS,
     ExecutorName,
@@ -258,7 +259,8 @@ def rounds(
     """Step through an experiment round by round, never more than one round ahead of the reader.
 
     The arguments are those of `run`; without `path` nothing is written. The experiment is checked before the iterator
-    is returned, Ray's resources at the first round. Leaving the loop early stops the run.
+    is returned, Ray's resources at the first round. Leaving the loop early stops the run. A process that is forked
+    meanwhile cannot go on with it.
     """
     check_one(experiment)
     with ExitStack() as checked:
@@ -268,10 +270,10 @@ def rounds(
         until_left = checked.pop_all()
     log_beginning(plan)
     place = begins(plan.experiment.engine, executor, address)
-    return _public(plan, executors.steps(plan, opening, place, address), until_left)
+    return OfOneProcess(_public(plan, executors.steps(plan, opening, place, address), until_left), "raysim.rounds")
 
 
-def _public(plan: Plan, steps: Generator[Finished], until_left: ExitStack) -> Iterator[Round]:
+def _public(plan: Plan, steps: Generator[Finished], until_left: ExitStack) -> Generator[Round]:
     with until_left, closing(steps):
         for finished in steps:
             yield _as_round(plan, finished)

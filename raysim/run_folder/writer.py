@@ -54,9 +54,16 @@ class RunFolder:
     """Writes one run's folder: `create` creates it, `reopen` opens it for a run or its continuation."""
 
     def __init__(
-        self, path: Path, fingerprint: str, keep: int, profile: bool = False, best: BestModels | None = None
+        self,
+        path: Path,
+        fingerprint: str,
+        keep: int,
+        profile: bool = False,
+        best: BestModels | None = None,
+        held: lock.HeldLock | None = None,
     ) -> None:
         self.path = path
+        self._held = held
         self._fingerprint = fingerprint
         self._keep = keep
         self._rows = Rows()
@@ -68,12 +75,18 @@ class RunFolder:
         """Whether something could not be written; its error says what."""
 
     def check_there(self) -> None:
-        """Check that the folder is where the run writes.
+        """Check that the folder is where the run writes, and that this process is the run's.
 
         Raises:
-            RunFolderError: it was deleted or moved.
+            RunFolderError: it was deleted or moved; another one may be in its place. Or this process was forked.
         """
-        if not self.path.is_dir():
+        if self._held is not None and self._held.is_inherited:
+            self.failed = True
+            raise RunFolderError(
+                f"{named(self.path)} is written by the process from which this one was forked, and the run goes on "
+                f"there: end a forked process by os._exit, before it returns into raysim."
+            )
+        if not (self.path.is_dir() if self._held is None else self._held.is_there):
             self.failed = True
             raise RunFolderError(
                 f"{named(self.path)} was deleted or moved while the run wrote to it, so the run ends here. Where it "
@@ -140,12 +153,14 @@ class RunFolder:
                 )
 
     @classmethod
-    def reopen(cls, path: Path, experiment: Experiment, profile: bool = False) -> tuple[RunFolder, ServerState | None]:
+    def reopen(
+        cls, path: Path, experiment: Experiment, profile: bool = False, held: lock.HeldLock | None = None
+    ) -> tuple[RunFolder, ServerState | None]:
         """Open a run's folder to continue: the newest intact checkpoint, and the rows of the rounds before it.
 
-        The caller holds the folder's lock, so temporary files were left by a process that was killed; they are removed.
-        Rows of later rounds are dropped: the run repeats those rounds. With `profile`, timeline.json receives the times
-        of driver and workers from here on.
+        The caller holds the folder's lock, `held`, so temporary files were left by a process that was killed; they are
+        removed. Rows of later rounds are dropped: the run repeats those rounds. With `profile`, timeline.json receives
+        the times of driver and workers from here on.
 
         Raises:
             RunFolderError: a part of the folder is a symbolic link that leads out of it, rows are lost, or a file is
@@ -156,7 +171,7 @@ class RunFolder:
             atomic.sweep(place, older_than_s=0)
         every = experiment.evaluation.every
         best = BestModels(path, experiment.checkpoint.best, every)
-        folder = cls(path, experiment_record.stored_fingerprint(path), experiment.checkpoint.keep, profile, best)
+        folder = cls(path, experiment_record.stored_fingerprint(path), experiment.checkpoint.keep, profile, best, held)
         state = kept_checkpoints.newest_state(path, folder._fingerprint)
         done = state.round if state else 0
         folder.checkpointed = done

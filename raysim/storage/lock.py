@@ -3,6 +3,8 @@
 The locks are the kernel's (`flock`), on a file in a run's folder or beside a copy. They end with their process, so no
 lock is ever stale. The content of a run's `.lock` only names the holder. Machines that share a disk see each other's
 locks if the disk supports it, as NFS does. If the disk has no locks, raysim warns and does not lock the folder.
+
+A forked process has its parent's files open, and would hold the locks on when the parent has ended: it closes them.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
+from weakref import WeakSet
 
 from raysim.errors import RunFolderError
 from raysim.storage import disk
@@ -38,8 +41,55 @@ DEPTH = 3
 """Largest depth of a run's folder in a folder of several: sweep, point, trial."""
 
 
+_opened_files: WeakSet[FileIO] = WeakSet()
+"""The locks' files that this process has open."""
+
+
+def _close_inherited() -> None:
+    # Closing them leaves the parent's locks alone, which unlocking would not.
+    for file in tuple(_opened_files):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+def _known(file: FileIO) -> FileIO:
+    _opened_files.add(file)
+    return file
+
+
+class HeldLock:
+    """The lock of a folder.
+
+    Args:
+        folder: what is locked.
+        file: its lock's file, open.
+    """
+
+    def __init__(self, folder: Path, file: FileIO) -> None:
+        self._folder, self._file, self._process = folder, file, os.getpid()
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked from the one that holds the lock."""
+        return os.getpid() != self._process
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the folder is where it was locked; False if it was moved, also where another is in its place."""
+        try:
+            now = os.stat(self._folder / FILE)
+        except FileNotFoundError:
+            # Somebody has deleted the file alone, in which nothing is lost.
+            return self._folder.is_dir()
+        except OSError:
+            return False
+        return self._file.closed or os.path.samestat(now, os.fstat(self._file.fileno()))
+
+
 @contextmanager
-def locked(folder: Path, run: str | None = None) -> Iterator[None]:
+def locked(folder: Path, run: str | None = None) -> Iterator[HeldLock]:
     """Lock the folder for this process during the block; create it if it is missing.
 
     Args:
@@ -66,9 +116,10 @@ def locked(folder: Path, run: str | None = None) -> Iterator[None]:
         with disk.writing(folder / FILE):
             file.write(json.dumps(holder).encode())
         try:
-            yield
+            yield HeldLock(folder, file)
         finally:
-            file.truncate(0)
+            if not file.closed:
+                file.truncate(0)
 
 
 @contextmanager
@@ -196,7 +247,9 @@ def _opened(file: Path) -> FileIO:
         if os.path.lexists(file) and not file.is_symlink():
             regular(file, RunFolderError)
         # Without a buffer: what a full disk does not take would be written, and fail, once more when it is closed.
-        return open(file, "ab+", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
+        return _known(
+            open(file, "ab+", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
+        )
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise RunFolderError(f"{file} must be a file, but is a symbolic link: delete it.") from None
@@ -228,6 +281,11 @@ def _refusal(folder: Path) -> str:
         # The holder is writing it at this moment.
         holder, who = {}, "another process"
     advice = "Wait for it, end it, or give the run another folder (--path, path=)."
+    if (holder.get("process"), holder.get("host")) == (os.getpid(), socket.gethostname()):
+        advice = (
+            "That is this process: end its other run, close the iterator of raysim.rounds that was left open "
+            "(`close()`), or give the run another folder (path=)."
+        )
     if name := holder.get("run"):
         advice = (
             f"Follow it with `raysim attach {name}`, end it with `raysim stop {name}`, or give the run another folder "

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +19,7 @@ from raysim.data.dataset import FederatedDataset
 from raysim.engine.plan.bind import PLACES
 from raysim.errors import RaysimError
 from raysim.run_folder import cost_columns
+from raysim.storage.scratch import scratch_folder
 from raysim.testing import federation
 from raysim.testing.purity_check import ContractError, follow
 
@@ -177,8 +176,8 @@ def _check_double(checked: _Checked, part: Part, single: Sequence[Round]) -> Non
 
 def _check_resumed(checked: _Checked, part: Part, expected: Sequence[Round]) -> None:
     parts: dict[str, Any] = {**checked.passed, "dataset": checked.dataset, "model": federation.plain}
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "run"
+    with scratch_folder() as folder:
+        path = folder / "run"
         half = federation.experiment({**checked.keys, "rounds": federation.ROUNDS // 2})
         run(half, path=path, progress=False, **parts)
         result = resume(path, rounds=federation.ROUNDS, progress=False, **parts)
@@ -191,8 +190,8 @@ def _check_resumed(checked: _Checked, part: Part, expected: Sequence[Round]) -> 
 
 
 def _check_killed(checked: _Checked, part: Part) -> None:
-    with TemporaryDirectory() as folder:
-        note = Path(folder) / "note"
+    with scratch_folder() as folder:
+        note = folder / "note"
         model = federation.Factory(note)
         expected = checked.rounds(model=model)
         note.touch()

@@ -64,7 +64,7 @@ def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterato
     facts = experiment_record.PlannedFacts(
         dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee, plan.stated.record, passed
     )
-    with lock.locked(path, run):
+    with lock.locked(path, run) as held:
         if opening.done is None:
             RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, facts)
         else:
@@ -73,7 +73,7 @@ def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterato
             facts = facts if had is None else replace(facts, passed=had)
             experiment_record.write_experiment(path, experiment, plan.fingerprint, facts)
         frozen.write(path, plan.model.constants, plan.fingerprint)
-        folder, state = RunFolder.reopen(path, experiment, opening.profile)
+        folder, state = RunFolder.reopen(path, experiment, opening.profile, held)
         if state is not None:
             check_fits(state, plan.begins, path)
         yield folder, state

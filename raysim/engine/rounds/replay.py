@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from torch import Tensor
 
@@ -30,6 +29,7 @@ from raysim.run_folder.writer import RunFolder
 from raysim.server.clipping import UNLIMITED
 from raysim.server.state import ServerState
 from raysim.server.sums import Sums
+from raysim.storage.scratch import scratch_folder
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ def _aside(plan: Plan, path: Path) -> Iterator[Plan]:
     if not plan.algorithm().state_vectors:
         yield plan
         return
-    with TemporaryDirectory(prefix="raysim-") as scratch:
+    with scratch_folder() as scratch:
         older, owner = path.absolute() / files.STATES, experiment_record.stored_fingerprint(path)
-        yield replace(plan, states=Path(scratch) / files.STATES, older_states=older, states_of=owner)
+        yield replace(plan, states=scratch / files.STATES, older_states=older, states_of=owner)
 
 
 def state_before(plan: Plan, path: Path, index: int) -> ServerState:
@@ -136,12 +136,12 @@ def state_before(plan: Plan, path: Path, index: int) -> ServerState:
     state = nearest or plan.initial_state()
     if state.round == index:
         return state
-    with TemporaryDirectory() as scratch:
-        (Path(scratch) / "checkpoints").mkdir()
-        (Path(scratch) / "clients").mkdir()
-        folder = RunFolder(Path(scratch), plan.fingerprint, keep=1)
+    with scratch_folder() as scratch:
+        (scratch / "checkpoints").mkdir()
+        (scratch / "clients").mkdir()
+        folder = RunFolder(scratch, plan.fingerprint, keep=1)
         _run(plan, state, index, folder)
-        reached = kept_checkpoints.newest_state(Path(scratch), plan.fingerprint)
+        reached = kept_checkpoints.newest_state(scratch, plan.fingerprint)
     assert reached is not None
     return reached
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from raysim.cohort.chunks import Chunk
 from raysim.engine.plan.plan import Plan
@@ -15,6 +14,7 @@ from raysim.run_folder.kept_checkpoints import named_states
 from raysim.run_folder.writer import RunFolder
 from raysim.server import manifest
 from raysim.server.state import ServerState
+from raysim.storage.scratch import scratch_folder
 
 
 class StateFiles:
@@ -72,5 +72,5 @@ def with_states_folder(plan: Plan, path: Path | None) -> Iterator[Plan]:
     elif path is not None:
         yield replace(plan, states=path.absolute() / STATES, states_of=plan.fingerprint)
     else:
-        with TemporaryDirectory(prefix="raysim-") as scratch:
-            yield replace(plan, states=Path(scratch) / STATES)
+        with scratch_folder() as scratch:
+            yield replace(plan, states=scratch / STATES)

@@ -20,7 +20,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -77,7 +76,10 @@ def serving() -> Iterator[int | None]:
     if _server_pid is not None or sys.platform != "linux" or COLD in os.environ:
         yield _server_pid
         return
-    with tempfile.TemporaryDirectory(prefix="raysim-workers-") as folder:
+    # The server, which runs this file too, loads raysim's modules later.
+    from raysim.storage.scratch import scratch_folder
+
+    with scratch_folder("raysim-workers-") as folder:
         path = f"{folder}/socket"
         server = subprocess.Popen(
             [sys.executable, "-P", __file__, "--serve", path],
