@@ -129,7 +129,7 @@ def test_a_page(
 
         monkeypatch.setattr(picture_files, "write", onto_a_full_disk)
         name = r"figures/[\w-]+\.png"
-    with pytest.raises(DiskError, match=rf"^{tmp_path}/page/{name} {NO_ROOM}.*Make room"):
+    with pytest.raises(DiskError, match=rf"^{tmp_path}/page/{name} {NO_ROOM}.*First make room"):
         build.build([tmp_path / "run"], tmp_path / "page")
 
 

@@ -38,7 +38,7 @@ def open_or_build(address: dict[str, Any], build: Callable[[Path], None]) -> Fed
         RemoteError: the store does not answer.
     """
     entry = datasets() / address_digest({"format": FORMAT, **address})
-    if entry.exists():
+    if _is_there(entry):
         try:
             return _opened(entry)
         except DataError as error:
@@ -56,6 +56,15 @@ def open_or_build(address: dict[str, Any], build: Callable[[Path], None]) -> Fed
     if shared is not None:
         offer(entry, shared)
     return dataset
+
+
+def _is_there(entry: Path) -> bool:
+    try:
+        return entry.exists()
+    except OSError as error:
+        raise DiskError(
+            f"{entry} cannot be looked for: {error.strerror}. Allow it, or set RAYSIM_CACHE to another folder."
+        ) from error
 
 
 def _opened(entry: Path) -> FederatedDataset:

@@ -12,14 +12,16 @@ from pydantic import model_validator
 from raysim.config.section import Section
 from raysim.data.field import Field
 from raysim.errors import DataError
-from raysim.storage import atomic, sealed
+from raysim.storage import atomic, disk, sealed
 from raysim.storage.reading import content, parsing, regular
 
 FILE = "dataset.json"
 FORMAT: Literal[3] = 3
 
 
-THEN = "Nothing of it was kept. Make room, or set RAYSIM_CACHE to a folder of another disk, and do it again."
+THEN = (
+    f"Nothing of it was kept. First {disk.REMEDY}, or set RAYSIM_CACHE to a folder of another disk, then do it again."
+)
 """How to go on where a dataset cannot be written: most are in the cache."""
 
 

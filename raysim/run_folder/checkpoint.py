@@ -34,7 +34,7 @@ FORMAT = "4"
 ADVICE = "raysim goes on from the checkpoint before it, if there is one."
 """What a message about a damaged checkpoint ends with."""
 
-THEN = "Earlier checkpoints are untouched: make room, then resume."
+THEN = f"Earlier checkpoints are untouched: {disk.REMEDY}, then resume."
 """How to go on where records cannot be written."""
 
 

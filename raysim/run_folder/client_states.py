@@ -28,7 +28,7 @@ from raysim.errors import CheckpointError, DiskError, within
 from raysim.run_folder.checkpoint import THEN, sync_folder
 from raysim.server.manifest import StatePlace
 from raysim.storage import atomic, disk
-from raysim.storage.reading import regular
+from raysim.storage.reading import listed, regular
 from raysim.storage.remote import removed
 
 log = logging.getLogger("raysim")
@@ -144,7 +144,7 @@ class ClientStore:
         """Delete files of rounds before `before` (None: of all rounds) whose (round, chunk) is not in `named`."""
         if not self._folder.exists():
             return
-        for path in self._folder.iterdir():
+        for path in listed(self._folder, CheckpointError):
             match = _NAME.fullmatch(path.name)
             if match is None or (before is not None and int(match[1]) >= before):
                 continue

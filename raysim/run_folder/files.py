@@ -19,6 +19,7 @@ import re
 from pathlib import Path
 
 from raysim.errors import RunFolderError
+from raysim.storage.reading import listed
 
 RECORD, ROUNDS = "experiment.json", "rounds.parquet"
 """The experiment and the rows of a run's folder; a folder with the first holds a run, trials or a sweep."""
@@ -87,5 +88,5 @@ def client_files(path: Path) -> dict[int, Path]:
 def _numbered(folder: Path, name: re.Pattern[str]) -> dict[int, Path]:
     if not folder.is_dir():
         return {}
-    matches = ((name.fullmatch(file.name), file) for file in folder.iterdir())
+    matches = ((name.fullmatch(file.name), file) for file in listed(folder, RunFolderError))
     return dict(sorted((int(match[1]), file) for match, file in matches if match))

@@ -12,9 +12,14 @@ from pathlib import Path
 from raysim.errors import DiskError
 from raysim.storage.hidden_name import shown
 
-AGAIN = "Make room, and do it again."
+REMEDY = "{remedy}"
+"""Stands, in what is said of how to go on, for what to do about the error first."""
+
+AGAIN = f"First {REMEDY}, then do it again."
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 @contextmanager
@@ -24,7 +29,7 @@ def writing(path: Path, needed_bytes: int | None = None, then: str = AGAIN) -> I
     Args:
         path: the file, or the folder. What is written aside is named by its place.
         needed_bytes: what is being written, if that is known.
-        then: how to go on.
+        then: how to go on; REMEDY in it stands for what to do first.
 
     Raises:
         DiskError: the file could not be written. Errors of a network, and those that are named already, pass.
@@ -36,7 +41,15 @@ def writing(path: Path, needed_bytes: int | None = None, then: str = AGAIN) -> I
     except OSError as error:
         if error.errno is None:
             raise
-        raise DiskError(f"{shown(path)} could not be written: {why(path, error, needed_bytes)}. {then}") from error
+        raise DiskError(
+            f"{shown(path)} could not be written: {why(path, error, needed_bytes)}. {_with_remedy(then, error)}"
+        ) from error
+
+
+def _with_remedy(then: str, error: OSError) -> str:
+    if error.errno in FULL:
+        return then.replace(REMEDY, "make room")
+    return then.replace(REMEDY, "allow writing there" if error.errno in _DENIED else "see to that")
 
 
 @contextmanager

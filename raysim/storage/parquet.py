@@ -52,7 +52,7 @@ def read(path: Path, error: type[RaysimError]) -> pa.Table:
     regular(path, error)
     with parsing(path, "a table in Parquet", error):
         # Not `read_table`: it takes folders for parts of tables, and their names for columns.
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(_place(path), page_checksum_verification=True) as file:
             stored = _stored(path, file, error)
             # The columns are unpacked at the same time, each a page at a time; texts are what is in their pages.
             at_work = _numbers_bytes(file, stored) + sum(column.largest_page for column in stored)
@@ -64,6 +64,11 @@ def read(path: Path, error: type[RaysimError]) -> pa.Table:
         if len(set(found.column_names)) != found.num_columns:
             raise ValueError("two columns have one name")
         return found
+
+
+def _place(path: Path) -> Path:
+    # pyarrow would take a first part "~" for the user's home.
+    return path.absolute()
 
 
 def _numbers_bytes(file: pq.ParquetFile, stored: Sequence[_Stored]) -> int:
@@ -137,7 +142,7 @@ def _text_bytes(path: Path, file: pq.ParquetFile) -> int:
     """Return the bytes of all texts; they are read in the form in which equal ones are there once."""
     paths = [file.schema.column(place).path for place in _texts(file)]
     total = 0
-    with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=paths) as coded:
+    with pq.ParquetFile(_place(path), page_checksum_verification=True, read_dictionary=paths) as coded:
         for group in range(coded.num_row_groups):
             for column in coded.read_row_group(group, columns=paths).columns:
                 total += sum(unpacked.plain_bytes(chunk) for chunk in column.chunks)

@@ -56,6 +56,18 @@ def parsing(source: object, expected: str, error: type[RaysimError], verdict: st
         raise error(f"{source}{verdict}: expected {expected}: {why(found)}") from found
 
 
+def listed(folder: Path, error: type[RaysimError]) -> list[Path]:
+    """Return what lies in a folder.
+
+    Raises:
+        RaysimError: of the class `error`: it cannot be read.
+    """
+    try:
+        return list(folder.iterdir())
+    except OSError as found:
+        raise error(f"{folder} cannot be read: {found.strerror}.") from found
+
+
 def why(error: BaseException) -> str:
     r"""Return an error in one line, without control characters, and of bounded length.
 

@@ -33,5 +33,5 @@ def write(content: pa.Table, file: Path, owner: str = "", about: Mapping[str, st
 
 def owner(file: Path) -> str:
     """Return whose a table is, which was read without an error; "" if it does not say."""
-    found = (pq.read_metadata(file).metadata or {}).get(_OWNER.encode(), b"")
+    found = (pq.read_metadata(file.absolute()).metadata or {}).get(_OWNER.encode(), b"")
     return str(found.decode("utf-8", "replace"))

@@ -60,7 +60,7 @@ def test_of_a_full_disk(opened: Open, uri: str) -> None:
         in_copy(opened, uri)
     text = str(caught.value)
     assert text.startswith(f"{uri}/checkpoints/round-1 could not be written: No space left on device: ")
-    assert text.endswith(f" Make room, and do it again. This machine's copy of it is {Mirror.of(uri).path}.")
+    assert text.endswith(f" First make room, then do it again. This machine's copy of it is {Mirror.of(uri).path}.")
     assert isinstance(caught.value.__cause__, OSError)
 
 

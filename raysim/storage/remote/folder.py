@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shlex
 import threading
 import time
@@ -26,17 +28,20 @@ PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 def path_here(path: str | Path) -> Path:
-    """Return a folder's path on this machine, whether it exists or not.
+    """Return a folder's path on this machine, whether it exists or not; a first part "~" is the user's home.
 
     Raises:
-        RunFolderError: no folder can have that path.
+        RunFolderError: no folder can have that path, or this process may not read the folder.
     """
     folder = Path(path)
+    if folder.parts[:1] == ("~",):
+        folder = folder.expanduser()
     try:
         str(folder).encode()
         if "\0" in str(folder):
             raise ValueError("it has a zero character")
-        folder.exists()
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except UnicodeEncodeError:
         raise RunFolderError(f"{str(folder)!r} cannot be a run's folder: UTF-8 cannot hold its name.") from None
     except (OSError, ValueError) as error:

@@ -1,0 +1,110 @@
+"""A folder that may not be read has a sentence; a path that begins with "~" is in the home. Runs, and the cache."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import raysim
+from raysim.data.cache import open_or_build
+from raysim.errors import CheckpointError, DiskError, RunFolderError
+from raysim.storage import disk, parquet, sealed_parquet
+from raysim.storage.scratch import scratch_folder
+
+Make = Callable[..., raysim.Experiment]
+
+SCAFFOLD = {"client": {"correction": {"name": "scaffold"}, "optimizer": {"lr": 0.1}}}
+
+
+def denied(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Refuse to list a folder; the user who runs the tests may be one to whom nothing is refused."""
+    before = Path.iterdir
+
+    def iterdir(self: Path) -> Iterator[Path]:
+        if self == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return before(self)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "clients", "client_state"])
+def test_a_part_of_a_run_that_cannot_be_listed_is_named(
+    name: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    raysim.run(experiment(**SCAFFOLD), dataset=dataset, path=path, progress=False)
+    denied(monkeypatch, path / name)
+    with pytest.raises((RunFolderError, CheckpointError), match=f"{name} cannot be read: Permission denied"):
+        raysim.resume(path, rounds=6, dataset=dataset, progress=False)
+
+
+def test_a_run_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(RunFolderError, match="cannot be a run's folder: Permission denied"):
+        raysim.read(tmp_path)
+
+
+def test_a_cache_out_of_reach_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exists(self: Path) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path))
+    monkeypatch.setattr(Path, "exists", exists)
+    with pytest.raises(DiskError, match=r"cannot be looked for: Permission denied.*RAYSIM_CACHE"):
+        open_or_build({}, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(errno.ENOSPC, "First make room"), (errno.EACCES, "First allow writing there"), (errno.EIO, "First see to that")],
+)
+def test_only_a_full_disk_lacks_room(number: int, said: str, tmp_path: Path) -> None:
+    with pytest.raises(DiskError, match=f"{said}, then do it again"), disk.writing(tmp_path / "file"):
+        raise OSError(number, os.strerror(number))
+
+
+def test_a_temporary_folder_that_cannot_be_made_is_an_error_of_raysims(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(DiskError, match=r"No such file or directory.*Set TMPDIR"):
+        next(raysim.rounds(experiment(**SCAFFOLD), dataset=dataset))
+
+
+def test_a_temporary_folder_is_removed(tmp_path: Path) -> None:
+    with scratch_folder() as folder:
+        (folder / "file").touch()
+    assert not folder.exists()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home, beside the working folder."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_a_tilde_is_the_home(home: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    result = raysim.run(experiment(), dataset=dataset, path="~/run", progress=False)
+    assert result.path == home / "run"
+    assert not Path("~").exists()
+    assert raysim.read("~/run").rounds.num_rows == 4
+
+
+def test_a_table_in_a_folder_that_is_called_so_is_not_the_homes(home: Path) -> None:
+    there, named = home / "table.parquet", Path("~/table.parquet")
+    named.parent.mkdir()
+
+    sealed_parquet.write(pa.table({"x": [1]}), there, "of the home")
+    sealed_parquet.write(pa.table({"x": [2]}), named, "of the folder")
+    assert parquet.read(named, RunFolderError)["x"].to_pylist() == [2]
+    assert sealed_parquet.owner(named) == "of the folder"
