@@ -55,6 +55,50 @@ def test_other_code_has_another_digest(other: str) -> None:
     assert part_code.differs(one, two)
 
 
+MAKE = "def make(scale): return lambda x: x * scale"
+
+
+@pytest.mark.parametrize(
+    ("part", "one", "two"),
+    [
+        ("def part(x): return helper(x)", "def helper(x): return x + 1", "def helper(x): return x + 2"),
+        ("def part(x): return helper(x)", "S = 1\ndef helper(x): return x * S", "S = 2\ndef helper(x): return x * S"),
+        ("def part(): return Net()", "class Net:\n def f(self): return 1", "class Net:\n def f(self): return 2"),
+        ("def part(x): return [each * SCALE for each in x]", "SCALE = 1.5", "SCALE = 2.5"),
+        ("def part(x): return x in NAMES", "NAMES = ('a',)", "NAMES = ('b',)"),
+        ("class part:\n def f(self, x): return helper(x)", "def helper(x): return x", "def helper(x): return -x"),
+        ("part = make(S)", f"{MAKE}\nS = 1.0", f"{MAKE}\nS = 2.0"),
+    ],
+)  # fmt: skip
+def test_what_the_code_reads_by_name_counts(part: str, one: str, two: str) -> None:
+    digests = [part_code.digest(compiled(f"{each}\n{part}")) for each in (one, one, two)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize(
+    ("part", "one", "two"),
+    [
+        ("def part(x): return x + 1", "SCALE = 1", "SCALE = 2"),
+        ("def part(x): return x.scale", "scale = 1", "scale = 2"),
+        ("def part(x):\n global calls\n calls += 1\n return x", "calls = 0", "calls = 7"),
+        ("def part(x): seen.append(x)", "seen = []", "seen = [1]\nseen.append(seen)"),
+        ("def part(x): return json.dumps(x)", "import json", "import json; json.calls = 1"),
+    ],
+)
+def test_what_it_does_not_read_so_does_not_count(part: str, one: str, two: str) -> None:
+    digests = [part_code.digest(compiled(f"{each}\n{part}")) for each in (one, two)]
+    assert digests[0] == digests[1]
+
+
+def test_functions_that_read_each_other_have_a_digest() -> None:
+    both = "def other(x): return part(x - 1)\ndef part(x): return x and other(x)"
+    assert part_code.digest(compiled(both)) == part_code.digest(compiled(both))
+
+
+def test_what_is_installed_does_not_count() -> None:
+    assert part_code._with_read([compiled("from json import dumps\ndef part(x): return dumps(x)")])[1:] == []
+
+
 def test_methods_and_bases_of_a_class_count() -> None:
     base = "class Base:\n    def step(self):\n        return {}\n"
     inherits = "class part(Base):\n    def start(self):\n        return 0"

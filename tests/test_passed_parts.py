@@ -297,6 +297,23 @@ def test_another_rate_of_dropout_is_noticed(experiment: Make, dataset: raysim.Fe
     assert raysim.resume(tmp_path / "run", rounds=5, model=with_(0.5), dataset=dataset).rounds.num_rows == 5
 
 
+@pytest.mark.parametrize("drops_first", [False, True])
+def test_dropout_that_comes_or_goes_is_noticed(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, drops_first: bool
+) -> None:
+    (inputs,), classes = dataset.x.shape, dataset.num_classes
+    assert classes is not None
+
+    def make(drops: bool) -> Callable[[], nn.Module]:
+        return lambda: nn.Sequential(
+            nn.Linear(inputs, 5), nn.Dropout(0.5) if drops else nn.Identity(), nn.Linear(5, classes)
+        )
+
+    raysim.run(experiment(), model=make(drops_first), path=tmp_path / "run", dataset=dataset)
+    with pytest.raises(raysim.RunFolderError, match=r"model= has other rates of dropout than at the run's start"):
+        raysim.resume(tmp_path / "run", rounds=5, model=make(not drops_first), dataset=dataset)
+
+
 def test_params_and_values_that_are_not_finite_hide_no_other_module(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
 ) -> None:

@@ -196,8 +196,8 @@ def resume(
         parts: the same parts as for `run`.
 
     Raises:
-        RunFolderError: the folder has no run, or data or settings differ. raysim cannot compare parts, except
-            datasets: pass the same code as before.
+        RunFolderError: the folder has no run, or data or settings differ, or what a module, a loss or an objective
+            gives. Of other parts changed code is a warning, as far as raysim can see it (docs/results.md).
     """
     with local_copy(path) as where, noting(partial(note_of_run, where)):
         experiment = experiment_record.stored_experiment(where)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import hashlib
 import inspect
 import sys
-from collections.abc import Iterator
-from types import CodeType, FunctionType, MethodType
+import sysconfig
+from collections.abc import Iterator, Mapping
+from types import CellType, CodeType, FunctionType, MethodType
 
 _OTHERS = ("abc", "builtins", "dataclasses", "enum", "functools", "raysim", "torch", "typing")
 """Packages whose classes are not the script's."""
@@ -17,17 +19,20 @@ def digest(part: object) -> str | None:
     """Return the digest of the code of a function, of a class and its bases, or of an object's class.
 
     It is that of the instructions, constants and names: comments, docstrings and the place in the file do not count.
-    Nor does what the code calls, or numbers that an object holds. Another version of Python has other instructions, so
-    the digest begins with it.
+    Functions and classes of scripts count that the code reads by their name alone, from where it was defined, and so do
+    numbers, texts and tuples of them, unless the code sets them. What it reads as an attribute does not count (of
+    another module, of an object), nor what is in lists and dictionaries. Another version of Python has other
+    instructions, so the digest begins with it.
 
     Returns:
         None where there is no code of the script's.
     """
     found = hashlib.blake2b(digest_size=16)
-    functions = list(_functions(part))
+    functions = _with_read(list(_functions(part)))
     for function in functions:
         _add(found, function.__code__, function.__doc__)
         found.update(repr([each for each in function.__defaults__ or () if isinstance(each, _PLAIN)]).encode())
+        found.update(repr([item for item in _read(function).items() if _is_plain(item[1])]).encode())
     return f"{_VERSION}:{found.hexdigest()}" if functions else None
 
 
@@ -40,7 +45,8 @@ def differs(one: str, other: str) -> bool:
     return one != other and one.partition(":")[0] == other.partition(":")[0]
 
 
-_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}/2"
+"""Python's version, and which things a digest is of: after a change there, one is not compared with those before."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -65,6 +71,58 @@ def _functions(part: object) -> Iterator[FunctionType]:
                 held = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
                 if isinstance(held, FunctionType):
                     yield held
+
+
+_INSTALLED = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def _with_read(functions: list[FunctionType]) -> list[FunctionType]:
+    """Return functions with those of scripts that they read, and that these read, each once."""
+    found: dict[int, FunctionType] = {}
+    for function in functions:
+        if id(function) not in found:
+            found[id(function)] = function
+            values = (value for value in _read(function).values() if not isinstance(value, list))
+            read = (each for value in values for each in _functions(value))
+            # The loop goes through these too.
+            functions.extend(each for each in read if not each.__code__.co_filename.startswith(_INSTALLED))
+    return list(found.values())
+
+
+def _read(function: FunctionType) -> Mapping[str, object]:
+    """Return what a function reads by name from where it was defined, in order; nothing that it sets there."""
+    read, written = _names(function.__code__)
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    known = {**function.__globals__, **{name: content for name, cell in cells for content in _contents(cell)}}
+    return {name: known[name] for name in sorted(read - written) if name in known}
+
+
+def _names(code: CodeType) -> tuple[set[str], set[str]]:
+    """Return the names that code reads, and those that it sets, outside of itself."""
+    read, written = set(code.co_freevars), set[str]()
+    for each in dis.get_instructions(code):
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            read.add(each.argval)
+        elif each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF"):
+            written.add(each.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            inner_read, inner_written = _names(constant)
+            read |= inner_read - set(code.co_cellvars)
+            written |= inner_written - set(code.co_cellvars)
+    return read, written - set(code.co_cellvars)
+
+
+def _contents(cell: CellType) -> tuple[object, ...]:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        # It is set later.
+        return ()
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(map(_is_plain, value)))
 
 
 def _is_others(defined: type | FunctionType) -> bool:

@@ -55,9 +55,9 @@ def answers(plan: Plan) -> Answers:
         # With the initial numbers all of it has been tried.
         return {}
     told = {name: tuple(_finite(found[name]).tolist()) for name in passed if name in found}
-    if "model" in told and (rates := _rates_of_dropout(module)):
+    if "model" in told:
         # The outputs are those of evaluation, in which nothing is dropped.
-        told[DROPOUT] = rates
+        told[DROPOUT] = _rates_of_dropout(module)
     return told
 
 
