@@ -169,7 +169,7 @@ def run(
     check(loggers)
     with executors.ahead(experiment.engine, executor, address):
         plan = resolve(with_executor(experiment, executor), **parts)
-        with local_copy(folder_of(experiment, path)) as where, noting(partial(note_of_run, where)):
+        with local_copy(folder_of(experiment, path)) as where, noting(partial(note_of_run, where.absolute())):
             plan = with_kept_trainer(plan, where if resume else None)
             opening = opening_of(plan, where, resume, overwrite, profile)
             place = begins(plan.experiment.engine, executor, address)
@@ -199,7 +199,7 @@ def resume(
         RunFolderError: the folder has no run, or data or settings differ, or what a module, a loss or an objective
             gives. Of other parts changed code is a warning, as far as raysim can see it (docs/results.md).
     """
-    with local_copy(path) as where, noting(partial(note_of_run, where)):
+    with local_copy(path) as where, noting(partial(note_of_run, where.absolute())):
         experiment = experiment_record.stored_experiment(where)
         check_one(experiment, where)
         check_has_parts(experiment, where, parts, "raysim.resume(path")
@@ -270,6 +270,7 @@ def rounds(
         until_left = checked.pop_all()
     log_beginning(plan)
     place = begins(plan.experiment.engine, executor, address)
+    opening = None if opening is None else opening.absolute()
     return OfOneProcess(_public(plan, executors.steps(plan, opening, place, address), until_left), "raysim.rounds")
 
 
@@ -284,8 +285,9 @@ def _as_round(plan: Plan, f: Finished) -> Round:
     return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights.clone(), plan.stated, f.stopped)
 
 
-def _result(plan: Plan, path: Path, weights: Weights) -> Result:
-    rounds, clients = round_table.read_rounds(path), client_table.read_clients(path)
+def _result(plan: Plan, opening: Opening, path: Path, weights: Weights) -> Result:
+    """Read the result of the opened folder; `path` is how the caller names it."""
+    rounds, clients = round_table.read_rounds(opening.path), client_table.read_clients(opening.path)
     stopped = stop_record.stop_reason(plan.experiment, rounds)
     return Result(weights.to_named(plan.stated), rounds, clients, path, stopped)
 
@@ -303,12 +305,14 @@ def _carry_out(
     from raysim.report.progress import Silent, Terminal
 
     experiment, path = plan.experiment, opening.path
+    # A logger, or another part of the script, may change the working folder.
+    opening = opening.absolute()
     if is_whole(plan, opening) and (state := kept_checkpoints.newest_state(path, plan.fingerprint)) is not None:
         if opening.stopped is not None:
             log.warning("%s stays stopped: it ended %s", opening.named, stopping.text(experiment, opening.stopped))
         with terminable(), Loggers(loggers, path, experiment) as logs:
             logs.no_more()
-        return _result(plan, path, state.weights)
+        return _result(plan, opening, path, state.weights)
     log_beginning(plan)
     show: Progress = Terminal.where_wanted(progress, experiment.rounds) or Silent()
     logs = Loggers(loggers, path, experiment)
@@ -320,4 +324,4 @@ def _carry_out(
     watcher = Watcher(show.started, tell)
     with terminable(), show, logs:
         weights = executors.run(plan, opening, place, address, watcher, curve.of_run)
-    return _result(plan, path, weights)
+    return _result(plan, opening, path, weights)

@@ -108,3 +108,20 @@ def test_a_table_in_a_folder_that_is_called_so_is_not_the_homes(home: Path) -> N
     sealed_parquet.write(pa.table({"x": [2]}), named, "of the folder")
     assert parquet.read(named, RunFolderError)["x"].to_pylist() == [2]
     assert sealed_parquet.owner(named) == "of the folder"
+
+
+@pytest.mark.parametrize("client", [{}, SCAFFOLD])
+def test_a_script_that_changes_its_working_folder_takes_no_run_away(
+    client: dict[str, dict[str, object]], home: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    at = Path.cwd()
+    result = raysim.run(
+        experiment(**client), dataset=dataset, path="run", loggers=[lambda _: os.chdir(home)], progress=False
+    )
+    assert result.path == Path("run")
+    assert result.rounds.num_rows == raysim.read(at / "run").rounds.num_rows == 4
+    os.chdir(at)
+    for _ in raysim.rounds(experiment(**client), dataset=dataset, path="stepped"):
+        os.chdir(home)
+    assert raysim.read(at / "stepped").rounds.num_rows == 4
+    assert not any(home.iterdir())
