@@ -188,6 +188,21 @@ def test_a_changed_name_says_which_keys_of_the_file_it_drops(file: Path, caplog:
     ]
 
 
+def test_a_table_as_a_value_says_which_keys_of_the_file_it_drops(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    raysim.load(file, ["model={name='mlp',hidden=[3],activation='tanh'}"])
+    assert not caplog.messages
+    raysim.load(file, ["model={name='mlp',activation='tanh'}"])
+    assert caplog.messages == [f"model was replaced whole, which drops: model.hidden of {file}"]
+
+
+@pytest.mark.parametrize("change", ["rounds=3\nseed=4", "rounds=3\n[cohort]\nsize=1"])
+def test_a_change_of_several_lines_loses_none(change: str, file: Path) -> None:
+    with pytest.raises(raysim.ExperimentError, match="rounds must be an integer, but got '3"):
+        raysim.load(file, [change])
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_the_values_of_a_mapping_have_no_order(last: bool, file: Path) -> None:
     given = {"server.optimizer.lr": 0.25, "server.optimizer": {"name": "sgd"}, "server.optimizer.name": "adam"}

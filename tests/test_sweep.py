@@ -39,6 +39,12 @@ def test_values_are_toml_or_bare_words(text: str, key: str, values: list[Any] | 
     assert sweep.parse([text]) == {key: tables if values is None else values}
 
 
+@pytest.mark.parametrize("text", ["rounds=2\nseed=9,3", "rounds=2]\nseed=[9"])
+def test_a_text_of_several_lines_loses_none(text: str) -> None:
+    [values] = sweep.parse([text]).values()
+    assert "seed" in str(values)
+
+
 @pytest.mark.parametrize("text", ["cohort.size", "=3", "cohort.size="])
 def test_a_sweep_has_a_key_and_values(text: str) -> None:
     with pytest.raises(raysim.ExperimentError, match=r"has the form key\.key=value,value"):

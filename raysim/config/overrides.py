@@ -58,15 +58,17 @@ def apply(
 
 
 def parse_value(text: str) -> Any:
-    """Parse a text as TOML (numbers, booleans, quoted strings, arrays, tables); else return the text itself.
+    r"""Parse a text as one value of TOML (number, boolean, quoted string, array, table); else return the text itself.
 
-    >>> parse_value("[1, 2.5]"), parse_value("true"), parse_value("auto")
-    ([1, 2.5], True, 'auto')
+    >>> parse_value("[1, 2.5]"), parse_value("true"), parse_value("auto"), parse_value("1\nseed = 2")
+    ([1, 2.5], True, 'auto', '1\nseed = 2')
     """
     try:
-        return toml.loads(f"value = {text}")["value"]
+        found = toml.loads(f"value = {text}")
     except toml.TomlError:
         return text
+    # A text of several lines may be a value and further keys, which would be lost.
+    return found["value"] if len(found) == 1 else text
 
 
 def _parsed(change: str) -> tuple[str, Any]:
@@ -145,19 +147,22 @@ def tables_and_leaves(table: Mapping[str, Any], path: str = "") -> Iterator[str]
 
 
 def replaced(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Yield the dotted key of each name that was changed, with the keys that were there beside the old name only.
+    """Yield the dotted key of each name that was changed, or else of each table that was, with the keys that are gone.
 
     >>> list(replaced({"data": {"name": "mnist", "clients": 9}}, {"data": {"name": "digits"}}))
     [('data.name', ['clients'])]
+    >>> list(replaced({"client": {"epochs": 2, "batch_size": 9}}, {"client": {"epochs": 3}}))
+    [('client', ['batch_size'])]
     """
     for key, value in before.items():
         there = after.get(key)
         if not (isinstance(value, Mapping) and isinstance(there, Mapping)):
             continue
-        if "name" in value and "name" in there and value["name"] != there["name"]:
-            if lost := [each for each in value if each not in there]:
-                yield f"{path}{key}.name", lost
-        else:
+        lost = [each for each in value if each not in there]
+        is_other = "name" in value and "name" in there and value["name"] != there["name"]
+        if lost:
+            yield f"{path}{key}.name" if is_other else f"{path}{key}", lost
+        if not is_other:
             yield from replaced(value, there, f"{path}{key}.")
 
 

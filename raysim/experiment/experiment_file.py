@@ -47,9 +47,11 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
     except ExperimentError as error:
         raise ExperimentError(f"{path}: {error}") from None
     changed: Mapping[str, Any] = overrides.apply(table, set, unset)
-    for name, lost in overrides.replaced(overrides.apply(table, (), unset), changed):
-        keys = ", ".join(f"{name.removesuffix('name')}{key}" for key in lost)
-        log.warning("%s was changed, which drops the keys of the former choice: %s of %s", name, keys, path)
+    for key, lost in overrides.replaced(overrides.apply(table, (), unset), changed):
+        is_choice = key.endswith(".name")
+        keys = ", ".join(f"{key.removesuffix('.name')}.{each}" for each in lost)
+        how = "changed, which drops the keys of the former choice" if is_choice else "replaced whole, which drops"
+        log.warning("%s was %s: %s of %s", key, how, keys, path)
     try:
         return Experiment.model_validate(changed)
     except ExperimentError as error:

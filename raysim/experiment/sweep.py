@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raysim.config import overrides, toml
+from raysim.config import overrides
 from raysim.config.plain import plain as plain_values
 from raysim.config.plain import shown
 from raysim.errors import ExperimentError
@@ -150,8 +150,7 @@ def _point(experiment: Experiment, values: dict[str, Any], sweep: Sweep) -> Expe
 
 
 def _values(text: str) -> list[Any]:
-    try:
-        values: list[Any] = toml.loads(f"values = [{text}]")["values"]
-    except toml.TomlError:
-        return [overrides.parse_value(part.strip()) for part in text.split(",")]
-    return values
+    values = overrides.parse_value(f"[{text}]")
+    if isinstance(values, list):
+        return values
+    return [overrides.parse_value(part.strip()) for part in text.split(",")]
