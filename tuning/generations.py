@@ -67,8 +67,14 @@ def check(section: EvolutionSection, space: Space, objective: Objective, seeds: 
         )
     if experiment.stop is not None:
         raise ExperimentError("The members of raysim evolve train equally long, but [stop] would end some: remove it.")
-    every, evaluated = ends(section, experiment)[0], experiment.evaluation.every
-    if every % evaluated and every != experiment.rounds:
+    every, evaluated = section.every or experiment.evaluation.every, experiment.evaluation.every
+    if every >= experiment.rounds:
+        raise ExperimentError(
+            f"A generation of raysim evolve is shorter than the run, so that rates change as it trains, but got "
+            f"{'tuning.evolution' if section.every else 'evaluation'}.every = {every} and rounds = "
+            f"{experiment.rounds}: lower it."
+        )
+    if every % evaluated:
         raise ExperimentError(
             f"tuning.evolution.every must be a multiple of evaluation.every = {evaluated}, so that members are "
             f"evaluated when they are compared, but got {every}."

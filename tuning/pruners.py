@@ -30,7 +30,7 @@ class MedianStop(Section):
 
     name: Literal["median"] = "median"
     startup: Whole = Field(5, description="Number of finished trials before any is stopped.")
-    warmup_rounds: Whole = Field(0, description="First rounds in which no trial is stopped.")
+    warmup_rounds: Whole = Field(0, description="Rounds of a trial before the first decision on it.")
 
 
 class Halving(Section):
@@ -78,18 +78,34 @@ def cohorts(pruner: Pruner) -> tuple[int, ...]:
 
 
 def check(pruner: Pruner, seeds: int, rounds: int, every: int) -> None:
-    """Raise ExperimentError if the pruner could never stop a trial."""
+    """Raise ExperimentError if the pruner could never stop a trial of so many seeds, and at most so many rounds."""
     if isinstance(pruner, Wilcoxon) and 2.0 ** -(seeds - 1) >= pruner.p:
         # n pairs of one sign have the one-sided p-value 2^-n; after the last seed there is nothing to stop.
         raise ExperimentError(
             f"tuning.pruner: wilcoxon with p = {pruner.p:g} cannot stop a trial of {seeds} seeds, because before the "
             f"last of n the p-value is at least 2^-(n-1) = {2.0 ** -(seeds - 1):g}: raise tuning.seeds or p."
         )
-    if not isinstance(pruner, NoPruner | Wilcoxon) and not cohorts(pruner) and every >= rounds:
+    if isinstance(pruner, NoPruner | Wilcoxon) or cohorts(pruner):
+        return
+    if every >= rounds:
         raise ExperimentError(
             f"tuning.pruner: {pruner.name} looks at evaluated rounds, but with evaluation.every = {every} only the "
             f"last of {rounds} rounds is one: lower it."
         )
+    key = "warmup_rounds" if isinstance(pruner, MedianStop) else "min_rounds"
+    first, last = getattr(pruner, key) or every, (rounds - 1) // every * every
+    if first > last:
+        raise ExperimentError(
+            f"tuning.pruner: {pruner.name} with {key} = {first} cannot stop a trial of {rounds} rounds, of which the "
+            f"last evaluation before the end is after {last}: lower it."
+        )
+
+
+def too_few_trials(pruner: Pruner, trials: int) -> str | None:
+    """Return why the pruner stops none of so many trials; None if it may stop one."""
+    if isinstance(pruner, MedianStop) and pruner.startup >= trials:
+        return f"startup = {pruner.startup} trials are finished before any is stopped, of {trials} in all"
+    return None
 
 
 def check_cohorts(pruner: Pruner, space: Space, experiment: Experiment) -> None:

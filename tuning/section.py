@@ -42,7 +42,11 @@ class TuningSection(Section):
     )
     budget: StudyBudget | None = Field(None, description="Work of all trials, after which none begins.")
     seeds: Studied = Field(
-        1, description="Runs of each configuration, with `seed`, `seed + 1`, ...: cohorts are paired."
+        1,
+        description=(
+            "Runs of each configuration, with `seed`, `seed + 1`, ...: cohorts are paired. The experiment's `trials` "
+            "has no part in a study."
+        ),
     )
     vary: tuple[Literal["data", "model", "cohort"], ...] = Field(
         ("model", "cohort"),
@@ -153,7 +157,7 @@ def checked_section(table: Mapping[str, Any], experiment: Experiment) -> TuningS
     space.check(read, experiment)
     samplers.check(section.chosen_sampler(), read)
     rounds, every = experiment.rounds, experiment.evaluation.every
-    pruners.check(section.pruner, section.seeds, rounds, every)
+    pruners.check(section.pruner, section.seeds, read.largest("rounds", rounds), every)
     pruners.check_cohorts(section.pruner, read, experiment)
     units = {
         "tuning.budget.simulated_s": None if section.budget is None else section.budget.unit,
@@ -178,6 +182,7 @@ def checked_section(table: Mapping[str, Any], experiment: Experiment) -> TuningS
             "tuning.laplace is noise of scores, but rounds_to_target is not a score: take another objective, or leave "
             "laplace out."
         )
+    _check_window(objective, read.largest("rounds", rounds))
     evaluated = {index for index in range(rounds) if (index + 1) % every == 0 or index + 1 == rounds}
     known = range(rounds) if objective.name == "train_loss" else evaluated
     if not any(index in known for index in objective.rounds(rounds)):
@@ -187,3 +192,16 @@ def checked_section(table: Mapping[str, Any], experiment: Experiment) -> TuningS
             f"rounds 0 to {rounds - 1}, and evaluation.every = {every}. Choose others, or evaluate more often."
         )
     return section
+
+
+def _check_window(objective: Objective, rounds: int) -> None:
+    """Refuse rounds of the mean that no run of at most so many rounds has: it would be one of fewer than are said."""
+    if objective.window is not None and objective.window[1] >= rounds:
+        raise ExperimentError(
+            f"tuning.objective.window must end with one of the rounds, 0 to {rounds - 1}, but got "
+            f"{list(objective.window)}."
+        )
+    if objective.last is not None and objective.last > rounds:
+        raise ExperimentError(
+            f"tuning.objective.last must be at most the number of rounds, {rounds}, but got {objective.last}."
+        )

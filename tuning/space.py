@@ -70,6 +70,16 @@ class Space:
                 return None
         return size
 
+    def largest(self, key: str, usual: int) -> int:
+        """Return the largest value of a key of whole numbers; `usual` if it is none of the space."""
+        match self.dimensions.get(key):
+            case None:
+                return usual
+            case Listed(values=values):
+                return int(max(values))
+            case dimension:
+                return int(dimension.high)
+
     def distributions(self) -> dict[str, BaseDistribution]:
         """Return the space in Optuna's terms, by the same keys."""
         return {key: distribution(dimension) for key, dimension in self.dimensions.items()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +17,12 @@ from tuning import folder, protocol
 from tuning import section as sections
 from tuning.budget import CLIENT_UPDATES
 from tuning.errors import StudyError
+from tuning.pruners import too_few_trials
 from tuning.section import TuningSection
 from tuning.space import Space
 from tuning.storage import default_url, portable_address
+
+log = logging.getLogger("raysim")
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ def plan(
     # Several processes may write to its database. The best run can be put elsewhere: raysim run best.toml --path URI.
     check_is_path(where, "A study's folder (--path, path=)", StudyError)
     protocol.check_vary(experiment, tuning, parts)
+    for remark in _remarks(experiment, tuning):
+        log.warning("%s", remark)
     measured = protocol.evaluated_on_validation(experiment, tuning, dataset)
     held = protocol.with_validation_clients(experiment, tuning, dataset)
     whole = dataset if dataset is not None else dataset_of(experiment)
@@ -85,6 +91,17 @@ def plan(
     folder.check_links(where)
     folder.check(where, planned.portable_url, experiment.name)
     return planned
+
+
+def _remarks(experiment: Experiment, tuning: TuningSection) -> Iterator[str]:
+    """Yield a sentence for each key without effect in a study."""
+    if experiment.trials.count > 1:
+        yield (
+            f"trials = {experiment.trials.count} has no part in a study: tuning.seeds = {tuning.seeds} is the number "
+            f"of runs of a configuration"
+        )
+    if (few := too_few_trials(tuning.pruner, tuning.num_trials())) is not None:
+        yield f"tuning.pruner stops no trial: {few}"
 
 
 TABLES = MappingProxyType({"sampler": "tpe", "objective": "accuracy"})

@@ -192,5 +192,9 @@ def default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if isinstance(value, Section):
         name = name_of(type(value))
+        others = {key: held for key, held in value if held != type(value).model_fields[key].default}
+        if others:
+            keys = ", ".join(f"`{key} = {kinds.toml(held)}`" for key, held in others.items())
+            return f"default `{name}` with {keys}"
         return f"default `{name}`" if name else "default: its keys' defaults"
     return "default *none*" if value is None else f"default `{kinds.toml(value)}`"

@@ -14,12 +14,19 @@ import tuning
 from manual import configuration, examples
 from raysim import Section
 from raysim.config import kinds
+from raysim.data.sources.newsgroups import Newsgroups
 from raysim.experiment import keys
 
 
 def test_every_key_has_a_description_and_an_example() -> None:
     # Write Field(description="..."), and Field(examples=[...]) where no value is found.
     assert configuration.missing() == []
+
+
+def test_the_default_of_a_table_has_the_keys_that_are_not_the_tables_own_defaults() -> None:
+    words = Newsgroups.model_fields["tokens"]
+    assert keys.default(words) == "default `words` with `length = 300`"
+    assert keys.default(raysim.Experiment.model_fields["client"]) == "default: its keys' defaults"
 
 
 @pytest.mark.parametrize("record", [raysim.Experiment, tuning.TuningSection])

@@ -200,6 +200,8 @@ def test_members_that_diverge_have_no_value(
     ("changes", "said"),
     [
         ({"tuning.evolution.every": 1, "evaluation.every": 2}, "multiple of evaluation.every = 2"),
+        ({"tuning.evolution.every": 3}, r"got tuning\.evolution\.every = 3 and rounds = 3"),
+        ({"evaluation.every": 9}, r"got evaluation\.every = 9 and rounds = 3"),
         ({"tuning.evolution.members": 1}, "greater than or equal to 2"),
         ({"tuning.seeds": 2}, "take more members"),
         ({"tuning.space": {"server.weighting": {"choices": ["examples", "uniform"]}}}, "choices have no order"),
@@ -227,7 +229,7 @@ def test_a_member_does_not_go_on_with_other_data(experiment: Make, tmp_path: Pat
 
 
 def test_a_folder_is_of_one_experiment(exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path) -> None:
-    short = exp.changed(["rounds=1"])
+    short = exp.changed(["rounds=2"])
     tuning.evolve(short, dataset=small, path=tmp_path / "own")
     with pytest.raises(tuning.StudyError, match=r"other settings: .*share"):
         tuning.evolve(short.changed(["tuning.evolution.share=0.2"]), dataset=small, path=tmp_path / "own")
@@ -251,5 +253,5 @@ def test_what_a_killed_process_left_is_removed(
     left = atomic.beside(tmp_path / "own" / "evolution.json")
     left.parent.mkdir()
     left.write_text("{")
-    tuning.evolve(exp.changed({"rounds": 1, "tuning.evolution.members": 2}), dataset=small, path=left.parent)
+    tuning.evolve(exp.changed({"rounds": 2, "tuning.evolution.members": 2}), dataset=small, path=left.parent)
     assert not left.exists()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import raysim
-from tuning import pruners, section_of
+from tuning import pruners, section_of, study_plan
 from tuning.study_plan import parts_and_section
 
 Make = Callable[..., raysim.Experiment]
@@ -67,6 +68,55 @@ def test_a_word_is_not_taken_for_a_part_of_the_trials(keyword: str, word: str, e
 def test_a_pruner_that_meets_no_round_is_refused(experiment: Make) -> None:
     with pytest.raises(raysim.ExperimentError, match="only the last of 4 rounds"):
         section_of(experiment(tuning={"space": GRID, "pruner": {"name": "median"}}, evaluation={"every": 4}))
+
+
+@pytest.mark.parametrize(
+    ("pruner", "last"),
+    [
+        ({"name": "median", "warmup_rounds": 4}, 3),
+        ({"name": "halving", "min_rounds": 4}, 3),
+        ({"name": "hyperband", "min_rounds": 9}, 3),
+    ],
+)
+def test_a_pruner_that_begins_after_the_last_evaluation_is_refused(
+    pruner: dict[str, Any], last: int, experiment: Make
+) -> None:
+    [key] = pruner.keys() - {"name"}
+    keys = {"rounds": 4, "evaluation": {"every": 1}}
+    with pytest.raises(raysim.ExperimentError, match=f"{key} = .* of 4 rounds, of which the last .* after {last}"):
+        section_of(experiment(tuning={"space": GRID, "pruner": pruner}, **keys))
+    section_of(experiment(tuning={"space": GRID, "pruner": {**pruner, key: last}}, **keys))
+    # The longest of a study's trials counts.
+    longer = {**GRID, "rounds": {"grid": [4, 40]}}
+    section_of(experiment(tuning={"space": longer, "pruner": pruner}, **keys))
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [({"window": [1, 4]}, r"window must end with one of the rounds, 0 to 3"), ({"last": 5}, "at most .* rounds, 4")],
+)
+def test_a_mean_of_rounds_that_no_run_has_is_refused(objective: dict[str, Any], said: str, experiment: Make) -> None:
+    with pytest.raises(raysim.ExperimentError, match=rf"tuning\.objective\..*{said}"):
+        section_of(experiment(tuning={"space": GRID, "objective": objective}, rounds=4))
+    section_of(experiment(tuning={"space": GRID, "objective": objective}, rounds=5))
+
+
+def test_keys_without_a_part_in_a_study_are_said(
+    small: raysim.FederatedDataset, experiment: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def plan(startup: int, **keys: Any) -> None:
+        pruner = {"name": "median", "startup": startup}
+        study = experiment(**keys, tuning={"space": GRID, "pruner": pruner}, evaluation={"every": 1})
+        study_plan.plan(study, None, tmp_path / "study", {"dataset": small})
+
+    plan(6, trials=3)
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        "trials = 3 has no part in a study",
+        "tuning.pruner stops no trial",
+    ]
+    caplog.clear()
+    plan(5)
+    assert not caplog.messages
 
 
 def test_no_section_is_said(experiment: Make) -> None:

@@ -46,7 +46,7 @@ def test_evolutions(
     tuned: Make, small: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = tuned(evolution={"members": 2}, space={"client.optimizer.lr": {"log": [1e-3, 3.0]}})
-    keys = keys.changed({"rounds": 1, "evaluation.every": 1})
+    keys = keys.changed({"rounds": 2, "evaluation.every": 1})
 
     def evolve(seed: int) -> tuning.Evolution:
         return tuning.evolve(keys.changed({"seed": seed}), dataset=small, path=tmp_path / "own")
@@ -62,7 +62,7 @@ def test_a_foreign_folder_gets_nothing(tuned: Make, small: raysim.FederatedDatas
     keys = tuned(evolution={"members": 2}, space={"client.optimizer.lr": {"log": [1e-3, 3.0]}})
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(tuning.StudyError, match="holds something else"):
-        tuning.evolve(keys.changed({"rounds": 1, "evaluation.every": 1}), dataset=small, path=tmp_path)
+        tuning.evolve(keys.changed({"rounds": 2, "evaluation.every": 1}), dataset=small, path=tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
 
 
