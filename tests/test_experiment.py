@@ -188,9 +188,7 @@ def test_a_changed_name_says_which_keys_of_the_file_it_drops(file: Path, caplog:
     ]
 
 
-def test_a_table_as_a_value_says_which_keys_of_the_file_it_drops(
-    file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_table_as_a_value_says_which_keys_of_the_file_it_drops(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     raysim.load(file, ["model={name='mlp',hidden=[3],activation='tanh'}"])
     assert not caplog.messages
     raysim.load(file, ["model={name='mlp',activation='tanh'}"])
