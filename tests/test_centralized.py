@@ -54,6 +54,12 @@ def test_what_belongs_to_the_federation_goes_and_the_rest_stays(experiment: Make
     assert raysim.Experiment.model_validate(alone.said()) == alone
 
 
+def test_updates_are_neither_changed_nor_compressed(experiment: Make) -> None:
+    keys = {"compression": {"name": "top_k", "fraction": 0.1}, "transform": [{"name": "own"}]}
+    client = raysim.centralized(experiment(client=keys)).client
+    assert (client.compression, client.transform) == (None, ())
+
+
 def test_evaluation_is_that_of_the_experiment(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
 ) -> None:

@@ -68,14 +68,22 @@ def centralized(experiment: Experiment) -> Experiment:
     the client's optimizer, batch size, learning rate and its decay per round. The optimizer's state starts anew in
     every round, like a client's: for momentum over the whole run, use one round of many epochs. Model, data, seeds,
     evaluation and number of rounds stay. These sections are removed: cohort, server, correction, personalisation,
-    fedex, adversary, dropout of clients, simulated devices, and the evaluation of fine-tuned clients.
+    transform and compression of updates, fedex, adversary, dropout of clients, simulated devices, and the evaluation of
+    fine-tuned clients.
 
     Returns:
         An experiment with the name `<name>-centralized`.
     """
     check_kind(experiment)
     client = experiment.client.model_copy(
-        update={"correction": None, "posterior": None, "personalisation": None, "mid_round_dropout": 0.0}
+        update={
+            "correction": None,
+            "posterior": None,
+            "personalisation": None,
+            "transform": (),
+            "compression": None,
+            "mid_round_dropout": 0.0,
+        }
     )
     return experiment.model_copy(
         update={
