@@ -36,7 +36,8 @@ class ServerSection(Section):
     weighting: WeightingSection = Field(
         "examples",
         description='A client\'s weight p_i; "examples": the number of its training examples; "uniform": the same for '
-        'all; "ida": its inverse distance from the mean; "own": a function that a script passes.',
+        'all; "ida": its inverse distance from the mean; "own": a function that a script passes. The aggregators '
+        "median, trimmed_mean, krum and multi_krum count all clients alike.",
     )
     aggregator: Aggregator = Field(
         Mean(), description="How updates become one: their mean, or a robust rule over all of them."

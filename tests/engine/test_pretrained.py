@@ -83,6 +83,19 @@ def test_a_new_head_keeps_its_drawn_values_and_is_named(
         resolve(here(init=str(file), freeze=["2.*"]), dataset=dataset, model=net)
 
 
+def test_a_seed_that_draws_nothing_is_said(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = written(tmp_path / "base.safetensors", net)
+    resolve(here(init=str(whole)), dataset=dataset, model=net)
+    headless = changed(written(tmp_path / "body.safetensors", net), **{"2.weight": None, "2.bias": None})
+    resolve(here(init=str(headless), seed=3), dataset=dataset, model=net)
+    resolve(here(init=str(whole), seed=3, lora={"targets": ["0"]}), dataset=dataset, model=net)
+    assert not any("model.seed" in message for message in caplog.messages)
+    resolve(here(init=str(whole), seed=3), dataset=dataset, model=net)
+    assert f"model.seed = 3 draws nothing: model.init: {whole} has all values" in caplog.messages
+
+
 def test_a_pickle_is_answered_with_how_to_write_the_file(
     tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
 ) -> None:

@@ -70,7 +70,10 @@ def read(section: ModelChoice | None, model: Model, drawn: Weights) -> tuple[Mod
         tensors = _of_checkpoint(file)
     elif len(by_raysim) > 1:
         sealed.check(file, ModelError, "Export the model again.")
-    named = drawn.to_named(model) | _checked(file, tensors, model, section.lora is not None)
+    given = _checked(file, tensors, model, section.lora is not None)
+    if section.seed is not None and given.keys() >= {*model.params.names, *filter(is_adapter, model.constants)}:
+        log.warning("model.seed = %d draws nothing: model.init: %s has all values", section.seed, file)
+    named = drawn.to_named(model) | given
     model, others = replace_frozen(model, named)
     weights = replace_params(model, drawn, others)
     holdable.check_initial({**model.constants, **model.params.views(weights.params)}, f"model.init: {file}: ")
