@@ -337,3 +337,10 @@ def test_one_and_two_workers_make_the_same_bits(folder: Path, ray_cluster: Any) 
     one, two = [bits(folder, rounds=1, cohort__size=4, engine__workers=workers) for workers in (1, 2)]
     for name, value in one.items():
         assert torch.equal(two[name], value)
+
+
+def test_a_seed_that_draws_no_adapters_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bits(folder, **LORA, model__seed=3)
+    assert not any("model.seed" in message for message in caplog.messages)
+    bits(folder, model__seed=3)
+    assert "model.seed = 3 draws nothing: model.path has all values" in caplog.messages

@@ -40,6 +40,7 @@ from raysim.engine.plan.prepared_model import FirstModel
 from raysim.errors import ExperimentError
 from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
+from raysim.models.causal_lm import CausalLm
 from raysim.models.frozen_norms import frozen_norms
 from raysim.models.task import Task, task_for
 from raysim.run_folder.passed_parts import Passed
@@ -220,18 +221,7 @@ def log_beginning(plan: Plan) -> None:
         )
     if "dataset" in plan.passed.names and plan.experiment.data is not None:
         log.warning("dataset= is used, and the %r of [data] is not: leave [data] out", plan.experiment.data.name)
-    section = plan.experiment.model
-    if "model" in plan.passed.names and section is not None and section.name != "own":
-        log.warning(
-            "model= is trained, and the %r of [model] is not: set model.name = 'own', or leave [model] out",
-            section.name,
-        )
-    if section is not None and (section.lora is not None or section.freeze) and _draws_all(plan):
-        log.warning(
-            "%s freezes values that the seed has drawn: model.init names a file with those of a base, or params= has "
-            "them",
-            "model.freeze" if section.lora is None else "model.lora",
-        )
+    _warn_of_model_section(plan)
     looked = range(min(first_examples.LOOKED_AT, len(plan.dataset.train)))
     if found := first_examples.not_finite(plan.dataset, looked, plan.initial.params.dtype):
         flaw = f"of the first {len(looked)} training clients {len(found)} have values that are not finite"
@@ -253,6 +243,26 @@ def log_beginning(plan: Plan) -> None:
         _warn_of_loss(plan)
     if (remark := precision_remark(plan)) is not None:
         log.warning("engine.precision: %s", remark)
+
+
+def _warn_of_model_section(plan: Plan) -> None:
+    """Warn of a `[model]` that is not used, and of values that a file would be expected to have, or has."""
+    section = plan.experiment.model
+    if section is None:
+        return
+    if "model" in plan.passed.names and section.name != "own":
+        log.warning(
+            "model= is trained, and the %r of [model] is not: set model.name = 'own', or leave [model] out",
+            section.name,
+        )
+    if (section.lora is not None or section.freeze) and _draws_all(plan):
+        log.warning(
+            "%s freezes values that the seed has drawn: model.init names a file with those of a base, or params= has "
+            "them",
+            "model.freeze" if section.lora is None else "model.lora",
+        )
+    if isinstance(section, CausalLm) and section.lora is None and section.seed is not None:
+        log.warning("model.seed = %d draws nothing: model.path has all values", section.seed)
 
 
 def _warn_of_outputs(plan: Plan) -> None:
