@@ -6,7 +6,8 @@ so do the few functions that stand for a layer (relu, tanh, max_pool2d, flatten 
 reshape). Everything else ends the attempt: a branch on the batch, a sum of two ways, any other call of torch's, without
 gradient or in another precision too, a draw, a change of what the module holds (`side_effects.py`).
 
-What cannot be seen is a forward that depends on a global of its file, and changes it.
+What cannot be seen is a forward that depends on a global of its file, and changes it; nor what it does only with a
+tensor, or to a layer while it calls it, which a trial on a batch shows (`recognised_by_trial.py`).
 
 torch.fx does not do: isinstance says False of its proxy, so a forward that asks whether the batch is a tensor goes
 another way than with a batch, unnoticed; and its tracer changes nn.Module for the whole process while it works.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from torch import nn
 
 from raysim.client.trainers import loss_gradient
 from raysim.client.trainers.kernel.dense import SOURCE, dense
-from raysim.client.trainers.recognise import KINDS, recognise
+from raysim.client.trainers.recognise import KINDS, Recognised, recognise
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.errors import ExperimentError, ModelError
 from raysim.models import changed_torch
@@ -195,6 +196,7 @@ def choose(
     task: Task,
     objective: str | None = None,
     steps: Callable[[bool], StepObstacles] = lambda interprets: StepObstacles(),
+    layers: Callable[[], Recognised | str] | None = None,
 ) -> TrainerChoice:
     """Resolve what the experiment leaves open, and refuse what cannot be had.
 
@@ -205,6 +207,7 @@ def choose(
         objective: why an objective needs the module, so that the task's losses do not say what clients minimise.
         steps: returns why the module's local step cannot be recorded, and if that is asked for, not be interpreted;
             called only if needed.
+        layers: returns the module's layers, or why it is not recognised, where it was tried; None: it is not tried.
 
     Raises:
         ExperimentError: bf16 or tf32 with float64 weights; tf32 without a card.
@@ -216,10 +219,11 @@ def choose(
     changed = changed_torch.changes(tuple(KINDS))
     numbers, kind = sum(p.numel() for p in module.parameters() if p.requires_grad), given.device_kind
     only = _only(given, objective, changed)
+    layers = layers or partial(recognise, module)
     if given.trainer != "auto":
-        name, why = _asked_for(given, module, task, only, steps), "the experiment asks for it"
+        name, why = _asked_for(given, module, task, only, steps, layers), "the experiment asks for it"
     elif only is None:
-        name, why = _best(given, module, task, numbers, steps)
+        name, why = _best(given, module, task, numbers, steps, layers)
     else:
         name, why = _best_of(only, given, steps)
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
@@ -271,13 +275,14 @@ def _asked_for(
     task: Task,
     only: _Only | None,
     steps: Callable[[bool], StepObstacles],
+    layers: Callable[[], Recognised | str],
 ) -> TrainerName:
     """Return the trainer that the experiment names; ModelError if it cannot be used."""
     assert given.trainer != "auto"
     cannot = f"engine.trainer = {given.trainer!r} cannot be used"
     if only is not None and given.trainer not in only.trainers:
         raise ModelError(f"{cannot}: {only.why}: take {' or '.join(map(repr, only.trainers))}.")
-    if reason := _obstacle(given.trainer, given, module, task, steps):
+    if reason := _obstacle(given.trainer, given, module, task, steps, layers):
         raise ModelError(f"{cannot}: {reason}.")
     return given.trainer
 
@@ -307,8 +312,9 @@ def _best(
     task: Task,
     numbers: int,
     steps: Callable[[bool], StepObstacles],
+    layers: Callable[[], Recognised | str],
 ) -> tuple[TrainerName, str]:
-    if obstacle := _not_fused(module):
+    if obstacle := _not_fused(layers):
         interprets = _may_interpret(given, numbers, MOST_INTERPRETED)
         if given.batch_size == "full":
             return "one_by_one", f"{obstacle}; its local step is not recorded either: {NO_SHAPE}"
@@ -323,7 +329,7 @@ def _best(
     is_tiny = numbers <= (TINY_RECURRENT if any(isinstance(child, Lstm) for child in module.modules()) else TINY)
     is_small = is_tiny or (numbers <= MOST_COMPILED and given.has_few_rows and given.threads == 1)
     lacking = ""
-    if given.plain and is_small and _not_for_kernel(given, module, task) is None:
+    if given.plain and is_small and _not_for_kernel(given, layers, task) is None:
         if (missing := compiled_c.obstacle(SOURCE, getattr(torch, given.dtype))) is None:
             return "compiled", f"{numbers:,} numbers a client in dense layers, for which there is a compiled kernel"
         lacking = f"; the compiled kernel would be faster, but {missing}"
@@ -344,6 +350,7 @@ def _obstacle(
     module: nn.Module,
     task: Task,
     steps: Callable[[bool], StepObstacles],
+    layers: Callable[[], Recognised | str],
 ) -> str | None:
     """Why the trainer cannot be had, or None. A user's module is looked into only where the trainer does."""
     match trainer:
@@ -354,13 +361,13 @@ def _obstacle(
         case "interpreted":
             return _not_for_interpreter(given) or _not_recorded(given, lambda: steps(True).interpreted)
         case "fused":
-            return _not_fused(module)
+            return _not_fused(layers)
         case "stacked":
-            return _not_by_rows(task) or _not_fused(module)
+            return _not_by_rows(task) or _not_fused(layers)
         case "vmap":
             return _not_by_rows(task) or _not_vmap(module)
         case "compiled":
-            return _not_for_kernel(given, module, task) or compiled_c.obstacle(SOURCE, getattr(torch, given.dtype))
+            return _not_for_kernel(given, layers, task) or compiled_c.obstacle(SOURCE, getattr(torch, given.dtype))
 
 
 def _sizes(trainer: TrainerName, numbers: int, device_kind: str) -> tuple[int, int, int]:
@@ -384,12 +391,12 @@ def _not_recorded(given: TrainingConditions, not_recorded: Callable[[], str | No
     return not_recorded()
 
 
-def _not_fused(module: nn.Module) -> str | None:
-    layers = recognise(module)
-    return layers if isinstance(layers, str) else None
+def _not_fused(layers: Callable[[], Recognised | str]) -> str | None:
+    found = layers()
+    return found if isinstance(found, str) else None
 
 
-def _not_for_kernel(given: TrainingConditions, module: nn.Module, task: Task) -> str | None:
+def _not_for_kernel(given: TrainingConditions, layers: Callable[[], Recognised | str], task: Task) -> str | None:
     """Why the kernel does not do it, on a machine that has one."""
     if given.device_kind != "cpu":
         return f"the kernel is for CPUs, and clients would be trained on {given.device_kind}"
@@ -397,8 +404,8 @@ def _not_for_kernel(given: TrainingConditions, module: nn.Module, task: Task) ->
         return f"the kernel has no products in {given.precision}"
     if task.losses not in (tasks.cross_entropy, tasks.squared_error):
         return "the kernel knows cross entropy and the squared error, and this is another loss"
-    layers = recognise(module)
-    line = layers if isinstance(layers, str) else dense(layers)
+    found = layers()
+    line = found if isinstance(found, str) else dense(found)
     return line if isinstance(line, str) else None
 
 

@@ -20,6 +20,8 @@ from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.client.trainers import construction
 from raysim.client.trainers.construction import Further, make
+from raysim.client.trainers.recognise import Recognised
+from raysim.client.trainers.recognised_by_trial import recognised_on
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.config.global_draws import draws
@@ -269,6 +271,15 @@ def step_obstacles(
     return construction.step_obstacles(
         model, initial, task, experiment.training, experiment.engine.precision, x, y, interprets=interprets
     )
+
+
+def recognised(experiment: Experiment, dataset: FederatedDataset, model: Model, initial: Weights) -> Recognised | str:
+    """Return the module's layers, or why they are not recognised; it is tried on the first examples.
+
+    With other values than the initial ones: layers that begin alike then differ.
+    """
+    x, _ = load(experiment, dataset, initial)
+    return recognised_on(bind(model, first_module.other_values(initial), x.device).train(), x)
 
 
 def load(experiment: Experiment, dataset: FederatedDataset, like: Weights, position: int = 0) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ Warnings about unexpected or slow settings also come before the first round.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Unpack
 
 import torch
@@ -148,7 +149,8 @@ def _choice(experiment: Experiment, dataset: FederatedDataset, first: FirstModel
         )
 
     conditions = training_conditions(experiment, dataset, kind)
-    choice = choose(conditions, first.model.module(), local.task, local.obstacle, steps)
+    layers = partial(first_examples.recognised, experiment, dataset, first.model, first.weights)
+    choice = choose(conditions, first.model.module(), local.task, local.obstacle, steps, layers)
     if engine.cuda_graphs is True and (kind != "cuda" or choice.trainer not in ("stacked", "recorded")):
         raise ExperimentError(
             f"engine.cuda_graphs = true records local steps of the trainers 'stacked' and 'recorded' on NVIDIA cards, "

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import torch
 from raysim import card
 from raysim.client.trainers.trainer_choice import choose
 from raysim.engine.numerics import choose_device
+from raysim.engine.plan.first_examples import recognised
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import training_conditions
 from raysim.engine.rounds.calibrate import TRAINERS, best, calibrate
@@ -100,7 +102,8 @@ def _trained_by(plan: Plan, record: dict[str, Any], kind: str, why: str) -> Plan
     size = record["chunk_size"] if engine.chunk_size == "auto" else engine.chunk_size
     conditions = training_conditions(plan.experiment, plan.dataset, kind)
     conditions = replace(conditions, trainer=record["trainer"], chunk_size=size)
-    chosen = choose(conditions, plan.model.module(), task, obstacle)
+    layers = partial(recognised, plan.experiment, plan.dataset, plan.model, plan.initial)
+    chosen = choose(conditions, plan.model.module(), task, obstacle, layers=layers)
     return replace(plan, choice=replace(chosen, why=why))
 
 

@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Literal, get_args
 
 import numpy as np
@@ -22,7 +22,7 @@ from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName, choose
 from raysim.cohort.chunks import Chunk
 from raysim.engine.numerics import choose_device, fixed
-from raysim.engine.plan.first_examples import check_client_axis, step_obstacles
+from raysim.engine.plan.first_examples import check_client_axis, recognised, step_obstacles
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import training_conditions
 from raysim.engine.rounds.state_files import with_states_folder
@@ -126,12 +126,12 @@ def _candidates(
     def tried(interprets: bool) -> StepObstacles:
         return step_obstacles(plan.experiment, plan.dataset, plan.model, plan.initial, task, interprets=interprets)
 
+    layers = partial(recognised, plan.experiment, plan.dataset, plan.model, plan.initial)
     conditions = replace(training_conditions(plan.experiment, plan.dataset, device_kind), chunk_size="auto")
     for trainer in TRAINERS:
         try:
-            choice = choose(
-                replace(conditions, trainer=trainer), module, plan.minimised.task, plan.minimised.obstacle, tried
-            )
+            given = replace(conditions, trainer=trainer)
+            choice = choose(given, module, plan.minimised.task, plan.minimised.obstacle, tried, layers)
             check_client_axis(replace(plan, choice=choice))
         except ModelError as error:
             tell(str(error))
