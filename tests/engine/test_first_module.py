@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import raysim
 from raysim.errors import ModelError
@@ -304,6 +305,61 @@ class GrowingGradient(Linear):
         return made
 
 
+class AddsUp(Linear):
+    """A gradient of its own in training, which an optimizer of torch would step by."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = super().forward(x)
+        if self.training:
+            made.square().sum().backward(retain_graph=True)
+        return made
+
+
+class AddsUpLate(AddsUp):
+    """The same on larger batches alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if len(x) > 2 else Linear.forward(self, x)
+
+
+class Reentrant(Linear):
+    """Its own part of the gradient is made when backward() passes by."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = checkpoint(super().forward, x.requires_grad_(self.training), use_reentrant=True)
+        assert isinstance(made, Tensor)
+        return made
+
+
+class ReentrantInside(nn.Module):
+    """The same behind a layer, where torch.autograd.grad fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(5, 5), Linear()
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = checkpoint(self.last, self.first(x), use_reentrant=True)
+        assert isinstance(made, Tensor)
+        return made
+
+
+class FreezesItself(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        self.bias.requires_grad_(not self.training)
+        return super().forward(x)
+
+
+class Sparse(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(7, 3, sparse=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.table((x > 0).sum(1))
+        return made
+
+
 BUFFER = torch.ones(5)
 
 
@@ -359,6 +415,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a parameter of the class": (ClassParameter, r"shape \(3,\) that wants a gradient and is none of its parameters"),
     "layers in a list": (ListOfLayers, "none of its parameters, so that it would not be trained"),
     "the last one's weight": (Registered, "gave other outputs when another one had other values"),
+    "adds gradients up": (AddsUp, "forward calls backward"),
+    "adds gradients up as it is computed again": (Reentrant, "use_reentrant=True"),
+    "adds gradients up behind a layer": (ReentrantInside, "use_reentrant=True"),
+    "freezes a parameter": (FreezesItself, "changes requires_grad of a parameter"),
+    "sparse gradients": (Sparse, "leave sparse=True out"),
     "a gradient that grows": (GrowingGradient, "other outputs or gradients for the same examples a second time"),
     "complex": (Complex, "'w' has the dtype torch.complex64"),
     "complex buffer": (lambda: with_buffer(torch.zeros(2, dtype=torch.complex64)), "'q' has the dtype torch.complex64"),
@@ -393,6 +454,31 @@ def test_refused_before_the_first_round(
     with pytest.raises(ModelError, match=message):
         raysim.run(experiment(engine={"workers": 0}), model=factory, dataset=dataset, path=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_forward_that_adds_gradients_up_later_is_refused_there(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    exp = experiment(engine={"workers": 0, "trainer": "one_by_one"})
+    with pytest.raises(raysim.ClientError, match=r"forward calls backward\(\)"):
+        params(AddsUpLate, dataset, exp)
+
+
+class ClearsGradients(Linear):
+    """Computes with a gradient that it takes by backward(), and removes it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = super().forward(x)
+        if self.training:
+            made.square().sum().backward(retain_graph=True)
+            assert self.weight.grad is not None
+            made = made - self.weight.grad.sum()
+            self.zero_grad()
+        return made
+
+
+def test_forward_may_take_gradients_that_it_removes(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    assert params(ClearsGradients, dataset, experiment(engine={"workers": 0, "trainer": "one_by_one"}))
 
 
 class Hooked(Linear):

@@ -129,13 +129,18 @@ class BoundModule:
         self.weights.counters.copy_(broadcast.counters)
 
     def check_kept(self) -> None:
-        """ValueError unless the module still has its own tensors, and its frozen parameters as they were."""
+        """ValueError unless the module has its own tensors, no gradients, and its frozen parameters as they were."""
         for table, name, tensor, address in self._places:
             if table.get(name) is not tensor or tensor.data_ptr() != address:
                 raise ValueError(
                     f"The module has another tensor in the place of {name!r}, which would be lost: write to the one "
                     f"that is there, such as module.{name}.copy_(...)."
                 )
+        if self.watched is None and any(parameter.grad is not None for parameter in self._parameters):
+            raise ValueError(
+                "The module's forward calls backward(), whose gradients would be lost: take them by "
+                "torch.autograd.grad."
+            )
         if versions(*self._frozen) != self._frozen_versions:
             raise ValueError("A frozen parameter, which all modules of a machine share, was written to.")
 

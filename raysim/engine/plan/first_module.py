@@ -64,7 +64,8 @@ def check(model: Model, values: Weights, initial: Weights | None, x: Tensor) -> 
     # Not where modules are made: the first one's values, which the second one must have, are drawn on all cores.
     with on_free_cores():
         evaluated = _check_outputs(trial.turned(training=False))
-        _check_outputs(trial.turned(training=True))
+        _check_outputs(training := trial.turned(training=True))
+        _check_added_up(training)
         _check_nothing_stays(trial.turned(training=False), evaluated)
     if model.constants.digest() != frozen:
         raise ModelError(
@@ -92,14 +93,19 @@ class _Trial(NamedTuple):
         both = (self.first, self.second) if training else ()
         return self._replace(dropouts=[each for of in both for each in dropout.address(of, self.one.params)])
 
-    def call(self, module: nn.Module) -> _Called:
-        """Call a module as it is; its draws start at the same place every time."""
+    def returned(self, module: nn.Module) -> object:
+        """Return what a module gives as it is; its draws start at the same place every time."""
         for layer in self.dropouts:
             layer.start(torch.zeros((), dtype=torch.int64, device=self.x.device))
         if module.training:
             # A trainer starts it at the client's key.
             torch.default_generator.manual_seed(0)
         returned: object = plain(module)(self.x.clone())
+        return returned
+
+    def call(self, module: nn.Module) -> _Called:
+        """Call a module, and take its gradient in training."""
+        returned = self.returned(module)
         if not isinstance(returned, Tensor):
             return _Called(returned)
         if module.training and (leaves := _foreign_leaves(module, returned)):
@@ -298,21 +304,67 @@ def _leaves(outputs: Tensor) -> Iterator[Tensor]:
         waiting.extend(following for following, _ in node.next_functions)
 
 
+def _check_added_up(trial: _Trial) -> None:
+    """Raise ModelError if backward() adds up another gradient in the first module than its outputs have."""
+    parameters = _trained(trial.first)
+    try:
+        with draws():
+            trial.give(trial.one)
+            called = trial.call(trial.first)
+            trial.give(trial.one)
+            for parameter in parameters:
+                parameter.grad = None
+            returned = trial.returned(trial.first)
+            if not isinstance(returned, Tensor) or not returned.requires_grad or returned.is_complex():
+                return
+            _weighted(returned).backward()
+    except Exception:
+        # A client's training says why.
+        return
+    if {name for name, one in trial.first.named_parameters() if one.requires_grad} != set(trial.model.params.names):
+        raise ModelError(
+            "The module's forward changes requires_grad of a parameter: set it where the module is made, and leave "
+            "parts of a gradient out by detach() or torch.no_grad()."
+        )
+    added = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    if any(one is not None and one.layout != torch.strided for one in added):
+        raise ModelError("A gradient of the module is sparse, and vectors of a model are dense: leave sparse=True out.")
+    if called.gradient is None or not is_close(called.gradient, _flat(added, parameters)):
+        raise ModelError(
+            "The module's forward calls backward(), or torch.utils.checkpoint with use_reentrant=True, so that parts "
+            "of a gradient come another way than from the outputs, and would be lost: take gradients in forward by "
+            "torch.autograd.grad, and pass use_reentrant=False."
+        )
+
+
 def _gradient(module: nn.Module, outputs: Tensor) -> Tensor | None:
-    """Return the gradient of a weighted sum of the outputs, so that it is not 0 behind a softmax."""
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    """Return the gradient of a weighted sum of the outputs."""
+    parameters = _trained(module)
     if not outputs.requires_grad or outputs.is_complex():
         return None
-    by = torch.arange(1, outputs.numel() + 1, device=outputs.device, dtype=torch.float64).sin_()
     try:
-        gradients = torch.autograd.grad(
-            (outputs.reshape(-1) * by.to(outputs.dtype)).sum(), parameters, allow_unused=True
-        )
+        return _flat(torch.autograd.grad(_weighted(outputs), parameters, allow_unused=True), parameters)
     except Exception:
         # A client's training says why.
         return None
-    flat = [each.reshape(-1) for each in gradients if each is not None]
-    return torch.cat(flat) if flat else None
+
+
+def _trained(module: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
+def _weighted(outputs: Tensor) -> Tensor:
+    """A sum that is not constant behind a softmax."""
+    by = torch.arange(1, outputs.numel() + 1, device=outputs.device, dtype=torch.float64).sin_()
+    return (outputs.reshape(-1) * by.to(outputs.dtype)).sum()
+
+
+def _flat(gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> Tensor:
+    """In one vector; 0 where there is none."""
+    pairs = zip(gradients, parameters, strict=True)
+    return torch.cat([torch.zeros_like(p).view(-1) if g is None else g.reshape(-1) for g, p in pairs])
 
 
 def _check_kept(trial: _Trial) -> None:
