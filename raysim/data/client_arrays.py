@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.field import DTYPES, OF_TEXTS, OF_TEXTS_IN_X
+from raysim.data.field import DTYPES, OF_TEXTS, OF_TEXTS_IN_X, dtype_name
 from raysim.errors import DataError
 
 _LARGEST, _WIDEST = np.iinfo(np.int64).max, 8
@@ -88,8 +88,7 @@ def rows_of(where: str, column: str, values: Any) -> npt.NDArray[Any]:
     Raises:
         DataError: numpy does not take it, values are masked, or it does not hold numbers that models can be given.
     """
-    parts = values if isinstance(values, tuple | list) else (values,)
-    if masked := sum(_masked(part) for part in parts if isinstance(part, np.ma.MaskedArray)):
+    if masked := _masked(values):
         raise DataError(
             f"{where}: {column} has {masked} masked values, and none can be stored: leave these examples out, or fill "
             f"them, by {column}.filled(value)"
@@ -104,7 +103,7 @@ def rows_of(where: str, column: str, values: Any) -> npt.NDArray[Any]:
             f"{where}: the first axis of {column} must count examples, but {column} is a scalar "
             f"({type(values).__name__})"
         )
-    if array.dtype.name not in DTYPES:
+    if dtype_name(array.dtype) not in DTYPES:
         hint = f": {OF_TEXTS if column == 'y' else OF_TEXTS_IN_X}" * (column == "y" or array.dtype.kind in "US")
         raise DataError(
             f"{where}: {column} must hold numbers ({', '.join(sorted(DTYPES))}), but it is {array.dtype}{hint}"
@@ -117,8 +116,11 @@ def rows_of(where: str, column: str, values: Any) -> npt.NDArray[Any]:
     return array
 
 
-def _masked(array: np.ma.MaskedArray[Any, Any]) -> int:
-    return int(np.sum(np.ma.getmaskarray(array)))
+def _masked(values: Any) -> int:
+    if type(values) is np.ndarray:
+        return 0
+    parts = values if isinstance(values, tuple | list) else (values,)
+    return sum(int(np.sum(np.ma.getmaskarray(part))) for part in parts if isinstance(part, np.ma.MaskedArray))
 
 
 def is_fixed(array: npt.NDArray[Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Integral
 from typing import Any
 
@@ -22,6 +23,17 @@ OF_TEXTS = "np.unique(y, return_inverse=True)[1], of the y of all splits togethe
 
 OF_TEXTS_IN_X = "texts in x are made numbers first, such as a column of 0 and 1 for each of their values, or left out"
 """What to do where inputs are texts."""
+
+
+@lru_cache(maxsize=64)
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return NumPy's name, which it puts together anew every time: most of what a client of a few examples would cost.
+
+    >>> dtype_name(np.dtype(">f4"))
+    'float32'
+    """
+    return dtype.name
+
 
 TABLES = (".csv", ".parquet", ".arrow", ".feather")
 """How names of files with tables end."""

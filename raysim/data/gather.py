@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from raysim.data.array_split import ArraySplit
 from raysim.data.client_arrays import client_id, clients_of, is_fixed, pair_of, rows_of
-from raysim.data.field import Field
+from raysim.data.field import Field, dtype_name
 from raysim.errors import DataError
 
 Clients = Mapping[str, tuple[Any, Any]] | Mapping[int, tuple[Any, Any]]
@@ -62,7 +62,7 @@ def gather(split: str, clients: Clients, x: Field | None = None, y: Field | None
 
 
 def _native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _field(where: str, column: str, array: npt.NDArray[Any]) -> Field:
@@ -73,7 +73,7 @@ def _field(where: str, column: str, array: npt.NDArray[Any]) -> Field:
 
 
 def _check(where: str, column: str, array: npt.NDArray[Any], field: Field) -> None:
-    if tuple(array.shape[1:]) != field.shape or array.dtype.name != field.dtype:
+    if array.shape[1:] != field.shape or dtype_name(array.dtype) != field.dtype:
         found = f"{array.dtype.name}[{', '.join(map(str, array.shape[1:]))}]"
         raise DataError(
             f"{where}: every client's {column} must have one dtype and shape per example, here {field} as in the first "
