@@ -15,17 +15,21 @@ from raysim.config.repetition import check_repetition
 from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
+from raysim.models.probe import probe
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
 
 Own = OwnServerOptimizer
 """What a script's function is called with."""
+
+LR = 0.1
+"""Of the step that is tried."""
 
 Maker = Callable[[Own], ServerOptimizer]
 """From the section to the pair of functions."""
 
 
 def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> None:
-    """Take a step with a gradient of zeros, before the first round. Writes are looked for in this step only.
+    """Take a step twice, before the first round. Writes are looked for in these steps only.
 
     Raises:
         ExperimentError: it raised, or wrote to what it was given, or the model or a vector of the state is not what it
@@ -39,7 +43,8 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
             f"server_optimizer=: init must return the state as a mapping from names to tensors, but returned "
             f"{shown(before)}."
         )
-    descent = Descent(layout, params.new_zeros(params.shape), 0.0)
+    # Numbers that differ: with zeros, what a step keeps outside of its state would not show.
+    descent = Descent(layout, probe(layout, params), LR)
     arguments = {"params": params, "descent.g": descent.g, **before}
     versions = {name: value._version for name, value in arguments.items() if isinstance(value, Tensor)}
     stepped = watched_call(
@@ -57,7 +62,7 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
     )
     remedy = "Keep what changes in its state."
     check_repetition("server_optimizer=: step", stepped, again, ExperimentError, remedy, own.drew())
-    check_gaps("the server optimizer", stepped.params, layout)
+    check_gaps("server_optimizer=", stepped.params, layout)
 
 
 def check_form(stepped: Any, params: Tensor, state: Mapping[str, Tensor]) -> None:

@@ -234,3 +234,21 @@ def test_a_step_that_writes_to_its_arguments_is_refused(
 ) -> None:
     with pytest.raises(raysim.ExperimentError, match=rf"new tensors, but wrote in place to {written}: torch.add"):
         list(raysim.rounds(experiment(server=OWN), dataset=dataset, server_optimizer=_in_place(written)))
+
+
+def test_a_step_that_keeps_something_outside_of_its_state_is_refused(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """A resume would begin it anew."""
+
+    def forgetful(section: Own) -> ServerOptimizer:
+        held: list[torch.Tensor] = []
+
+        def step(params: torch.Tensor, descent: Descent, state: Any) -> Stepped:
+            held[:] = [0.5 * held[0] + descent.fg if held else descent.fg]
+            return Stepped(params - descent.lr * held[0], state)
+
+        return ServerOptimizer(lambda params: {}, step)
+
+    with pytest.raises(raysim.ExperimentError, match="step returned something else when it was called again"):
+        next(raysim.rounds(experiment(server=OWN), dataset=dataset, server_optimizer=forgetful))
