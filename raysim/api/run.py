@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 from torch import Tensor
 
-from raysim.api import executors
+from raysim.api import executors, watched_code
 from raysim.api.beside_record import warn_of_others
 from raysim.api.executors import Begins, begins
 from raysim.api.interrupted import note_of_run, noting
@@ -271,13 +271,17 @@ def rounds(
     log_beginning(plan)
     place = begins(plan.experiment.engine, executor, address)
     opening = None if opening is None else opening.absolute()
-    return OfOneProcess(_public(plan, executors.steps(plan, opening, place, address), until_left), "raysim.rounds")
+    steps = executors.steps(plan, opening, place, address)
+    return OfOneProcess(_public(plan, steps, until_left, watched_code.watch(plan, parts)), "raysim.rounds")
 
 
-def _public(plan: Plan, steps: Generator[Finished], until_left: ExitStack) -> Generator[Round]:
+def _public(
+    plan: Plan, steps: Generator[Finished], until_left: ExitStack, check_code: Callable[[], None]
+) -> Generator[Round]:
     with until_left, closing(steps):
         for finished in steps:
             yield _as_round(plan, finished)
+            check_code()
 
 
 def _as_round(plan: Plan, f: Finished) -> Round:

@@ -15,6 +15,10 @@ _OTHERS = ("abc", "builtins", "dataclasses", "enum", "functools", "raysim", "tor
 """Packages whose classes are not the script's."""
 
 
+NO_CODE = ("dataset", "params")
+"""Keywords of what a script passes that is none."""
+
+
 def digest(part: object) -> str | None:
     """Return the digest of the code of a function, of a class and its bases, or of an object's class.
 
@@ -28,12 +32,12 @@ def digest(part: object) -> str | None:
         None where there is no code of the script's.
     """
     found = hashlib.blake2b(digest_size=16)
-    functions = _with_read(list(_functions(part)))
-    for function in functions:
+    own = _with_read(list(functions(part)))
+    for function in own:
         _add(found, function.__code__, function.__doc__)
         found.update(repr([each for each in function.__defaults__ or () if isinstance(each, _PLAIN)]).encode())
         found.update(repr([item for item in _read(function).items() if _is_plain(item[1])]).encode())
-    return f"{_VERSION}:{found.hexdigest()}" if functions else None
+    return f"{_VERSION}:{found.hexdigest()}" if own else None
 
 
 def differs(one: str, other: str) -> bool:
@@ -51,18 +55,18 @@ _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}/2"
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
-def _functions(part: object) -> Iterator[FunctionType]:
+def functions(part: object) -> Iterator[FunctionType]:
     """Yield a part's functions, in an order of their own."""
     if isinstance(part, functools.partial):
-        yield from _functions(part.func)
+        yield from functions(part.func)
     elif isinstance(part, MethodType):
-        yield from _functions(part.__func__)
+        yield from functions(part.__func__)
     elif isinstance(part, FunctionType):
         if not _is_others(part):
             yield inspect.unwrap(part)
     elif isinstance(part, list | tuple):
         for each in part:
-            yield from _functions(each)
+            yield from functions(each)
     else:
         for cls in inspect.getmro(part if isinstance(part, type) else type(part)):
             if _is_others(cls):
@@ -76,16 +80,16 @@ def _functions(part: object) -> Iterator[FunctionType]:
 _INSTALLED = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-def _with_read(functions: list[FunctionType]) -> list[FunctionType]:
+def _with_read(own: list[FunctionType]) -> list[FunctionType]:
     """Return functions with those of scripts that they read, and that these read, each once."""
     found: dict[int, FunctionType] = {}
-    for function in functions:
+    for function in own:
         if id(function) not in found:
             found[id(function)] = function
             values = (value for value in _read(function).values() if not isinstance(value, list))
-            read = (each for value in values for each in _functions(value))
+            read = (each for value in values for each in functions(value))
             # The loop goes through these too.
-            functions.extend(each for each in read if not each.__code__.co_filename.startswith(_INSTALLED))
+            own.extend(each for each in read if not each.__code__.co_filename.startswith(_INSTALLED))
     return list(found.values())
 
 

@@ -18,8 +18,6 @@ KNOWN_OTHERWISE = ("dataset",)
 """Keywords that need not be passed again: a fingerprint covers the data, wherever they come from."""
 
 
-_NO_CODE = ("dataset", "params")
-
 Answers = Mapping[str, tuple[float, ...]]
 """What parts answer to a client's first examples, by keyword (engine/plan/first_answers.py)."""
 
@@ -44,7 +42,7 @@ class Passed(NamedTuple):
             ModelError: `params=` has a value that is not an array of numbers.
         """
         names = tuple(name for name, part in parts.items() if part is not None)
-        digests = {name: part_code.digest(parts[name]) for name in names if name not in _NO_CODE}
+        digests = {name: part_code.digest(parts[name]) for name in names if name not in part_code.NO_CODE}
         return cls(names, _digest(parts.get("params")), code={name: one for name, one in digests.items() if one})
 
     @classmethod
