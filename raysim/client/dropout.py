@@ -116,6 +116,9 @@ class AddressedDropout(nn.Module):
         if not self.training:
             return x
         call = self._call()
+        if self.p == 0:
+            # As torch does: all factors are 1.
+            return x
         key = self._key if call == 0 else self._key + _signed(call * _MIX_1)
         return x * self._masks.draw(key, x.numel()).view(x.shape).to(x.dtype)
 

@@ -74,3 +74,14 @@ def test_a_layer_called_twice_draws_two_masks() -> None:
     assert torch.equal(layer(torch.ones(100)), first)
     assert not torch.equal(first, second)
     assert torch.equal(layer.eval()(torch.ones(100)), torch.ones(100))
+
+
+def test_no_mask_is_drawn_where_nothing_is_dropped() -> None:
+    module = nn.Sequential(nn.Dropout(0.0), nn.Dropout(0.5))
+    none, half = dropout.address(module, torch.empty(0))
+    x = torch.randn(3, 4)
+    for one in (none, half):
+        one.start(torch.tensor(7))
+    assert none(x) is x
+    assert not none.scratch.numel()
+    assert half(x) is not x
