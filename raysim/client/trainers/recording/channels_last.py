@@ -82,6 +82,8 @@ def channels_last(program: Program, values: Sequence[Tensor]) -> Program:
         program: simplified.
         values: of its slots, as they were recorded.
     """
+    if not any(op.function in _POOLS or op.function is _CONVOLUTION for op in program.ops):
+        return program
     for convolves in (True, False):
         layouts = _Layouts(program, values, convolves)
         laid_out = layouts.program()
