@@ -232,6 +232,7 @@ BY_TORCH: Mapping[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "outputs": (lambda: nn.Sequential(nn.Linear(6, 4), nn.LogSigmoid()), {"log_sigmoid_forward"}),
     "a weight": (lambda: OfAWeight(), {"cumsum"}),
     "a buffer that is written to": (lambda: Counted(), {"cumsum"}),
+    "the batch itself": (lambda: WritesToBatch(), {"cumsum_"}),
     "what was read before": (lambda: ChangesWhatWasRead(), {"cumsum_"}),
 }
 """Modules with operators that the interpreter does not know, or not so, and some of these."""
@@ -290,6 +291,19 @@ class Counted(nn.Module):
         with torch.no_grad():
             self.total.mul_(0.5).add_(h.cumsum(0)[-1])
         made: Tensor = self.b(h / self.total.square().add(1))
+        return made
+
+
+class WritesToBatch(nn.Module):
+    """Torch writes to the batch, which the interpreter reads before and behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.a(x)
+        made: Tensor = self.c(first.detach() * self.b(x.cumsum_(1)))
         return made
 
 
@@ -432,6 +446,17 @@ def test_pieces_of_memory_share_places_only_where_their_uses_lie_apart(sizes: li
                 assert apart or not sizes[base] or not sizes[other]
 
 
+def test_instructions_before_an_error_are_taken_back(monkeypatch: pytest.MonkeyPatch, paused: list[set[str]]) -> None:
+    def fails(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
+        lines.by_number(Code.FILL, named["self"], p=7.0)
+        raise RuntimeError("of a layout")
+
+    monkeypatch.setattr(lowering, "_LOWERED", {**lowering._LOWERED, "tanh": fails})
+    got, wanted = steps("tanh", torch.float64, True)
+    assert paused == [{"tanh"}]
+    torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-9, atol=1e-12)
+
+
 def test_an_error_of_the_interpreter_leaves_the_step_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
         raise IndexError("of its own")
@@ -528,7 +553,7 @@ def test_a_target_that_is_no_class_is_torchs_error() -> None:
 
 def test_an_index_that_torch_takes_ends_the_step_too() -> None:
     x, y, outputs = torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64), torch.zeros(1, 3)
-    step = interpreted._step(lambda *_: False, (x, y), [outputs], (), lambda *_: (outputs, None))  # type: ignore[arg-type]
+    step = interpreted._step(lambda *_: False, (x, y), [False, False], [outputs], lambda *_: (outputs, None))  # type: ignore[arg-type]
     with pytest.raises(IndexError, match="out of its range"):
         step(x, y, 1.0)
 

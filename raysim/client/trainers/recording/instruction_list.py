@@ -93,11 +93,11 @@ class InstructionList:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """Take back what the block adds where it raises NotInterpreted."""
+        """Take back what the block adds where it fails."""
         count, laid_out = len(self), dict(self._laid_out)
         try:
             yield
-        except NotInterpreted:
+        except Exception:
             del self._instructions[count:]
             self._laid_out = laid_out
             raise
@@ -109,10 +109,7 @@ class InstructionList:
         # Only what these instructions use: there are many trials, and much memory.
         numbers = {-1: -1} | {base: number for number, base in enumerate(used)}
         few = [
-            replace(
-                each,
-                operands=tuple(one and replace(one, base=numbers[one.base]) for one in each.operands),
-            )
+            replace(each, operands=tuple(one and replace(one, base=numbers[one.base]) for one in each.operands))
             for each in instructions
         ]
         return Interpreter(few, [storage(self._memory[base]) for base in used], self._dtype)([], 1.0)

@@ -82,8 +82,8 @@ def interpreted(
         return in_place(ops, values, {storage(values(slot)) for slot in (*read, *kept)})
 
     read = {storage(values(slot)) for _, ops in lines.pauses for op in ops for slot in op.operands}
-    copied = [(to, at) for at, to in enumerate((x, y)) if storage(to) in read]
-    return _step(lines.interpreter(by_torch), (x, y), fresh, copied, otherwise)
+    by_both = [storage(one) in read for one in (x, y)]
+    return _step(lines.interpreter(by_torch), (x, y), by_both, fresh, otherwise)
 
 
 def _add_all(
@@ -298,14 +298,18 @@ def _carried_out(program: Program, ops: Sequence[Op], known: dict[Slot, Tensor])
 def _step(
     interpreter: Interpreter,
     batch: tuple[Tensor, Tensor],
+    by_both: Sequence[bool],
     fresh: Sequence[Tensor],
-    copied: Sequence[tuple[Tensor, int]],
     otherwise: Replay,
 ) -> Replay:
-    """`fresh`: of outputs, and of losses where there are any. `copied`: where x (0) or y (1) must lie for torch."""
+    """`by_both`: whether torch reads x, and y, in the memory of `batch`. `fresh`: of outputs, and of losses where there
+    are any."""
     (x_shape, y_shape), (x_dtype, y_dtype) = [one.shape for one in batch], [one.dtype for one in batch]
     shape, dtype, empty = fresh[0].shape, fresh[0].dtype, torch.empty
     losses_shape = fresh[1].shape if len(fresh) > 1 else None
+
+    def there(at: int, given: Tensor) -> Tensor:
+        return batch[at].copy_(given) if by_both[at] else given.contiguous()
 
     def step(x: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor | None]:
         if x.shape != x_shape or y.shape != y_shape or x.dtype != x_dtype or y.dtype != y_dtype:
@@ -313,14 +317,11 @@ def _step(
                 f"A step recorded for x {tuple(x_shape)} of {x_dtype} and y {tuple(y_shape)} of {y_dtype} was called "
                 f"with {tuple(x.shape)} of {x.dtype} and {tuple(y.shape)} of {y.dtype}."
             )
-        given = x.contiguous(), y.contiguous()
-        for to, at in copied:
-            to.copy_(given[at])
         outputs = empty(shape, dtype=dtype)
         losses = None if losses_shape is None else empty(losses_shape, dtype=dtype)
         made = (outputs,) if losses is None else (outputs, losses)
-        if not interpreter((*given, *made), alpha):
-            otherwise(*given, alpha)
+        if not interpreter((there(0, x), there(1, y), *made), alpha):
+            otherwise(x, y, alpha)
             # Part of the step was carried out twice.
             raise IndexError("An index is out of its range, and torch's operators took it.")
         return outputs, losses
