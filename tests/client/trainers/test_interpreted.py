@@ -355,7 +355,7 @@ def steps(name: str, dtype: torch.dtype, plain: bool, rows: int = 5) -> tuple[Bo
         with torch.no_grad():
             for (x, y), keys in zip(batches, masks, strict=True):
                 one.record([x], [y], [rows])
-                one.differentiate(x, y, keys, -0.1 if plain else 1.0)
+                one.differentiate(x.clone(), y, keys, -0.1 if plain else 1.0)
         bound.append(one)
     return bound[0], bound[1]
 
