@@ -30,6 +30,7 @@ IN_PYTHON = [
         "bench-driver",
         "bench-engine",
         "bench-frozen",
+        "bench-modules",
         "bench-report",
         "bench-scaling",
         "bench-server",
