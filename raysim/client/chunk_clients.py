@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from raysim.arrays import Int64s, UInt64s
-from raysim.client.batches import ClientBatches, boundaries
+from raysim.client.batches import Batches, ClientBatches, boundaries
 from raysim.client.objective import RoundAt
 from raysim.client.trainer import Client
 
@@ -142,25 +142,35 @@ class ChunkClients(Sequence[Client]):
     def __getitem__(self, index: int | slice) -> Client | ChunkClients:
         if isinstance(index, slice):
             return self._part(*index.indices(len(self)))
-        at = range(len(self))[index]
-        one, first = self._part(at, at + 1), int(self.row_boundaries[at])
-        inputs = one.inputs
-        rows = slice(first, first + int(one.num_examples[0]))
+        return self._client(range(len(self))[index])
+
+    def _client(self, at: int) -> Client:
+        first, stop, first_visit, last_visit, first_bound, last_bound = self._places[at]
+        inputs, batches = self.inputs, self.batches
         return Client(
-            position=int(one.positions[0]),
-            num_examples=int(one.num_examples[0]),
-            x=self.x[rows],
-            y=self.y[rows],
-            batches=one.batches[0],
-            key=int(one.keys[0]),
-            augmented=one.augmented,
-            offset=inputs.offsets[0] if inputs.offsets else None,
-            begin=inputs.begins[0] if inputs.begins else None,
+            position=int(self.positions[at]),
+            num_examples=int(self.num_examples[at]),
+            x=self.x[first:stop],
+            y=self.y[first:stop],
+            batches=Batches(
+                batches.order[first_visit:last_visit], tuple(batches.bounds[first_bound:last_bound].tolist())
+            ),
+            key=int(self.keys[at]),
+            augmented=None if self.augmented is None else self.augmented[first_visit:last_visit],
+            offset=inputs.offsets[at] if inputs.offsets else None,
+            begin=inputs.begins[at] if inputs.begins else None,
             received=inputs.received,
             at=self.at,
-            own=inputs.own[0] if inputs.own else None,
-            windows=inputs.windows[0] if inputs.windows else (),
+            own=inputs.own[at] if inputs.own else None,
+            windows=inputs.windows[at] if inputs.windows else (),
         )
+
+    @cached_property
+    def _places(self) -> list[tuple[int, ...]]:
+        """For each client where its examples, its visits and its bounds begin and end: arrays give single numbers
+        slowly."""
+        ends = self.row_boundaries, self.batches.visit_boundaries, self.batches.bound_boundaries
+        return list(zip(*(part.tolist() for each in ends for part in (each[:-1], each[1:])), strict=True))
 
     def _part(self, start: int, stop: int, step: int = 1) -> ChunkClients:
         assert step == 1, "a part is contiguous"

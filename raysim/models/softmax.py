@@ -49,8 +49,12 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     Without a gradient, many rows are scored at a time, and a row's bits are a function of the row alone.
     """
     if _is_flat_and_short(logits, MANY if logits.requires_grad else 0):
-        filled = pad(logits, (0, VECTOR - logits.shape[1]), value=-math.inf)
-        return -torch.log_softmax(filled, -1).gather(1, labels.unsqueeze(1)).squeeze(1)
+        if logits.requires_grad:
+            filled = pad(logits, (0, VECTOR - logits.shape[1]), value=-math.inf)
+        else:
+            filled = logits.new_full((len(logits), VECTOR), -math.inf)
+            filled[:, : logits.shape[1]].copy_(logits)
+        return torch.log_softmax(filled, -1).gather(1, labels.unsqueeze(1)).squeeze(1).neg()
     return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
 
 

@@ -105,7 +105,7 @@ class Scores:
 
     def _add(self, which: int, values: Tensor, rows: slice) -> None:
         if self._owners is None:
-            self._sums[which] += values.sum(dtype=torch.float64)
+            self._sums[which].add_(values.sum(dtype=torch.float64))
             return
         exact = values.double()
         if self._real is not None:
