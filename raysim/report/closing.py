@@ -293,15 +293,24 @@ def headline_figures(summary: pa.Table, own: Sequence[str] = ()) -> Iterator[Lin
     Args:
         own: the names of user-defined metrics, which are also shown.
     """
-    means, deviations = _newest(part(summary, MEAN)), _newest(part(summary, DEVIATION))
+    means, deviations = _newest(part(summary, MEAN)), part(summary, DEVIATION)
+    finished = dict(zip(summary["round"].to_pylist(), summary["trials"].to_pylist(), strict=True))
+    most = max(finished.values(), default=0)
     named = {"training": "accuracy" if "accuracy" in means else "loss", **headlines(means)}
     for label, name in named.items():
         index, mean = means.get(name, (0, None))
         if mean is None:
             continue
-        more = [f"eval/{label}/{each}" for each in own]
-        parts = [_spread(each, means[each][1], deviations[each][1]) for each in (name, *more) if each in means]
-        yield label, f"{', '.join(filter(None, parts))} (after round {index + 1:,})"
+        shown = [each for each in (name, *(f"eval/{label}/{other}" for other in own)) if each in means]
+        parts = [_spread(each, means[each][1], _at(deviations, each, means[each][0])) for each in shown]
+        # Trials that ended before have no part in the newest figures.
+        whose = f", {finished[index]:,} of {most:,} trials" if finished[index] < most else ""
+        yield label, f"{', '.join(filter(None, parts))} (after round {index + 1:,}{whose})"
+
+
+def _at(rounds: pa.Table, name: str, index: int) -> Any:
+    """Return a column's value of the round `index`."""
+    return rounds[name][rounds["round"].to_pylist().index(index)].as_py()
 
 
 def _spread(name: str, mean: float | None, deviation: float | None) -> str:

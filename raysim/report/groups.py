@@ -18,6 +18,8 @@ from raysim.report.series import Series, last_of, over_trials
 
 LISTED = 24
 """With more groups a picture would be too high."""
+_SAMPLES = ("clients", "examples")
+"""Keys of [evaluation] that say whose figures it takes."""
 SHOWN_KEYS = 3
 """Groups that differ in more keys are labelled by their runs' names: the keys would fit no legend."""
 
@@ -170,13 +172,13 @@ def written(value: Any) -> str:
 
 
 def _method(experiment: Experiment) -> dict[str, Any]:
-    """Return the settings that define a method: without seeds, evaluation and diagnostics.
+    """Return the settings that define a method: without seeds and diagnostics, and of evaluation what changes a figure.
 
     If data or model came from a script, only the run's name distinguishes methods.
     """
     record = experiment.determining()
-    for key in ("seed", "evaluation"):
-        record.pop(key, None)
+    record.pop("seed", None)
+    record["evaluation"] = {key: record["evaluation"][key] for key in (*_SAMPLES, "fine_tuning")}
     for name in ("data", "model", "cohort"):
         if record[name] is not None:
             record[name] = {key: value for key, value in record[name].items() if key != "seed"}
@@ -220,9 +222,13 @@ def _score(runs: Sequence[Run]) -> float:
 
 def _different_data(groups: Sequence[Group]) -> Iterator[str]:
     """Yield a warning if the compared runs were not measured on the same data."""
-    for key in dict.fromkeys(key for group in groups for key in group.keys if key.partition(".")[0] == "data"):
-        values = dict.fromkeys(written(group.keys[key]) for group in groups if key in group.keys)
-        yield f"Runs of different data are compared: {key} is {', '.join(values)}."
+    samples = [f"evaluation.{key}" for key in _SAMPLES]
+    for key in dict.fromkeys(key for group in groups for key in group.keys):
+        values = ", ".join(dict.fromkeys(written(group.keys[key]) for group in groups if key in group.keys))
+        if key.partition(".")[0] == "data":
+            yield f"Runs of different data are compared: {key} is {values}."
+        elif key in samples:
+            yield f"Runs are compared whose evaluations take different samples: {key} is {values}."
     first: dict[tuple[object, ...], Run] = {}
     for run in (run for group in groups for run in group.runs):
         data = run.experiment.data

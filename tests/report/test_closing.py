@@ -140,6 +140,16 @@ def test_user_defined_metrics_stand_beside_the_loss(experiment: Make) -> None:
     assert tried["test"] == "accuracy 75.0 % +- 0.0 %, f1 0.75 +- 0.1768 (after round 1)"
 
 
+def test_the_newest_figures_of_trials_that_ended_apart_are_of_one_round(experiment: Make) -> None:
+    """A deviation of an earlier round, of more trials, is not that of the newest mean."""
+    rows = [{**ROWS[0], "round": index, "accuracy": 0.5, "eval/test/accuracy": 0.25 * index} for index in range(3)]
+    ended = [{**row, "eval/test/accuracy": 0.75} for row in rows[:2]]
+    summary = summarise([table(rows), table(ended)])
+    tried = dict(closing.lines_of_trials(experiment(), summary, Path("t")))
+    assert tried["training"] == "accuracy 50.0 % (after round 3, 1 of 2 trials)"
+    assert tried["test"] == "accuracy 50.0 % (after round 3, 1 of 2 trials)"
+
+
 @pytest.mark.parametrize(
     ("lost", "says"), [([3, 2], "look for values that are not finite in the data"), ([0, 2], "lower the rates, if the")]
 )

@@ -33,6 +33,20 @@ def test_how_closely_a_run_was_watched_and_where_it_ran_makes_no_method(tmp_path
     assert [len(group.runs) for group in groups] == [2]
 
 
+def test_another_sample_of_clients_or_another_fine_tuning_is_another_method(tmp_path: Path) -> None:
+    """Its figures are of other clients, or of other models: they are no trial of the same, and no duplicate."""
+    for folder, clients in (("few", 3), ("many", 30)):
+        write(tmp_path / "samples" / folder, accuracies(0.5, 0.6), evaluation={"clients": clients})
+    groups, notes = of(tmp_path / "samples")
+    assert [group.label for group in groups] == ["evaluation.clients = 3", "evaluation.clients = 30"]
+    assert notes == ["Runs are compared whose evaluations take different samples: evaluation.clients is 3, 30."]
+    for folder, lr in (("slow", 0.01), ("fast", 0.5)):
+        write(tmp_path / "tuned" / folder, accuracies(0.5, 0.6), evaluation={"fine_tuning": {"steps": 1, "lr": lr}})
+    groups, notes = of(tmp_path / "tuned")
+    assert sorted(group.label for group in groups) == [f"evaluation.fine_tuning.lr = {lr}" for lr in (0.01, 0.5)]
+    assert not notes
+
+
 def test_the_same_settings_and_seeds_are_counted_once_the_longer_run(tmp_path: Path) -> None:
     write(tmp_path / "a", accuracies(0.5, 0.6))
     write(tmp_path / "b", accuracies(0.5, 0.6, 0.7), rounds=3)
