@@ -108,6 +108,25 @@ def left_a_logger(path: Path) -> list[object]:
     return [os.read(reader, 1000).decode(), run.rounds.num_rows]
 
 
+def left_on_ray() -> None:
+    """Leave a logger's call on Ray in children; print how these have ended, and the parent's rows."""
+    script, children = os.getpid(), list[int]()
+    leave: dict[int, Callable[[], object]] = {0: lambda: sys.exit(3), 1: atexit._run_exitfuncs, 2: lambda: None}
+
+    def log(row: Any) -> None:
+        if os.getpid() == script and (act := leave.get(row["round"])):
+            children.append(child := os.fork())
+            if not child:
+                act()
+
+    experiment = federation.experiment({"rounds": 4, "engine.workers": 1})
+    path = Path(sys.argv[1])
+    run = raysim.run(
+        experiment, dataset=federation.dataset(), model=federation.plain, path=path, loggers=[log], progress=False
+    )
+    print(json.dumps([[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children], run.rounds.num_rows]))
+
+
 def main() -> None:
     """Print what came of each case."""
     at = Path(sys.argv[1])
@@ -153,3 +172,11 @@ def test_a_forked_process_does_not_write_to_a_run_that_it_leaves(found: Any) -> 
 
 def test_a_forked_process_does_not_hold_a_lock_on(found: Any) -> None:
     assert found[3] == "free"
+
+
+@pytest.mark.ray
+def test_a_forked_process_leaves_ray_to_its_parent(tmp_path: Path) -> None:
+    done = command.python("-c", f"from {__name__} import left_on_ray; left_on_ray()", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [[3, 1, 1], 4]
+    assert done.stderr.count("it cannot use Ray: end it by os._exit") == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
@@ -15,7 +16,7 @@ from typing import Any
 
 import ray
 
-from raysim.engine.on_ray.cluster import answering, joining, own_ray, warm_workers
+from raysim.engine.on_ray.cluster import answering, forked, joining, own_ray, warm_workers
 from raysim.engine.on_ray.cluster.wait import Room
 from raysim.errors import ResourceError
 from raysim.experiment.experiment import EngineSection
@@ -44,6 +45,14 @@ _TURN = threading.RLock()
 _CONNECTION = ExitStack()
 _users = 0
 """Blocks of this process that use the connection that raysim has made."""
+
+
+def _guard_forked() -> None:
+    if _users:
+        atexit.register(forked.end_at_exit)
+
+
+os.register_at_fork(after_in_child=_guard_forked)
 
 
 @contextmanager

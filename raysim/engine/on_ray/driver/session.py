@@ -12,7 +12,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysim.engine import wire
-from raysim.engine.on_ray.cluster import handles, own_ray, run_names, sendable
+from raysim.engine.on_ray.cluster import forked, handles, own_ray, run_names, sendable
 from raysim.engine.on_ray.cluster.cluster import connected, place
 from raysim.engine.on_ray.cluster.remote_errors import answer, wait_for_all
 from raysim.engine.on_ray.driver.driver import Driver, DriverHandle
@@ -126,11 +126,12 @@ def follow(
     workers = 0
     while stage not in ENDED and stage != until:
         news = answer(driver.watch.remote(stage, seen, workers), run_folder)
-        if news.workers:
-            watcher.started(list(news.workers))
-            workers += len(news.workers)
-        for row in news.rows:
-            watcher.row(row)
+        with forked.ended():
+            if news.workers:
+                watcher.started(list(news.workers))
+            for row in news.rows:
+                watcher.row(row)
+        workers += len(news.workers)
         stage, seen = news.stage, news.seen
     return stage
 
