@@ -30,6 +30,7 @@ from raysim.storage.atomic import is_beside, sweep, write, write_text
 from raysim.storage.lock import FILE as LOCK
 from raysim.storage.lock import locked
 from raysim.storage.reading import json_object
+from raysim.storage.remote.folder import path_here
 from raysim.storage.remote.uri import check_is_path
 from tuning import budget, generations, protocol, study_plan
 from tuning.budget import written
@@ -129,7 +130,8 @@ class EvolutionPlan:
 
     experiment: as it was given. tuning: its `[tuning]`, with the keys of the call. section: of the evolution. parts:
     what the script passed. measured: the experiment that members run. held: the script's dataset with validation
-    clients; None: `measured` says the data. folder: of all members. identity: if it differs, it is another evolution.
+    clients; None: `measured` says the data. folder: of all members, absolute, because a part may change
+    the working folder; its user names it `named`. identity: if it differs, it is another evolution.
     """
 
     experiment: Experiment
@@ -139,6 +141,7 @@ class EvolutionPlan:
     measured: Experiment
     held: FederatedDataset | None
     folder: Path
+    named: Path
     identity: Mapping[str, Any]
 
 
@@ -150,11 +153,12 @@ def _plan(experiment: Experiment, path: str | Path | None, parts_and_settings: M
     dataset = parts.get("dataset")
     measured = protocol.evaluated_on_validation(experiment, tuning, dataset).changed({"checkpoint.best": None})
     held = protocol.with_validation_clients(experiment, tuning, dataset)
-    where = Path(path) if path is not None else Path("runs") / f"{experiment.name}-evolution"
-    check_is_path(where, "The members' folder (--path, path=)", StudyError)
+    named = Path(path) if path is not None else Path("runs") / f"{experiment.name}-evolution"
+    check_is_path(named, "The members' folder (--path, path=)", StudyError)
+    where = path_here(named).absolute()
     identity = protocol.identity(measured, tuning, space, held, parts)
     identity["tuning"] = {**identity["tuning"], "sampler": None, "pruner": None, "evolution": section.model_dump()}
-    return EvolutionPlan(experiment, tuning, section, parts, measured, held, where, identity)
+    return EvolutionPlan(experiment, tuning, section, parts, measured, held, where, named, identity)
 
 
 def _written(planned: EvolutionPlan, history: History) -> Evolution:
@@ -175,9 +179,9 @@ def _written(planned: EvolutionPlan, history: History) -> Evolution:
         best,
         value,
         lineage,
-        member_folder(where, len(bred) - 1, best),
+        member_folder(planned.named, len(bred) - 1, best),
         {unit: amount for unit, amount in history.spent.items() if amount},
-        where,
+        planned.named,
     )
 
 

@@ -63,14 +63,14 @@ def tune(
         RaysimError: as `raysim.run`; a second call resumes trials under way.
     """
     planned = plan(experiment, space, path, parts_and_settings)
-    where = planned.folder
+    again = f"stopped; the same call of tuning.tune continues the study in {planned.named}"
     with ExitStack() as stack:
-        stack.enter_context(noting(lambda: f"stopped; the same call of tuning.tune continues the study in {where}"))
+        stack.enter_context(noting(lambda: again))
         stack.enter_context(quiet_rounds())
         working = stack.enter_context(opened(planned, progress))
         _begin(planned, working, retry_failed)
         trials = _carry_out(planned, working, {"executor": executor, "address": address, **planned.parts})
-        return _finished(planned, working.ledger, trials, source)
+        return replace(_finished(planned, working.ledger, trials, source), path=planned.named)
 
 
 def _begin(planned: StudyPlan, working: OpenStudy, retry_failed: bool) -> None:

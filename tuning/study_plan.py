@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from raysim import Experiment, ExperimentError, FederatedDataset, Parts, Section, dataset_of
 from raysim.experiment.experiment import check_kind
+from raysim.storage.remote.folder import path_here
 from raysim.storage.remote.uri import check_is_path
 from tuning import folder, protocol
 from tuning import section as sections
@@ -30,15 +31,17 @@ class StudyPlan:
     """A study.
 
     experiment: as it was given. tuning: its `[tuning]`, with the keys of the call. parts: what the script passed.
-    folder: of the study. way_out: what to do where the storage has another study of this name. space: of `tuning`.
-    measured: the experiment that trials run. held: the script's dataset with validation clients; None: `measured` says
-    the data. tests: whether the data have test examples.
+    folder: of the study, absolute, because a part may change the working folder; its user names it `named`. way_out:
+    what to do where the storage has another study of this name. space: of `tuning`. measured: the experiment that
+    trials run. held: the script's dataset with validation clients; None: `measured` says the data. tests: whether the
+    data have test examples.
     """
 
     experiment: Experiment
     tuning: TuningSection
     parts: Parts
     folder: Path
+    named: Path
     way_out: str
     space: Space
     measured: Experiment
@@ -75,9 +78,10 @@ def plan(
     """
     parts, tuning = parts_and_section(experiment, space, parts_and_settings)
     dataset = parts.get("dataset")
-    where = Path(path) if path is not None else default_folder(experiment)
+    named = Path(path) if path is not None else default_folder(experiment)
     # Several processes may write to its database. The best run can be put elsewhere: raysim run best.toml --path URI.
-    check_is_path(where, "A study's folder (--path, path=)", StudyError)
+    check_is_path(named, "A study's folder (--path, path=)", StudyError)
+    where = path_here(named).absolute()
     protocol.check_vary(experiment, tuning, parts)
     for remark in _remarks(experiment, tuning):
         log.warning("%s", remark)
@@ -86,7 +90,7 @@ def plan(
     whole = dataset if dataset is not None else dataset_of(experiment)
     way_out = folder.way_out(tuning.storage is not None, path is not None)
     planned = StudyPlan(
-        experiment, tuning, parts, where, way_out, tuning.parsed_space(), measured, held, whole.test is not None
+        experiment, tuning, parts, where, named, way_out, tuning.parsed_space(), measured, held, whole.test is not None
     )
     folder.check_links(where)
     folder.check(where, planned.portable_url, experiment.name)

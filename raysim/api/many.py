@@ -37,6 +37,7 @@ from raysim.experiment.stopping import Seen, StopReason
 from raysim.run_folder import kept_checkpoints, round_table
 from raysim.run_folder.branch import branch
 from raysim.run_folder.writer import RunFolder
+from raysim.storage.remote.folder import path_here
 from raysim.storage.remote.uri import check_is_path
 
 
@@ -137,14 +138,15 @@ class Runs:
         """
         for _, path in runs:
             check_is_path(path, "The folder of a run that shares workers")
-        folders = [Path(path).resolve() for _, path in runs]
-        if twice := [path for path, count in Counter(folders).items() if count > 1]:
+        # The script, or a part of it, may change the working folder.
+        folders = [path_here(path).absolute() for _, path in runs]
+        if twice := [path for path, count in Counter(each.resolve() for each in folders).items() if count > 1]:
             raise RunFolderError(f"Every run needs a folder of its own, but several were given {twice[0]}.")
         checked = []
-        for experiment, path in runs:
-            plan = with_kept_trainer(self._resolved.plan(experiment, Path(path)), Path(path) if resume else None)
-            checked.append((plan, opening_of(plan, Path(path), resume, overwrite, profile)))
-        return [self._add(run) for run in [self._open(plan, opening) for plan, opening in checked]]
+        for (experiment, path), folder in zip(runs, folders, strict=True):
+            plan = with_kept_trainer(self._resolved.plan(experiment, folder), folder if resume else None)
+            checked.append((plan, Path(path), opening_of(plan, folder, resume, overwrite, profile)))
+        return [self._add(run) for run in [self._open(*each) for each in checked]]
 
     def check(self, experiment: Experiment) -> None:
         """Raise what `start` raises of an experiment that no folder can change; nothing is written."""
@@ -162,8 +164,9 @@ class Runs:
         for folder in (path, origin):
             check_is_path(folder, "The folder of a run that goes on from another, or of that one,")
         self.check_branch(experiment)
-        plan = with_kept_trainer(self._resolved.plan(experiment, Path(path)), Path(origin))
-        branch(Path(origin), Path(path), plan.experiment, plan.fingerprint, plan.choice.record)
+        path, origin = (path_here(folder).absolute() for folder in (path, origin))
+        plan = with_kept_trainer(self._resolved.plan(experiment, path), origin)
+        branch(origin, path, plan.experiment, plan.fingerprint, plan.choice.record)
 
     def check_branch(self, experiment: Experiment) -> None:
         """Raise ExperimentError if no run can go on from another run of the experiment, because clients keep states."""
@@ -210,7 +213,7 @@ class Runs:
     def _plans(self) -> Iterator[Plan]:
         return (run.plan for run in self._runs.values())
 
-    def _open(self, plan: Plan, opening: Opening) -> OpenRun:
+    def _open(self, plan: Plan, path: Path, opening: Opening) -> OpenRun:
         """Create or open a run's folder."""
         held = ExitStack()
         if is_whole(plan, opening):
@@ -221,7 +224,7 @@ class Runs:
             seen = stopping.after_all(plan.experiment, folder.rows)
         state = state or plan.initial_state()
         key = lockstep_key(plan, exact=self._together == "exact") if self._together else None
-        return OpenRun(plan, held, folder, state, state, None if key is None else (key, state.round), seen)
+        return OpenRun(plan, path, held, folder, state, state, None if key is None else (key, state.round), seen)
 
     def _add(self, run: OpenRun) -> int:
         number, self._number = self._number, self._number + 1
@@ -294,7 +297,7 @@ class Runs:
         run = self._runs[number]
         self._end(number)
         if not run.dropped:
-            self._said.append(Report(number, run.folder.path, (), error=error))
+            self._said.append(Report(number, run.path, (), error=error))
 
     def _end(self, number: int) -> None:
         """Checkpoint a run and release it."""
@@ -312,6 +315,6 @@ class Runs:
 
 
 def _report(number: int, run: OpenRun, rows: tuple[Mapping[str, Any], ...]) -> Report:
-    path, stopped = run.folder.path, run.seen.stopped
+    path, stopped = run.path, run.seen.stopped
     params = run.state.weights.to_named(run.plan.stated) if run.is_over else None
     return Report(number, path, rows, run.is_over, params=params, stopped=stopped)

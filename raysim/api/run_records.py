@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 from raysim.engine.many.segment import Advanced
@@ -25,11 +26,13 @@ WRITERS = 4
 class OpenRun:
     """A run that has not ended.
 
-    key: equal for runs that may be trained together. recorded: the state after the last recorded round. held: the
-    folder, until it is closed; a folder with all rounds is not changed. seen: by `[stop]`, before `state`.
+    path: its folder, as the script names it. held: the folder, until it is closed; a folder with all rounds is not
+    changed. recorded: the state after the last recorded round. key: equal for runs that may be trained together. seen:
+    by `[stop]`, before `state`.
     """
 
     plan: Plan
+    path: Path
     held: ExitStack
     folder: RunFolder
     state: ServerState

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -153,7 +153,7 @@ def carry_out(
     done: Callable[[Member, Result], None],
     show: Callable[[], None],
 ) -> None:
-    """Run the members.
+    """Run the members, also where a logger, or another part of the script, changes the working folder.
 
     Args:
         members: the runs.
@@ -163,13 +163,22 @@ def carry_out(
         started, done: called when a run begins, and with its result.
         show: writes the results so far; called after `done`, also from another thread, and once after the last run.
     """
+    given = {member.path.absolute(): member for member in members}
+    members = [member._replace(path=path) for path, member in given.items()]
+
+    def begins_given(member: Member) -> None:
+        started(given[member.path])
+
+    def is_done(member: Member, result: Result) -> None:
+        done(named := given[member.path], replace(result, path=named.path))
+
     left = sum(not (resume and _is_recorded(member)) for member in members)
     if arguments.address is None and _same_workers(members) and left >= busy_workers(first):
-        _side_by_side(members, first, arguments, resume, started, done, show)
+        _side_by_side(members, first, arguments, resume, begins_given, is_done, show)
         return
     with arguments.connection(members[0].experiment):
         for member in members:
-            started(member)
+            begins_given(member)
             result = run(
                 member.experiment,
                 executor=arguments.executor,
@@ -181,7 +190,7 @@ def carry_out(
                 loggers=arguments.loggers,
                 **arguments.parts,
             )
-            done(member, result)
+            is_done(member, result)
             show()
 
 

@@ -134,7 +134,11 @@ def run_sweep(
     points = sweep.points(experiment, values)
     arguments = Arguments(executor, address, progress, profile, loggers, parts)
     call = "raysim.run_sweep(experiment, values"
-    with local_copy(folder_of(experiment, path)) as where, noting(partial(note_of_several, where, call, parts)):
+    with (
+        local_copy(folder_of(experiment, path)) as where,
+        noting(partial(note_of_several, where.absolute(), call, parts)),
+    ):
+        here = where.absolute()
         is_same = partial(_check_same, experiment, values)
         write = partial(series_record.write_sweep, where, experiment, values)
         resume = series.goes_on(where, overwrite, resume, is_same)
@@ -158,8 +162,8 @@ def run_sweep(
             for point in {changed.popleft().folder: point for point in tuple(changed)}.values():
                 if point.experiment.trials.count > 1:
                     of_point = [results[m.path] for m in members[point.folder] if m.path in results]
-                    trials.write_summary(point.experiment, of_point, where / point.folder)
-            _put_together(together(points, results, where), experiment)
+                    trials.write_summary(point.experiment, of_point, here / point.folder)
+            _put_together(dataclasses.replace(together(points, results, where), path=here), experiment)
 
         with (
             arguments.connection(experiment, at_once=False),

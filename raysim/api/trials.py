@@ -126,7 +126,11 @@ def run_trials(
     check(loggers)
     arguments = Arguments(executor, address, progress, profile, loggers, parts)
     call = "raysim.run_trials(experiment"
-    with local_copy(folder_of(experiment, path)) as where, noting(partial(note_of_several, where, call, parts)):
+    with (
+        local_copy(folder_of(experiment, path)) as where,
+        noting(partial(note_of_several, where.absolute(), call, parts)),
+    ):
+        here = where.absolute()
         is_same = partial(check_same, experiment)
         resume = series.goes_on(where, overwrite, resume, is_same)
         members = members_of(experiment, where)
@@ -144,7 +148,7 @@ def run_trials(
 
         def show() -> None:
             """Write the results so far, for readers who look at them during the trials."""
-            write_summary(experiment, results(), where)
+            write_summary(experiment, results(), here)
 
         with (
             arguments.connection(experiment, at_once=False),

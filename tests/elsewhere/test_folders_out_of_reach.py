@@ -6,15 +6,19 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from torch import nn
 
 import raysim
+import tuning
 from raysim.data.cache import open_or_build
 from raysim.errors import CheckpointError, DiskError, RunFolderError
 from raysim.storage import disk, parquet, sealed_parquet
 from raysim.storage.scratch import scratch_folder
+from raysim.testing import federation
 
 Make = Callable[..., raysim.Experiment]
 
@@ -125,3 +129,61 @@ def test_a_script_that_changes_its_working_folder_takes_no_run_away(
         os.chdir(home)
     assert raysim.read(at / "stepped").rounds.num_rows == 4
     assert not any(home.iterdir())
+
+
+KEYS = {"rounds": 2, "evaluation": {"every": 1}}
+TUNED = {
+    "tuning": {
+        "space": {"client.optimizer.lr": {"log": [0.01, 0.1]}},
+        "trials": 2,
+        "evolution": {"members": 2, "every": 1},
+    }
+}
+
+
+def test_a_script_that_changes_its_working_folder_takes_no_runs_away(
+    home: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    at, away = Path.cwd(), home.parent / "away"
+    away.mkdir()
+    with raysim.Runs(experiment(), dataset=dataset) as runs:
+        runs.start([(experiment(**KEYS, seed=seed), f"{seed}") for seed in range(2)])
+        for report in runs.reports():
+            assert (report.path in (Path("0"), Path("1")), report.error) == (True, None)
+            os.chdir(away)
+    assert [raysim.read(at / name).rounds.num_rows for name in "01"] == [2, 2]
+    assert not any(away.iterdir())
+
+
+def test_a_script_that_changes_its_working_folder_takes_no_series_away(
+    home: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    at, away = Path.cwd(), home.parent / "away"
+    away.mkdir()
+    parts: Any = {"dataset": dataset, "loggers": [lambda _: os.chdir(away)], "progress": False}
+    trials = raysim.run_trials(experiment(**KEYS, trials=2), path="trials", **parts)
+    assert [result.path for result in trials.trials] == [Path("trials/trial-0"), Path("trials/trial-1")]
+    assert (at / "trials" / "summary.parquet").exists()
+    os.chdir(at)
+    # Runs with unequal workers go one after the other, the trials side by side.
+    sweep = raysim.run_sweep(experiment(**KEYS), {"engine.cpus_per_worker": [1, 2]}, path="sweep", **parts)
+    assert [point.path for point in sweep.points] == [Path(f"sweep/engine.cpus_per_worker={n}") for n in (1, 2)]
+    assert (at / "sweep" / "sweep.parquet").exists()
+    assert not any(away.iterdir())
+
+
+def test_a_part_that_changes_the_working_folder_takes_no_study_away(home: Path) -> None:
+    at, away = Path.cwd(), home.parent / "away"
+    away.mkdir()
+
+    def model() -> nn.Module:
+        os.chdir(away)
+        return federation.plain()
+
+    parts: Any = {"dataset": federation.dataset(), "model": model, "progress": False}
+    study = tuning.tune(federation.experiment({**KEYS, **TUNED}), path="study", **parts)
+    assert (study.path, (at / study.path / "best.toml").exists()) == (Path("study"), True)
+    os.chdir(at)
+    found = tuning.evolve(federation.experiment({**KEYS, **TUNED}), path="members", **parts)
+    assert raysim.read(at / found.model).rounds.num_rows == 2
+    assert not any(away.iterdir())
