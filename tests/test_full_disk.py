@@ -23,7 +23,7 @@ from raysim.report import build, curve, picture_files
 from raysim.report.gallery import gallery
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.render import Drawn
-from raysim.run_folder import checkpoint, experiment_record, round_table
+from raysim.run_folder import checkpoint, experiment_record, files, round_table
 from raysim.run_folder.branch import branch
 from raysim.storage import atomic, disk
 
@@ -167,6 +167,21 @@ def test_a_run_whose_folder_is_gone(
     assert not isinstance(caught.value.__context__, RunFolderError)
     if how == "moved":
         assert round_table.read_rounds(tmp_path / "run-moved").num_rows <= 2
+
+
+@pytest.mark.parametrize("every", [1, 100])
+def test_a_run_whose_record_is_gone(every: int, tmp_path: Path, dataset: FederatedDataset, experiment: Make) -> None:
+    """It ends with one error, and goes on where the record is put back."""
+    run = tmp_path / "run"
+    rounds = raysim.rounds(experiment(checkpoint={"every": every}), dataset=dataset, path=run)
+    next(rounds), next(rounds)
+    record = (run / files.RECORD).read_bytes()
+    (run / files.RECORD).unlink()
+    with pytest.raises(RunFolderError, match=r"run/experiment\.json was deleted while the run wrote") as caught:
+        list(rounds)
+    assert not isinstance(caught.value.__context__, RunFolderError)
+    (run / files.RECORD).write_bytes(record)
+    assert raysim.resume(run, dataset=dataset, progress=False).rounds.num_rows == 4
 
 
 def test_errors_of_the_network_and_of_the_block_pass(tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ class RunFolder:
         """Check that the folder is where the run writes, and that this process is the run's.
 
         Raises:
-            RunFolderError: it was deleted or moved; another one may be in its place. Or this process was forked.
+            RunFolderError: it was deleted or moved; another one may be in its place. Or its record was deleted, or
+                this process was forked.
         """
         if self._held is not None and self._held.is_inherited:
             self.failed = True
@@ -91,6 +92,13 @@ class RunFolder:
             raise RunFolderError(
                 f"{named(self.path)} was deleted or moved while the run wrote to it, so the run ends here. Where it "
                 f"was moved, `raysim resume` goes on from its last checkpoint; else start afresh."
+            )
+        if self._held is not None and not (self.path / files.RECORD).exists():
+            self.failed = True
+            raise RunFolderError(
+                f"{named(self.path / files.RECORD)} was deleted while the run wrote there, so the run ends here: "
+                f"without it this is no run's folder. Where you put it back, `raysim resume` goes on from the last "
+                f"checkpoint; else start afresh in another folder."
             )
 
     @staticmethod

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.arrays import Int64s
+from raysim.data import exact32
 from raysim.data.sources.editions import instead
 from raysim.data.sources.published import Published, SourceFile
 from raysim.errors import DataError, MissingFileError
@@ -96,7 +97,11 @@ def names(files: list[SourceFile]) -> list[str]:
 
 
 def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
-    """Return rows of numbers as float32; DataError if they are ragged or not finite numbers."""
+    """Return rows of numbers as float32.
+
+    Raises:
+        DataError: they are ragged, one is not a finite number, or a whole number that float32 cannot hold.
+    """
     try:
         found = np.array(rows)
         # Large whole numbers stay Python's; texts of digits would become numbers below.
@@ -111,6 +116,13 @@ def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
         raise DataError(f"{where}: expected at least one number in each row of x, found none")
     if not np.isfinite(array).all():
         raise DataError(f"{where}: expected finite numbers as x, found null, NaN or an infinity")
+    if (inexact := exact32.changed(found)).any():
+        number = found[inexact].flat[0]
+        raise DataError(
+            f"{where}: expected whole numbers as x that float32 holds, found {int(number)}, which would be "
+            f"{int(array[inexact].flat[0])}: ids and times of this size lose their last digits, so leave them out, or "
+            f"divide them"
+        )
     return array
 
 

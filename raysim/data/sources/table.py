@@ -20,7 +20,7 @@ from pydantic import model_validator
 from raysim.config import messages
 from raysim.config.section import Section
 from raysim.config.values import FilePath, Name, Real, Width
-from raysim.data import targets
+from raysim.data import exact32, targets
 from raysim.data.checksums import of_file
 from raysim.data.field import ARRAYS, OF_ARRAYS, OF_CSV, OF_TEXTS, OF_TEXTS_IN_X, Field
 from raysim.data.populated import Populated
@@ -192,6 +192,9 @@ class _ClientTable:
         xs = [_Column(path, table, name, OF_TEXTS_IN_X) for name in section.x]
         self.x = xs[0] if len(xs) == 1 else _side_by_side(xs)
         self.y = _Column(path, table, section.y, OF_TEXTS)
+        for column in (self.x, self.y):
+            if column.rows.dtype == np.float64:
+                _as_float32(column, "which modules and losses take")
         self._shape = section.shape
         if section.shape is not None and math.prod(section.shape) != self.x.field.values:
             raise DataError(
@@ -235,17 +238,17 @@ def _check_finite(where: str, values: npt.NDArray[Any]) -> None:
         )
 
 
-def _as_float32(column: _Column) -> npt.NDArray[np.float32]:
-    """Return a column's numbers as float32; of whole numbers that change by this, warn."""
+def _as_float32(column: _Column, why: str) -> npt.NDArray[np.float32]:
+    """Return a column's numbers as float32; of whole numbers that change by this, warn. `why` they are converted."""
     with np.errstate(over="ignore"):
         found = column.rows.astype(np.float32)
     _check_finite(f"{column.where}, as float32", found)
-    if column.rows.dtype.kind in "iu" and (changed := int((found.astype(np.float64) != column.rows).sum())):
+    if changed := int(exact32.changed(column.rows).sum()):
         log.warning(
-            "%s: %d whole numbers are not exact as float32, which x of several columns is: ids and times of this size "
-            "lose their last digits",
+            "%s: %d whole numbers are not exact as float32, %s: ids and times of this size lose their last digits",
             column.where,
             changed,
+            why,
         )
     return found
 
@@ -258,7 +261,7 @@ def _side_by_side(columns: list[_Column]) -> _Column:
                 f"{column.field.values}: data.x may name one column of lists alone"
             )
     joined = columns[0]
-    joined.rows = np.stack([_as_float32(column) for column in columns], axis=1)
+    joined.rows = np.stack([_as_float32(column, "which x of several columns is") for column in columns], axis=1)
     joined.field = Field((len(columns),), "float32")
     return joined
 

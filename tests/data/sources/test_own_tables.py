@@ -141,11 +141,27 @@ def test_a_number_of_a_table_that_is_not_finite_is_named(value: float, tmp_path:
 
 
 def test_what_float32_cannot_hold_in_several_columns_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    columns = {"user": ["a", "a"], "a": [2**24 + 1, 2], "b": [0.5, 1.0], "y": [0, 1]}
+    columns = {"user": ["a", "a"], "a": [2**24 + 1, 2**53 + 1], "b": [0.5, 1.0], "y": [0, 1]}
     table(tmp_path, columns, x=["a", "b"])
-    assert "column 'a': 1 whole numbers are not exact as float32" in caplog.text
+    assert "column 'a': 2 whole numbers are not exact as float32" in caplog.text
     with pytest.raises(DataError, match="column 'b', as float32: expected finite numbers"):
         table(tmp_path, {**columns, "b": [1e300, 1.0]}, x=["a", "b"])
+
+
+def test_what_float32_cannot_hold_of_a_column_of_float64_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    columns = {"user": ["a", "a"], "a": [1.7, 0.1], "b": [2.0**24 + 1, 1.0]}
+    table(tmp_path, columns, x=["b"], y="a")
+    assert "column 'b': 1 whole numbers are not exact as float32" in caplog.text
+    caplog.clear()
+    table(tmp_path, columns, x=["a"], y="b")
+    assert "column 'b': 1 whole numbers are not exact as float32" in caplog.text
+    caplog.clear()
+    table(tmp_path, {**columns, "b": [2.0**25, 0.1]}, x=["a"], y="b")
+    assert not caplog.records
+    with pytest.raises(DataError, match="column 'b', as float32: expected finite numbers"):
+        table(tmp_path, {**columns, "b": [1e300, 1.0]}, x=["b"], y="a")
 
 
 def test_lists_beside_another_column_are_named(tmp_path: Path) -> None:
@@ -277,8 +293,8 @@ def leaf(folder: Path, x: Any) -> Leaf:
 
 
 def test_leafs_numbers(tmp_path: Path) -> None:
-    data = prepare(leaf(tmp_path, [[2.0, 3.0], [4.0, 5.0]]), seed=0)
-    assert data.train.client(1)[0].tolist() == [[2.0, 3.0], [4.0, 5.0]]
+    data = prepare(leaf(tmp_path, [[2.0, 3.0], [2**25, 1e17 / 3]]), seed=0)
+    assert data.train.client(1)[0].tolist() == [[2.0, 3.0], [2**25, float(np.float32(1e17 / 3))]]
     assert (data.train.client(0)[1].tolist(), data.num_classes, data.x.shape) == ([9], 10, (2,))
 
 
@@ -296,6 +312,9 @@ def test_leafs_numbers(tmp_path: Path) -> None:
         ([[]], "expected at least one number in each row of x"),
         ([[None, 1.0]], "expected finite numbers as x, found null"),
         ([[1e308, 1.0]], "expected finite numbers as x, found .* infinity"),
+        ([[2**24 + 1, 1]], "found 16777217, which would be 16777216"),
+        ([[2**24 + 1, 0.5]], "found 16777217, which would be 16777216"),
+        ([[2**70 + 1, 1]], f"found {2**70 + 1}, which would be {2**70}"),
     ],
 )
 def test_rows_that_do_not_fit_are_named(tmp_path: Path, x: Any, problem: str) -> None:
