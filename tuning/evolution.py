@@ -7,6 +7,7 @@ goes on from the newest state of its parent's. So a second call finds what is do
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -44,6 +45,11 @@ from tuning.pictures import rates
 from tuning.progress import StudyProgress
 from tuning.section import TuningSection
 from tuning.writing import figure, settings
+
+log = logging.getLogger("raysim")
+
+USED = frozenset({"space", "objective", "laplace", "holdout", "seeds", "evolution"})
+"""Keys of `[tuning]` that an evolution has; `seeds` must be 1."""
 
 IDENTITY = "evolution.json"
 """Tells of which experiment, space and keys the generations in a folder are."""
@@ -101,7 +107,8 @@ def evolve(
     A second call goes on where the first one stopped; the result has the same bits, for any number of workers.
 
     Args:
-        experiment: with a `[tuning]`, of which space, objective, holdout, laplace and evolution count.
+        experiment: with a `[tuning]`, of which space, objective, holdout, laplace and evolution count. A warning names
+            others that are set.
         path: the folder, by default runs/<name>-evolution. The others are as for `tune`.
 
     Raises:
@@ -150,6 +157,8 @@ def _plan(experiment: Experiment, path: str | Path | None, parts_and_settings: M
     parts, tuning = study_plan.parts_and_section(experiment, None, parts_and_settings)
     section, space = tuning.evolution or EvolutionSection(), tuning.parsed_space()
     generations.check(section, space, tuning.objective, tuning.seeds, experiment)
+    for remark in _remarks(experiment, tuning):
+        log.warning("%s", remark)
     dataset = parts.get("dataset")
     measured = protocol.evaluated_on_validation(experiment, tuning, dataset).changed({"checkpoint.best": None})
     held = protocol.with_validation_clients(experiment, tuning, dataset)
@@ -159,6 +168,18 @@ def _plan(experiment: Experiment, path: str | Path | None, parts_and_settings: M
     identity = protocol.identity(measured, tuning, space, held, parts)
     identity["tuning"] = {**identity["tuning"], "sampler": None, "pruner": None, "evolution": section.model_dump()}
     return EvolutionPlan(experiment, tuning, section, parts, measured, held, where, named, identity)
+
+
+def _remarks(experiment: Experiment, tuning: TuningSection) -> Iterator[str]:
+    """Yield a sentence for keys that are set, and that members do not have."""
+    if experiment.trials.count > 1:
+        yield f"trials = {experiment.trials.count} has no part in raysim evolve: tuning.evolution.members is its runs"
+    unused = [f"tuning.{key}" for key in TuningSection.model_fields if key in tuning.model_fields_set - USED]
+    if unused:
+        yield (
+            f"raysim evolve does not use {', '.join(unused)}: all members train to the last round, and go on from "
+            f"each other; raysim tune has these keys"
+        )
 
 
 def _written(planned: EvolutionPlan, history: History) -> Evolution:

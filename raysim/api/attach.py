@@ -20,7 +20,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers, check
 from raysim.run_folder import round_table, stop_record
-from raysim.storage.remote.folder import changing, read_only_copy
+from raysim.storage.remote.folder import changing, read_only_copy, uri_in_messages
 
 if TYPE_CHECKING:
     from raysim.report.progress import Progress
@@ -136,8 +136,8 @@ def follow(
                 show.row(row)
             logs.row(row)
 
-        seen = _seen(run, loggers) if run.stage != "starting" else None
-        with changing(run.path), show, logs:
+        with changing(run.path), uri_in_messages(run.path), show, logs:
+            seen = _seen(run, loggers) if run.stage != "starting" else None
             session.follow(driver, Watcher(show.started, tell), run.folder, seen)
         remains = answer(driver.remains.remote(), run.folder)
         if remains.behind is not None:

@@ -7,10 +7,14 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import raysim
+from raysim.engine.on_ray.driver import watched_driver
+from raysim.engine.rounds.opening import Opening
 from raysim.errors import DiskError, RaysimError, RemoteError, RunFolderError
 from raysim.report import runs
 from raysim.storage import atomic, disk
@@ -186,3 +190,25 @@ def test_what_a_report_says_of_a_run_names_it_by_the_uri(
     _, (note,) = runs.read_all([Path(uri)])
     assert note.startswith(f"{uri} has finished 2 of 4 rounds")
     assert str(Mirror.of(uri).path) not in note
+
+
+@pytest.mark.parametrize("step", ["start", "next", "close"])
+def test_of_a_run_that_is_followed(
+    step: str, uri: str, experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raysim.run(experiment(), dataset=dataset, path=uri, progress=False)
+    copy = Mirror.of(uri).path
+    weights = SimpleNamespace(to_named=lambda stated: {})
+    steps: dict[str, Callable[..., object]] = dict.fromkeys(("start", "open", "next", "close"), lambda **_: None)
+    steps[step] = lambda: of_full_disk(copy / "rows")
+    driver = SimpleNamespace(**steps, workers=(), stopped=None, weights=weights, folder=SimpleNamespace(rows=[]))
+    monkeypatch.setattr(watched_driver, "Driver", lambda *arguments: driver)
+    plan: Any = SimpleNamespace(experiment=experiment(), stated={})
+    nothing: Any = None
+    made = watched_driver.WatchedDriver(plan, nothing, None, Opening(copy), lambda path, experiment: None, None)
+    with pytest.raises(DiskError, match=rf"^{uri}/rows .* This machine's copy of it is {copy}\.$"):
+        all(made.watch("running", 0, 0).stage != "done" for _ in iter(int, 1))
+    with Mirror.of(uri).changing():
+        atomic.write_text(copy / "rounds.parquet", "damaged")
+    with pytest.raises(RunFolderError, match=rf"^{uri}/rounds.parquet"):
+        made.remains()

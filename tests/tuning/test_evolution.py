@@ -219,6 +219,20 @@ def test_what_cannot_evolve(
     assert not (tmp_path / "own").exists()
 
 
+def test_keys_that_no_member_has_are_said(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = {**dict(exp.tuning or {}), "evolution": {"members": 2}}
+    plain = exp.changed({"rounds": 2, "tuning": {key: keys[key] for key in ("space", "objective", "evolution")}})
+    tuning.evolve(plain, dataset=small, path=tmp_path / "plain")
+    assert "raysim evolve" not in caplog.text
+    unused = {"trials": 3, "budget": {"rounds": 5}, "sampler": {"name": "random"}, "final": 0}
+    found = tuning.evolve(plain.changed({"trials": 2}), dataset=small, path=tmp_path / "own", **unused)
+    assert found.table == tuning.evolve(plain, dataset=small, path=tmp_path / "plain").table
+    assert "does not use tuning.sampler, tuning.trials, tuning.budget, tuning.final: all members train" in caplog.text
+    assert "trials = 2 has no part in raysim evolve" in caplog.text
+
+
 def test_a_member_does_not_go_on_with_other_data(experiment: Make, tmp_path: Path) -> None:
     """Its parent would have trained on examples of its validation clients."""
     space = {"data.partition.alpha": {"grid": [0.1, 10.0]}}

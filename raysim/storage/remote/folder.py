@@ -143,6 +143,17 @@ def changing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def uri_in_messages(path: Path) -> Iterator[None]:
+    """Let errors and warnings of the block name the URI, if `path` is in a mirror's copy."""
+    mirror = Mirror.around(path.absolute())
+    if mirror is None:
+        yield
+        return
+    with _uri_in_warnings(mirror), _uri_in_errors(mirror):
+        yield
+
+
+@contextmanager
 def put_meanwhile(path: Path | None) -> Iterator[None]:
     """Upload the changes of a mirror's copy while the block writes to it.
 

@@ -31,7 +31,7 @@ from raysim.engine.rounds.run_status import ENDED, Stage, UnderWay
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder import client_table, round_table
-from raysim.storage.remote.folder import changing, put_meanwhile, put_rest
+from raysim.storage.remote.folder import changing, put_meanwhile, put_rest, uri_in_messages
 
 log = logging.getLogger("raysim")
 
@@ -166,7 +166,9 @@ class WatchedDriver:
     def remains(self) -> Remains:
         """Return the results of the run after its end."""
         path, params = self._opening.path, self._driver.weights.to_named(self._plan.stated)
-        return Remains(wire.pack(params), round_table.read_rounds(path), client_table.read_clients(path), self._behind)
+        with uri_in_messages(path):
+            rounds, clients = round_table.read_rounds(path), client_table.read_clients(path)
+        return Remains(wire.pack(params), rounds, clients, self._behind)
 
     def stop(self) -> None:
         """Request the run to end at once, with a checkpoint of the last finished round."""
@@ -188,10 +190,11 @@ class WatchedDriver:
         try:
             # To the last upload: the script, which says so too, may end before.
             at_work.enter_context(changing(self._opening.path))
-            self._begin()
-            while self._driver.next() is not None:
-                with self._news:
-                    self._news.notify_all()
+            with uri_in_messages(self._opening.path):
+                self._begin()
+                while self._driver.next() is not None:
+                    with self._news:
+                        self._news.notify_all()
             is_over = stopping.is_over(self._plan.experiment, len(self._rows), self._driver.stopped)
             stage = "done" if is_over else "stopped"
         except BaseException as error:
@@ -199,7 +202,8 @@ class WatchedDriver:
         if self._stage == "running":
             self._draw()
         try:
-            self._driver.close()
+            with uri_in_messages(self._opening.path):
+                self._driver.close()
         except BaseException as error:
             stage, self._error = "failed", self._error or error
         if self._name is not None:
