@@ -141,6 +141,11 @@ class InstructionList:
             self._laid_out[what] = make()
         return self._laid_out[what]
 
+    @property
+    def num_laid_out(self) -> int:
+        """How many pieces of memory `laid_out` knows."""
+        return len(self._laid_out)
+
     def forget(self, changed: Collection[int]) -> None:
         """Lay out anew what lies in this memory, by `storage`: an operator has written to it."""
         self._laid_out = {what: one for what, one in self._laid_out.items() if what[0] not in changed}

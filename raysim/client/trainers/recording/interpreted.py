@@ -182,13 +182,17 @@ class _Trials:
         return True
 
     def _lower(self, op: Op, passes: Callable[[], bool] | None) -> bool:
-        """Whether the operator's instructions were added; where they are to pass, they are carried out before."""
+        """Whether the operator's instructions were added; where they are to pass, they are carried out before, as where
+        they lay numbers out."""
         args, kwargs = map_slots((op.args, dict(op.kwargs)), self._values)
+        lines = self._lines
         try:
-            with self._lines.attempt():
-                start = len(self._lines)
-                lower(op, map_slots(op.results, self._values), args, kwargs, self._lines)
-                if passes is not None and not (self._lines.carry_out(start) and passes()):
+            with lines.attempt():
+                start, laid_out = len(lines), lines.num_laid_out
+                lower(op, map_slots(op.results, self._values), args, kwargs, lines)
+                # Trials of later operators read what is laid out.
+                is_read = passes is not None or lines.num_laid_out > laid_out
+                if (is_read and not lines.carry_out(start)) or (passes is not None and not passes()):
                     raise NotInterpreted("has other numbers")
         except SlowerInterpreted:
             raise

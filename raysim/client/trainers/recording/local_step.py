@@ -245,6 +245,7 @@ def _interpreted(
 ) -> Replay | str:
     """The step by the interpreter, or why it is that by torch's operators, as the end of a sentence."""
     try:
+        batch = _without_own_numbers(weighted, batch[0]), batch[1]
         put_back()
         program, attempt = made.program, made.attempt
         if any(op.function in _LSTMS for op in program.ops):
@@ -259,6 +260,25 @@ def _interpreted(
             raise
         # The step was recorded, so torch can carry it out.
         return f"cannot be interpreted ({type(error).__name__}: {error})"
+
+
+def _without_own_numbers(weighted: Weighted, x: Tensor) -> Tensor:
+    """As `x`; whole numbers are 0 or 1 as its shape decides, if the forward takes these, which most take for an index.
+
+    `_fixed` leaves whole numbers as they are, and a norm may depend on them.
+    """
+    if x.is_floating_point() or x.is_complex():
+        return x
+    generator = torch.Generator(x.device).manual_seed(0)
+    simple = torch.randint(0, 2, x.shape, generator=generator, device=x.device).to(x.dtype)
+    try:
+        with torch.no_grad():
+            weighted.forward(simple.clone())
+    except Exception as error:
+        if memory.is_lacking(error):
+            raise
+        return x
+    return simple
 
 
 def _fixed(weighted: Weighted, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
