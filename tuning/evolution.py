@@ -124,7 +124,7 @@ def evolve(
         # Which members share a stack depends on the workers, and so would bits.
         with quiet_hosts():
             runs = stack.enter_context(Runs(planned.measured, **how, together="exact"))
-        runs.check_branch(planned.measured)
+        runs.check_branch(planned.measured, planned.tuning.parsed_space().dimensions)
         check_links(planned.folder)
         stack.enter_context(_opened(planned.folder, json.loads(json.dumps(planned.identity))))
         history = _carried_out(runs, planned.measured, planned.tuning, planned.section, planned.folder, show)

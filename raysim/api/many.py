@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,10 +31,10 @@ from raysim.engine.rounds.auto_trainer import with_kept_trainer
 from raysim.engine.rounds.opening import Opening, open_folder
 from raysim.engine.worker.lockstep_rule import lockstep_key
 from raysim.errors import ExperimentError, RaysimError, RunFolderError
-from raysim.experiment import stopping
+from raysim.experiment import differences, privacy, stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import Seen, StopReason
-from raysim.run_folder import kept_checkpoints, round_table
+from raysim.run_folder import experiment_record, kept_checkpoints, round_table
 from raysim.run_folder.branch import branch
 from raysim.run_folder.writer import RunFolder
 from raysim.storage.remote.folder import path_here
@@ -158,7 +158,8 @@ class Runs:
         It has the other one's rows, and may have other values of keys that leave the state as it is, such as rates.
 
         Raises:
-            ExperimentError: clients keep states, which lie in the other one's folder.
+            ExperimentError: clients keep states, which lie in the other one's folder; or the rounds of both cannot be
+                counted together by `server.privacy`.
             RunFolderError: there is a folder at `path`, or none with a checkpoint at `origin`.
         """
         for folder in (path, origin):
@@ -166,15 +167,25 @@ class Runs:
         self.check_branch(experiment)
         path, origin = (path_here(folder).absolute() for folder in (path, origin))
         plan = with_kept_trainer(self._resolved.plan(experiment, path), origin)
+        _check_counted_alike(experiment_record.stored_experiment(origin), plan.experiment)
         branch(origin, path, plan.experiment, plan.fingerprint, plan.choice.record)
 
-    def check_branch(self, experiment: Experiment) -> None:
-        """Raise ExperimentError if no run can go on from another run of the experiment, because clients keep states."""
+    def check_branch(self, experiment: Experiment, keys: Iterable[str] = ()) -> None:
+        """Raise ExperimentError if no run can go on from another run of the experiment with other values of the keys.
+
+        Either clients keep states, or `server.privacy` could not count the rounds of both together.
+        """
         if self._resolved.plan(experiment, Path()).states is not None:
             raise ExperimentError(
                 "No run can go on from another one's state with other settings here: clients keep states "
                 "(client.correction, client.personalisation, client.transform or error_feedback), which belong to the "
                 "other one's folder. Take a method whose clients keep none."
+            )
+        counted = [key for key in keys if key.startswith(privacy.COUNTED)]
+        if experiment.server.privacy is not None and counted:
+            raise ExperimentError(
+                f"No run can go on from another one's state with another {' or '.join(counted)}: server.privacy counts "
+                f"all rounds of a run alike. Leave it as it was."
             )
 
     def reports(self) -> Iterator[Report]:
@@ -318,3 +329,14 @@ def _report(number: int, run: OpenRun, rows: tuple[Mapping[str, Any], ...]) -> R
     path, stopped = run.path, run.seen.stopped
     params = run.state.weights.to_named(run.plan.stated) if run.is_over else None
     return Report(number, path, rows, run.is_over, params=params, stopped=stopped)
+
+
+def _check_counted_alike(before: Experiment, after: Experiment) -> None:
+    """Refuse to go on where the accountant would count the rounds before as those that follow."""
+    if before.server.privacy is None and after.server.privacy is None:
+        return
+    if other := [line for line in differences.settings(before, after) if line.startswith(privacy.COUNTED)]:
+        raise ExperimentError(
+            f"No run can go on from another one's state with these settings: server.privacy counts all rounds of a run "
+            f"alike, but {'; '.join(other)}. Leave them as they were."
+        )

@@ -21,6 +21,9 @@ from raysim.server.privacy.tree import Tree
 from raysim.server.section import ServerSection
 from raysim.systems.section import SystemsSection
 
+COUNTED = ("server.privacy", "server.clip", "cohort.")
+"""How keys begin by which all rounds of a run are counted, and by which past noise is drawn again."""
+
 
 def refusals(
     client: ClientSection, server: ServerSection, cohort: CohortSection, systems: SystemsSection | None

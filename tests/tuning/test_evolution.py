@@ -242,6 +242,34 @@ def test_a_member_does_not_go_on_with_other_data(experiment: Make, tmp_path: Pat
     assert not (tmp_path / "own").exists()
 
 
+PRIVATE = {"server.privacy": {"name": "gaussian", "noise_multiplier": 2.0}, "server.clip": {"fixed": 0.5}}
+
+
+@pytest.mark.parametrize("key", ["server.privacy.noise_multiplier", "server.clip.fixed", "cohort.size"])
+def test_what_privacy_counts_does_not_change_while_a_run_goes_on(
+    key: str, exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    """Epsilon of all rounds was that of the newest number: it fell from round to round."""
+    space = {"tuning.space": {key: {"grid": [1, 2]}}}
+    with pytest.raises(raysim.ExperimentError, match=f"with another {key}: server.privacy counts all rounds"):
+        tuning.evolve(exp.changed({**PRIVATE, **space}), dataset=small, path=tmp_path / "own")
+    assert not (tmp_path / "own").exists()
+
+
+def test_no_run_goes_on_from_another_that_privacy_counts_otherwise(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    first = exp.changed({**PRIVATE, "tuning": None, "rounds": 1})
+    raysim.run(first, dataset=small, path=tmp_path / "first", executor="local")
+    with raysim.Runs(first, dataset=small, executor="local") as runs:
+        for changes in ({"server.privacy.noise_multiplier": 4.0}, {"server.privacy": None}, {"cohort.size": 1}):
+            with pytest.raises(raysim.ExperimentError, match="counts all rounds of a run alike, but"):
+                runs.branch(first.changed(changes), tmp_path / "next", tmp_path / "first")
+        assert not (tmp_path / "next").exists()
+        runs.branch(first.changed({"client.optimizer.lr": 0.3}), tmp_path / "next", tmp_path / "first")
+    assert (tmp_path / "next").exists()
+
+
 def test_a_folder_is_of_one_experiment(exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path) -> None:
     short = exp.changed(["rounds=2"])
     tuning.evolve(short, dataset=small, path=tmp_path / "own")
