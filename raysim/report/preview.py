@@ -67,7 +67,7 @@ def _model(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _round(plan: Plan) -> Iterator[tuple[str, str]]:
     cohorts, algorithm = plan.cohorts(), plan.algorithm()
-    # The first round represents all: later cohorts have the same size, and clients of the same population.
+    # The first round represents all: most later cohorts have the same size, and clients of the same population.
     selected = select(plan, algorithm, cohorts.first(), 0, cohorts.rule.asks)
     yield from _cohort(plan, selected)
     yield from _chunks(plan, selected)
@@ -147,10 +147,12 @@ def _beside_training(plan: Plan) -> Iterator[tuple[str, str]]:
 def _transfer(plan: Plan, algorithm: Algorithm, selected: Selection) -> str:
     costs = transfers(plan, algorithm.traffic, selected.num_asked, len(selected.positions))
     down, up = costs["bytes_down"], costs["bytes_up"]
+    both = f"{number_formats.size(down)} down and {number_formats.size(up)} up"
+    cohort = plan.experiment.cohort
+    if cohort.growth is not None or cohort.rule.sized_by is not None:
+        return f"{both} in the first round, were clients real; the size of cohorts changes"
     total = number_formats.size((down + up) * plan.experiment.rounds)
-    return (
-        f"{number_formats.size(down)} down and {number_formats.size(up)} up a round; {total} in all, were clients real"
-    )
+    return f"{both} a round; {total} in all, were clients real"
 
 
 def _operations(plan: Plan, algorithm: Algorithm) -> Iterator[tuple[str, str]]:

@@ -88,6 +88,17 @@ def test_what_the_server_does_beside_its_step_is_said(experiment: Make, dataset:
     assert lines["kept updates"].startswith(f"{7 * 160 * 4 / 1000:.3g} kB a round, in shards in the object store: krum")
 
 
+def test_a_total_is_said_of_rounds_that_cost_alike_only(experiment: Make) -> None:
+    """With a growing cohort it was that of the first round, times the rounds."""
+    data = FederatedDataset.from_clients(train=clients([6] * 8))
+    for cohort in (
+        {"size": 1, "growth": {"every": 2, "factor": 2.0}},
+        {"sampler": {"name": "bernoulli", "probability": 0.5}},
+    ):
+        lines = said(experiment(model={"name": "linear"}, cohort=cohort, rounds=8), data)
+        assert lines["transfer"].endswith("up in the first round, were clients real; the size of cohorts changes")
+
+
 def test_simulated_devices_are_said(experiment: Make) -> None:
     data = FederatedDataset.from_clients(train=clients([6, 6, 6]))
     systems = {"time": {"name": "straggler", "alpha": 2.0, "lambda": 0.0}, "over_selection": 1.5}
