@@ -21,6 +21,10 @@ from tuning.objective import Objective
 from tuning.space import Space
 
 
+_OF_THE_START = ("server.clip.initial", "server.zeroing.initial", "server.optimizer.v0")
+"""Keys of a state's first values."""
+
+
 class EvolutionSection(Section):
     """Members of `raysim evolve`: runs whose rates change as they train."""
 
@@ -50,6 +54,11 @@ def check(section: EvolutionSection, space: Space, objective: Objective, seeds: 
             raise ExperimentError(
                 f"tuning.space.{key}: a member of raysim evolve goes on from the state of another one, which would "
                 f"have trained on its validation clients where their data differ: remove the key, or take raysim tune."
+            )
+        if key in _OF_THE_START:
+            raise ExperimentError(
+                f"tuning.space.{key}: it says how a run begins, so it changes no member of raysim evolve that goes on: "
+                f"remove the key, or take raysim tune."
             )
         if isinstance(dimension, Listed) and not dimension.ordered:
             raise ExperimentError(

@@ -207,6 +207,11 @@ def test_members_that_diverge_have_no_value(
         ({"tuning.space": {"server.weighting": {"choices": ["examples", "uniform"]}}}, "choices have no order"),
         ({"tuning.objective": {"name": "rounds_to_target", "target": 0.5}}, "rounds_to_target"),
         ({"tuning.space": {"rounds": {"grid": [2, 4]}}}, "rounds: the members of raysim evolve train equally long"),
+        ({"tuning.space": {"server.optimizer.v0": {"grid": [0.1, 0.2]}}}, "v0: it says how a run begins"),
+        (
+            {"server.clip": {"initial": 1.0}, "tuning.space": {"server.clip.initial": {"uniform": [0.1, 2.0]}}},
+            "initial: it says how a run begins",
+        ),
         ({"stop": {"budget": {"rounds": 2}}}, r"\[stop\] would end some"),
         ({"client.correction": {"name": "scaffold"}, "server.optimizer.name": "sgd"}, "clients keep states"),
     ],
