@@ -20,7 +20,6 @@ from tuning.errors import StudyError
 from tuning.objective import Objective
 from tuning.space import Space
 
-
 _OF_THE_START = ("server.clip.initial", "server.zeroing.initial", "server.optimizer.v0")
 """Keys of a state's first values."""
 
