@@ -44,26 +44,7 @@ class Descendant:
 def check(section: EvolutionSection, space: Space, objective: Objective, seeds: int, experiment: Experiment) -> None:
     """Raise ExperimentError if members could not be compared after every generation, or be changed."""
     for key, dimension in space.dimensions.items():
-        if key == "rounds":
-            raise ExperimentError(
-                "tuning.space.rounds: the members of raysim evolve train equally long, so this key changes none of "
-                "them: remove it."
-            )
-        if key.startswith("data."):
-            raise ExperimentError(
-                f"tuning.space.{key}: a member of raysim evolve goes on from the state of another one, which would "
-                f"have trained on its validation clients where their data differ: remove the key, or take raysim tune."
-            )
-        if key in _OF_THE_START:
-            raise ExperimentError(
-                f"tuning.space.{key}: it says how a run begins, so it changes no member of raysim evolve that goes on: "
-                f"remove the key, or take raysim tune."
-            )
-        if isinstance(dimension, Listed) and not dimension.ordered:
-            raise ExperimentError(
-                f"tuning.space.{key}: raysim evolve changes numbers while a run goes on, but choices have no order: "
-                f"write log, uniform, int or grid."
-            )
+        _check_key(key, dimension)
     if seeds != 1:
         raise ExperimentError(
             f"tuning.seeds: a member of raysim evolve is one run, but got {seeds}: take more members."
@@ -73,8 +54,7 @@ def check(section: EvolutionSection, space: Space, objective: Objective, seeds: 
             "tuning.objective: raysim evolve compares members after every generation, so rounds_to_target and window "
             "are not defined: take a figure, or the mean of its last rounds."
         )
-    if experiment.stop is not None:
-        raise ExperimentError("The members of raysim evolve train equally long, but [stop] would end some: remove it.")
+    _check_equally_long(experiment)
     every, evaluated = section.every or experiment.evaluation.every, experiment.evaluation.every
     if every >= experiment.rounds:
         raise ExperimentError(
@@ -86,6 +66,42 @@ def check(section: EvolutionSection, space: Space, objective: Objective, seeds: 
         raise ExperimentError(
             f"tuning.evolution.every must be a multiple of evaluation.every = {evaluated}, so that members are "
             f"evaluated when they are compared, but got {every}."
+        )
+
+
+def _check_key(key: str, dimension: Dimension) -> None:
+    """Raise ExperimentError if a member that goes on cannot take another value of the key."""
+    if key == "rounds":
+        raise ExperimentError(
+            "tuning.space.rounds: the members of raysim evolve train equally long, so this key changes none of "
+            "them: remove it."
+        )
+    if key.startswith("data."):
+        raise ExperimentError(
+            f"tuning.space.{key}: a member of raysim evolve goes on from the state of another one, which would "
+            f"have trained on its validation clients where their data differ: remove the key, or take raysim tune."
+        )
+    if key in _OF_THE_START:
+        raise ExperimentError(
+            f"tuning.space.{key}: it says how a run begins, so it changes no member of raysim evolve that goes on: "
+            f"remove the key, or take raysim tune."
+        )
+    if isinstance(dimension, Listed) and not dimension.ordered:
+        raise ExperimentError(
+            f"tuning.space.{key}: raysim evolve changes numbers while a run goes on, but choices have no order: "
+            f"write log, uniform, int or grid."
+        )
+
+
+def _check_equally_long(experiment: Experiment) -> None:
+    """Raise ExperimentError if some members could end before the others."""
+    if experiment.stop is not None:
+        raise ExperimentError("The members of raysim evolve train equally long, but [stop] would end some: remove it.")
+    private = experiment.server.privacy
+    if private is not None and private.epsilon is not None and private.noise_multiplier is not None:
+        raise ExperimentError(
+            "The members of raysim evolve train to the last round, but server.privacy.epsilon beside noise_multiplier "
+            "may end them before: remove one of the two. Without noise_multiplier all rounds keep to the budget."
         )
 
 

@@ -207,6 +207,13 @@ def test_members_that_diverge_have_no_value(
         ({"tuning.space": {"server.weighting": {"choices": ["examples", "uniform"]}}}, "choices have no order"),
         ({"tuning.objective": {"name": "rounds_to_target", "target": 0.5}}, "rounds_to_target"),
         ({"tuning.space": {"rounds": {"grid": [2, 4]}}}, "rounds: the members of raysim evolve train equally long"),
+        (
+            {
+                "server.clip": {"fixed": 0.5},
+                "server.privacy": {"name": "gaussian", "noise_multiplier": 2.0, "epsilon": 9.0},
+            },
+            r"server\.privacy\.epsilon beside noise_multiplier may end them before",
+        ),
         ({"tuning.space": {"server.optimizer.v0": {"grid": [0.1, 0.2]}}}, "v0: it says how a run begins"),
         (
             {"server.clip": {"initial": 1.0}, "tuning.space": {"server.clip.initial": {"uniform": [0.1, 2.0]}}},
