@@ -21,26 +21,32 @@ MANY = 64
 
 
 class Softmax:
-    """exp(x) / sum of exp(x) over the last axis of x (..., classes); keeps memory from call to call.
+    """exp(x) / sum of exp(x) over the last axis of x (..., classes).
 
     Args:
         many: number of rows from which short rows are padded; 0 makes a row's bits a function of the row alone.
+        keeps: memory from call to call.
     """
 
-    def __init__(self, many: int = MANY) -> None:
-        self._many = many
+    def __init__(self, many: int = MANY, keeps: bool = True) -> None:
+        self._many, self._keeps = many, keeps
         self._filled = torch.empty(0, 0)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Compute into new memory, in which rows may lie a vector apart."""
         if not _is_flat_and_short(x, self._many):
             return torch.softmax(x, -1)
-        rows, classes = x.shape
+        filled = self._room_for(x)
+        filled[:, : x.shape[1]].copy_(x)
+        return torch.softmax(filled, -1)[:, : x.shape[1]]
+
+    def _room_for(self, x: Tensor) -> Tensor:
+        rows = len(x)
+        if not self._keeps:
+            return x.new_full((rows, VECTOR), -math.inf)
         if len(self._filled) < rows or self._filled.dtype != x.dtype:
             self._filled = x.new_full((rows, VECTOR), -math.inf)
-        filled = self._filled[:rows]
-        filled[:, :classes].copy_(x)
-        return torch.softmax(filled, -1)[:, :classes]
+        return self._filled[:rows]
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

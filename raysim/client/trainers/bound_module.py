@@ -92,7 +92,7 @@ class BoundModule:
         self._recorded_lengths, self._interprets = recording.lengths, recording.interprets
         self._recordings: dict[int, Replay | None] = {}
         """By the number of a batch's examples; None: it cannot be recorded."""
-        self._loss_gradient = loss_gradient.for_task(task)
+        self._loss_gradient = loss_gradient.for_task(task, recorded=True)
         self._graphs = None
         if recording.recorder is not None and recording.lengths:
             # A graph is recorded from a step that was recorded before.

@@ -23,15 +23,17 @@ LossGradient = Callable[[Tensor, Tensor], tuple[Tensor, float, Tensor | None]]
 """
 
 
-def for_task(task: Task, stacked: bool = False) -> LossGradient:
+def for_task(task: Task, stacked: bool = False, recorded: bool = False) -> LossGradient:
     """By hand for cross entropy and squared error, by autograd for a user's loss.
 
-    `stacked`: rows are of several clients, so a row's bits must not depend on those beside it.
+    `stacked`: rows are of several clients, so a row's bits must not depend on those beside it. `recorded`: it is called
+    in a step that is recorded, which writes to no memory of earlier steps.
     """
+    softmax = Softmax(0 if stacked else MANY, keeps=not recorded)
     if task.losses is tasks.cross_entropy:
-        return _cross_entropy(stacked)
+        return _cross_entropy(softmax)
     if isinstance(task.losses, MaskedCrossEntropy):
-        return _masked(_cross_entropy(stacked), task.losses.padding, by_place=task.weights is not None)
+        return _masked(_cross_entropy(softmax), task.losses.padding, by_place=task.weights is not None)
     if task.losses is tasks.squared_error:
         return _squared_error
     return _by_autograd(task.losses)
@@ -48,10 +50,9 @@ def by_example(task: Task) -> bool:
     return task.losses in (tasks.cross_entropy, tasks.squared_error) or isinstance(task.losses, MaskedCrossEntropy)
 
 
-def _cross_entropy(stacked: bool) -> LossGradient:
+def _cross_entropy(softmax: Softmax) -> LossGradient:
     """softmax(outputs) - onehot(targets); the factor is 1 / T with T targets per example."""
     minus_ones = torch.empty(0)
-    softmax = Softmax(0 if stacked else MANY)
 
     def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, None]:
         nonlocal minus_ones

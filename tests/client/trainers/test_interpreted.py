@@ -666,6 +666,13 @@ def test_auto_takes_it_unless_torch_is_faster_and_says_why() -> None:
         resolve(experiment(trainer="interpreted"), dataset=data, model=large)
 
 
+def test_a_large_batch_of_few_classes_is_interpreted(paused: list[set[str]]) -> None:
+    assert known(MODULES["gelu"], torch.randn(64, 6)) == StepObstacles()
+    assert paused == [set()]
+    got, wanted = steps("gelu", torch.float64, True, rows=64)
+    torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-9, atol=1e-12)
+
+
 class Recurrent(nn.Module):
     """An LSTM over so many places."""
 
