@@ -222,6 +222,11 @@ BY_TORCH: Mapping[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "an elu of its own scale": (of(lambda h: functional.celu(h, 2.0)), {"celu", "elu_backward"}),
     "a large convolution": (lambda: LargeConvolution(nn.Identity()), {"convolution"}),
     "a large batch norm": (lambda: LargeConvolution(nn.BatchNorm2d(8)), {"convolution", "native_batch_norm"}),
+    "many logarithms": (of(lambda h: h + (h.repeat(1, 150).square() + 1).log().mean(1, keepdim=True)), {"log"}),
+    "a large softmax over other axes": (
+        of(lambda h: h + h[:, None].repeat(1, 150, 1).softmax(1).square().sum(1)),
+        {"_softmax", "_softmax_backward_data"},
+    ),
     "a frozen convolution of three axes": (
         layer(lambda: nn.Sequential(nn.Unflatten(1, (3, 2, 2, 1)), nn.Conv3d(3, 12, (2, 2, 1)), nn.Flatten())),
         {"convolution"},
