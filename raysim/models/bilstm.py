@@ -12,6 +12,9 @@ from raysim.config.values import FilePath, Width
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 
+VECTORS = "embedding.weight"
+"""The parameter that holds the words' vectors."""
+
 
 class Bilstm(ModelChoice, Section):
     """Words as vectors, one LSTM forwards and one backwards, one output of each unit for the text, a linear layer.

@@ -187,3 +187,25 @@ def test_a_part_that_changes_the_working_folder_takes_no_study_away(home: Path) 
     found = tuning.evolve(federation.experiment({**KEYS, **TUNED}), path="members", **parts)
     assert raysim.read(at / found.model).rounds.num_rows == 2
     assert not any(away.iterdir())
+
+
+@pytest.mark.parametrize("name", ["link", "link/run"])
+def test_a_link_that_leads_nowhere_is_named(
+    name: str, home: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    Path("link").symlink_to("nowhere")
+    parts: Any = {"dataset": federation.dataset(), "model": federation.plain}
+    runs = raysim.Runs(experiment(), dataset=dataset)
+    calls: list[Callable[[], object]] = [
+        lambda: raysim.run(experiment(), dataset=dataset, path=name),
+        lambda: raysim.resume(name, dataset=dataset),
+        lambda: raysim.read(name),
+        lambda: runs.start([(experiment(), name)]),
+        lambda: tuning.tune(federation.experiment({**KEYS, **TUNED}), path=name, **parts),
+        lambda: tuning.evolve(federation.experiment({**KEYS, **TUNED}), path=name, **parts),
+    ]
+    for call in calls:
+        with pytest.raises(RunFolderError, match=r"be .*: link is a symbolic link to nowhere, which is not there"):
+            call()
+    runs.close()
+    assert [each.name for each in Path.cwd().iterdir()] == ["link"]

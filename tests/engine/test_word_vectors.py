@@ -57,6 +57,18 @@ def test_vectors_are_not_trained_nor_sent(sections: dict[str, Any], experiment: 
     assert "embedding.weight" not in result.params
 
 
+def test_frozen_vectors_of_a_file_are_not_said_to_be_drawn(
+    sections: dict[str, Any], experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    for freeze, said in ([], False), (["embedding*"], False), (["embedding*", "fc.*"], True), (["lstm.*"], True):
+        caplog.clear()
+        raysim.rounds(experiment(**{**sections, "model": {**sections["model"], "freeze": freeze}}))
+        assert ("freezes values that the seed has drawn" in caplog.text) is said
+    del sections["model"]["vectors"]
+    raysim.rounds(experiment(**{**sections, "model": {**sections["model"], "freeze": ["embedding*"]}}))
+    assert "model.freeze freezes values that the seed has drawn" in caplog.text
+
+
 def test_other_vectors_are_another_experiment(sections: dict[str, Any], experiment: Make) -> None:
     before = resolve(experiment(**sections)).fingerprint
     assert before == resolve(experiment(**sections)).fingerprint

@@ -41,8 +41,11 @@ from raysim.engine.plan.prepared_model import FirstModel
 from raysim.errors import ExperimentError
 from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
+from raysim.models.bilstm import VECTORS, Bilstm
 from raysim.models.causal_lm import CausalLm
 from raysim.models.frozen_norms import frozen_norms
+from raysim.models.name_patterns import matching
+from raysim.models.section import ModelSection
 from raysim.models.task import Task, task_for
 from raysim.run_folder.passed_parts import Passed
 
@@ -257,7 +260,7 @@ def _warn_of_model_section(plan: Plan) -> None:
             "model= is trained, and the %r of [model] is not: set model.name = 'own', or leave [model] out",
             section.name,
         )
-    if (section.lora is not None or section.freeze) and _draws_all(plan):
+    if (section.lora is not None or _freezes_drawn(plan, section)) and _draws_all(plan):
         log.warning(
             "%s freezes values that the seed has drawn: model.init names a file with those of a base, or params= has "
             "them",
@@ -295,6 +298,14 @@ def _warn_of_loss(plan: Plan) -> None:
         flaw = first_examples.flaw_of_loss(plan)
     if flaw is not None:
         log.warning("loss= %s", flaw)
+
+
+def _freezes_drawn(plan: Plan, section: ModelSection) -> bool:
+    """Return whether `model.freeze` names parameters other than the vectors that a file has."""
+    if not isinstance(section, Bilstm) or section.vectors is None:
+        return bool(section.freeze)
+    patterns = [*section.freeze, VECTORS]
+    return matching(patterns, plan.model.constants, "model.freeze", "parameter") != [VECTORS]
 
 
 def _draws_all(plan: Plan) -> bool:

@@ -31,7 +31,8 @@ def path_here(path: str | Path) -> Path:
     """Return a folder's path on this machine, whether it exists or not; a first part "~" is the user's home.
 
     Raises:
-        RunFolderError: no folder can have that path, or this process may not read the folder.
+        RunFolderError: no folder can have that path, a symbolic link in it leads nowhere, or this process may not read
+            the folder.
     """
     folder = Path(path)
     if folder.parts[:1] == ("~",):
@@ -40,6 +41,9 @@ def path_here(path: str | Path) -> Path:
         str(folder).encode()
         if "\0" in str(folder):
             raise ValueError("it has a zero character")
+        for link in (folder, *folder.parents):
+            if link.is_symlink() and not link.exists():
+                raise ValueError(f"{link} is a symbolic link to {os.readlink(link)}, which is not there")
         if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except UnicodeEncodeError:
