@@ -16,9 +16,10 @@ from raysim.storage.reading import parsing
 
 
 class Distilbert(ModelChoice, Section):
-    """The pretrained encoder and a fresh linear classifier over its first place; all weights are trained.
+    """The pretrained encoder and a linear classifier over its first place; all weights are trained.
 
-    `data.tokens` must be `pretrained` with the same folder; 0 is padding, which no place attends to.
+    The classifier is that of the folder, if it has one, else a fresh one. `data.tokens` must be `pretrained` with the
+    same tokeniser; 0 is padding, which no place attends to.
     """
 
     name: Literal["distilbert"] = "distilbert"
@@ -56,7 +57,13 @@ def make(section: Distilbert, x_shape: tuple[int, ...], outputs: int) -> nn.Modu
     folder = Path(section.path).expanduser()
     with parsing(folder, "a folder that transformers reads as model.path", ModelError, verdict=""):
         # A stranger's folder may name code of its own, for which transformers would ask at the terminal.
-        encoder = AutoModelForSequenceClassification.from_pretrained(
-            str(folder), local_files_only=True, num_labels=outputs, trust_remote_code=False
+        encoder, found = AutoModelForSequenceClassification.from_pretrained(
+            str(folder), local_files_only=True, num_labels=outputs, trust_remote_code=False, output_loading_info=True
         )
+        # Only the classifier may be drawn.
+        if missing := sorted(key for key in found["missing_keys"] if key.startswith(f"{encoder.base_model_prefix}.")):
+            raise ValueError(f"its weights lack {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
+    places = getattr(encoder.config, "max_position_embeddings", None)
+    if isinstance(places, int) and places < x_shape[0]:
+        raise ModelError(f"{folder} takes texts of at most {places:,} tokens, but x has {x_shape[0]:,}: lower length.")
     return Classifier(encoder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import TypeAdapter
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import raysim
 from raysim.engine.plan.resolve import resolve
@@ -119,6 +120,35 @@ def test_a_round_trains_every_layer_and_again_to_the_same_bits(folder: Path, a_r
     # A bias of all keys alike moves no share of attention: its gradient is zero, up to rounding.
     assert {name for name in still if "k_lin.bias" not in name} == set()
     assert (first.metrics["clients"], first.metrics["rejected"]) == (2, 0)
+
+
+def test_an_encoder_that_lacks_weights_is_named(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    lacks = {name: value for name, value in weights.items() if "layer.1" not in name}
+    assert len(lacks) < len(weights)
+    save_file(lacks, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"distilbert: .*its weights lack distilbert\.transformer\.layer\.1\."):
+        made(folder, outputs=3)
+
+
+def test_texts_with_more_places_than_the_encoder_are_named(folder: Path) -> None:
+    section = TypeAdapter(ModelSection).validate_python({"name": "distilbert", "path": str(folder)})
+    with pytest.raises(ModelError, match="texts of at most 6 tokens, but x has 7"):
+        create(factory(section, (7,), 3), 0, torch.float32)
+
+
+def test_tokens_of_another_tokeniser_are_refused(folder: Path, tmp_path: Path, a_round: Make) -> None:
+    exp = a_round()
+    with pytest.raises(raysim.ExperimentError, match=r"data\.tokens\.name must be 'pretrained', .*but is 'words'"):
+        raysim.rounds(exp.changed({"data.tokens": {"name": "words", "vocabulary": 10, "length": 5}}))
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    raysim.rounds(exp.changed({"data.tokens.path": str(other)}))
+    (other / "vocab.txt").write_text("\n".join((*PIECES[:5], *reversed(PIECES[5:]))) + "\n")
+    with pytest.raises(
+        raysim.ExperimentError, match=r"data\.tokens\.path = .* must be that of the model, but '.* is token"
+    ):
+        raysim.rounds(exp.changed({"data.tokens.path": str(other)}))
 
 
 def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ def test_keys_that_no_member_has_are_said(
     plain = exp.changed({"rounds": 2, "tuning": {key: keys[key] for key in ("space", "objective", "evolution")}})
     tuning.evolve(plain, dataset=small, path=tmp_path / "plain")
     assert "raysim evolve" not in caplog.text
-    unused = {"trials": 3, "budget": {"rounds": 5}, "sampler": {"name": "random"}, "final": 0}
+    unused: Any = {"trials": 3, "budget": {"rounds": 5}, "sampler": {"name": "random"}, "final": 0}
     found = tuning.evolve(plain.changed({"trials": 2}), dataset=small, path=tmp_path / "own", **unused)
     assert found.table == tuning.evolve(plain, dataset=small, path=tmp_path / "plain").table
     assert "does not use tuning.sampler, tuning.trials, tuning.budget, tuning.final: all members train" in caplog.text

@@ -20,6 +20,7 @@ from raysim.errors import DataError
 from raysim.storage.reading import MOST_BYTES, content, parsing, regular
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+_VOCABULARIES = ("tokenizer.json", "vocab.txt")
 
 
 class Pretrained(Section):
@@ -40,6 +41,22 @@ def address(section: Pretrained) -> list[str]:
     if not digests:
         raise DataError(f"{section.path} must hold a tokeniser's files ({', '.join(_FILES)}), but has none of them")
     return digests
+
+
+def numbers(folder: str) -> dict[str, int] | None:
+    """Return the number of each token of the tokeniser in a folder; None if none of its files are there.
+
+    Raises:
+        DataError: transformers cannot read it.
+    """
+    place = Path(folder).expanduser()
+    if not any((place / name).is_file() for name in _VOCABULARIES):
+        return None
+    from transformers import AutoTokenizer  # optional, and takes seconds to import
+
+    with parsing(folder, "a tokeniser that transformers reads", DataError, verdict=""):
+        found = AutoTokenizer.from_pretrained(str(place), local_files_only=True, trust_remote_code=False).get_vocab()
+        return {str(token): int(number) for token, number in found.items()}
 
 
 def encode(section: Pretrained, texts: Sequence[str]) -> npt.NDArray[np.int32]:

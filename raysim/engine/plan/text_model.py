@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -13,11 +14,14 @@ from raysim.data.sources import glove
 from raysim.data.sources.ag_news import AgNews
 from raysim.data.sources.instructions import Instructions
 from raysim.data.sources.newsgroups import Newsgroups
-from raysim.data.tokens import answers
+from raysim.data.tokens import answers, pretrained
+from raysim.data.tokens.pretrained import Pretrained
+from raysim.data.tokens.texts import Tokens
 from raysim.data.tokens.words import FIRST, Words
 from raysim.errors import ExperimentError
 from raysim.models.bilstm import Bilstm
 from raysim.models.causal_lm import CausalLm
+from raysim.models.distilbert import Distilbert
 from raysim.models.section import ModelSection
 
 
@@ -33,6 +37,8 @@ def fit_vocabulary(model: ModelSection, data: AnyData | None) -> ModelSection:
     """
     if isinstance(model, CausalLm) and isinstance(data, Instructions):
         _check_tokens(model, data)
+    if isinstance(model, Distilbert) and isinstance(data, AgNews | Newsgroups):
+        _check_pretrained(model, data.tokens)
     if not (isinstance(model, Bilstm) and isinstance(data, AgNews | Newsgroups) and isinstance(data.tokens, Words)):
         return model
     needed = data.tokens.numbers
@@ -52,12 +58,29 @@ def _check_tokens(model: CausalLm, data: Instructions) -> None:
     if not (folder / answers.NUMBERS).is_file():
         return
     own, given = (answers.tokeniser(each).get_vocab() for each in (folder, Path(data.tokenizer).expanduser()))
+    _check_same(own, given, f"data.tokenizer = {data.tokenizer!r}", folder)
+
+
+def _check_pretrained(model: Distilbert, tokens: Tokens) -> None:
+    """Refuse tokens whose numbers are not those of the tokeniser beside the model, if there is one."""
+    if not isinstance(tokens, Pretrained):
+        raise ExperimentError(
+            f"distilbert knows the tokens of its own tokeniser, so data.tokens.name must be 'pretrained', with a path, "
+            f"but is {tokens.name!r}."
+        )
+    folder, given = Path(model.path).expanduser(), Path(tokens.path).expanduser()
+    if folder.resolve() == given.resolve() or (own := pretrained.numbers(model.path)) is None:
+        return
+    if (others := pretrained.numbers(tokens.path)) is not None:
+        _check_same(own, others, f"data.tokens.path = {tokens.path!r}", folder)
+
+
+def _check_same(own: Mapping[str, int], given: Mapping[str, int], key: str, folder: Path) -> None:
     if own != given:
         token = min(own.items() ^ given.items())[0]
         there, here = (f"token {each[token]}" if token in each else "no token" for each in (given, own))
         raise ExperimentError(
-            f"data.tokenizer = {data.tokenizer!r} must be that of the model, but {token!r:.60} is {there} there and "
-            f"{here} in {folder}."
+            f"{key} must be that of the model, but {token!r:.60} is {there} there and {here} in {folder}."
         )
 
 
