@@ -108,6 +108,13 @@ def test_a_user_error_names_client_chunk_round_and_carries_its_traceback(
     assert "in failing_loss" in str(caught.value)
 
 
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != "zombie"
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_leaving_the_loop_ends_the_workers(
     engine: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
@@ -119,7 +126,7 @@ def test_leaving_the_loop_ends_the_workers(
     until(lambda: len({p.pid for p in own_actors("ClientPool")} - pools_before) == engine["workers"])
     steps.close()  # type: ignore[attr-defined]
     deadline = time.monotonic() + 240
-    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in during):
+    while any(map(is_alive, during)):
         assert time.monotonic() < deadline, "workers are still there 4 minutes after the loop was left"
         time.sleep(0.1)
 

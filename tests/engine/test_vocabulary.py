@@ -55,7 +55,7 @@ def test_of_data_from_a_script_nothing_is_known(news: dict[str, Any], experiment
         resolve(experiment(cohort=ONE, data=news, model=SMALL), dataset=data)
     assert (
         resolve(experiment(cohort=ONE, data=news, model={**SMALL, "vocabulary": 4}), dataset=data).choice.trainer
-        == "recorded"
+        == "interpreted"
     )
 
 
