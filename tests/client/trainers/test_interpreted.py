@@ -84,12 +84,12 @@ def changed_part(h: Tensor) -> Tensor:
     return made
 
 
-def changed_between(convolution: nn.Module, h: Tensor) -> Tensor:
+def changed_between(convolution: nn.Module, h: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     """What a convolution without a backward pass makes of maps, and of the same maps when they were changed."""
     with torch.no_grad():
         h = h.clone()
         first = convolution(h)
-        second = convolution(h.mul_(2))
+        second = convolution(change(h))
     return flat(first * second) + flat(h)
 
 
@@ -178,7 +178,7 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     ),
     "a division by zero": of(lambda h: h + torch.sigmoid(h.detach() / 0.0)),
     "convolutions with a change between": lambda: Between(
-        lambda self, h: changed_between(self.layer, maps(h)), layer=nn.Conv2d(3, 4, 3)
+        lambda self, h: changed_between(self.layer, maps(h), lambda one: one.mul_(2)), layer=nn.Conv2d(3, 4, 3)
     ),
     "embedding with padding": lambda: Between(
         lambda self, h: h + self.table(torch.arange(len(h)) % 3), table=nn.Embedding(3, WIDTH, padding_idx=0)
@@ -238,6 +238,12 @@ BY_TORCH: Mapping[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "a weight": (lambda: OfAWeight(), {"cumsum"}),
     "a buffer that is written to": (lambda: Counted(), {"cumsum"}),
     "a batch that is changed": (lambda: ChangesItsBatch(), {"sinh"}),
+    "maps between convolutions": (
+        lambda: Between(
+            lambda self, h: changed_between(self.layer, maps(h), lambda one: one.cumsum_(3)), layer=nn.Conv2d(3, 4, 3)
+        ),
+        {"cumsum_"},
+    ),
     "the batch itself": (lambda: WritesToBatch(), {"cumsum_"}),
     "what was read before": (lambda: ChangesWhatWasRead(), {"cumsum_"}),
 }
@@ -495,6 +501,35 @@ def test_an_error_of_the_interpreter_leaves_the_step_recorded(monkeypatch: pytes
     found = known(MODULES["tanh"], torch.randn(5, 6))
     assert found.recorded is None
     assert found.interpreted == "it cannot be interpreted (IndexError: of its own)"
+
+
+class Draws(nn.Module):
+    """Draws by hidden numbers, and behind that by none, which could be drawn first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.a(x)
+        kept = torch.bernoulli(torch.sigmoid(h.detach()))
+        made: Tensor = self.b(h * kept + torch.rand_like(x))
+        return made
+
+
+def test_torch_draws_in_the_order_of_the_forward() -> None:
+    model, weights = create(Draws, 0, torch.float64)
+    x, y = torch.randn(5, 6, dtype=torch.float64), torch.arange(5) % 4
+    found = []
+    for recording in (StepRecording((5,), interprets=True), StepRecording()):
+        one = BoundModule(model, weights, TASK, torch.float64, plain=True, recording=recording)
+        one.load(weights)
+        with torch.no_grad():
+            one.record([x], [y], [5])
+            torch.manual_seed(3)
+            one.differentiate(x, y, None, -0.1)
+        found.append(one.gradient)
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-12)
 
 
 def test_a_target_that_is_no_class_is_torchs_error() -> None:
