@@ -14,6 +14,7 @@ from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient, side_effects
 from raysim.client.trainers.cuda_graphs import Recorder, Recordings
+from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.recording.local_step import Recorded, Weighted, record_step
 from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.tape import NotRecorded
@@ -34,11 +35,13 @@ class StepRecording(NamedTuple):
 
     lengths: of batches whose steps are recorded; the others' are by autograd. recorder: makes what plays recorded steps
     as CUDA graphs; None: their operators are called. interprets: the interpreter carries a step out where it can.
+    winograd: computes convolutions that gain by it; None: torch does.
     """
 
     lengths: Collection[int] = ()
     recorder: Callable[[], Recorder] | None = None
     interprets: bool = False
+    winograd: Winograd | None = None
 
 
 BY_AUTOGRAD = StepRecording()
@@ -90,6 +93,7 @@ class BoundModule:
         self._written = list(model.params.views(self.gradient).values())
         self._values = list(trained.values())
         self._recorded_lengths, self._interprets = recording.lengths, recording.interprets
+        self._winograd = recording.winograd
         self._recordings: dict[int, Replay | None] = {}
         """By the number of a batch's examples; None: it cannot be recorded."""
         self._loss_gradient = loss_gradient.for_task(task, recorded=True)
@@ -256,7 +260,7 @@ class BoundModule:
             layer.start(key)
 
     def _record(self, x: Tensor, y: Tensor) -> Recorded:
-        return record_step(self._weighted(), self._loss_gradient, x, y, self._interprets)
+        return record_step(self._weighted(), self._loss_gradient, x, y, self._interprets, self._winograd)
 
     def _weighted(self) -> Weighted:
         """What a recording is made of."""

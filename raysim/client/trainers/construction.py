@@ -22,9 +22,10 @@ from raysim.client.trainers.bound_module import BoundModule, StepRecording
 from raysim.client.trainers.compiled import Compiled, CompiledNetwork
 from raysim.client.trainers.cuda_graphs import CardRecorder, Recorder
 from raysim.client.trainers.fused import Fused, LayersByHand
-from raysim.client.trainers.kernel import operators
+from raysim.client.trainers.kernel import operators, winograd
 from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel
+from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.local_steps import Bend, Point, StepRule
 from raysim.client.trainers.one_by_one import OneByOne
 from raysim.client.trainers.recognise import KINDS, Recognised, recognise
@@ -94,15 +95,16 @@ def make(
     recorder = partial(CardRecorder, like.params.device) if further.cuda_graphs and like.params.is_cuda else None
     if choice.trainer in ("one_by_one", "recorded", "interpreted"):
         lengths, objective = _recorded_lengths(choice, section), further.objective
+        filtering = _winograd(choice, like)
         if several is not None:
-            by_operators = StepRecording(lengths)
+            by_operators = StepRecording(lengths, winograd=filtering)
             return SeveralPoints(
                 model, like, task, rule, products, step=several, objective=objective, recording=by_operators
             )
         interprets = choice.trainer == "interpreted"
         if interprets and not like.params.is_cuda:
             _check_compiled(operators.SOURCE, like.params.dtype, choice.trainer, "recorded")
-        recording, pieces = StepRecording(lengths, recorder, interprets), section.accumulate
+        recording, pieces = StepRecording(lengths, recorder, interprets, filtering), section.accumulate
         return OneByOne(model, like, task, rule, products, objective=objective, recording=recording, pieces=pieces)
     assert several is None, choice.trainer
     if choice.trainer == "vmap":
@@ -123,9 +125,12 @@ def _by_hand(
     layers = recognise(model.module())
     assert isinstance(layers, Recognised), layers
     if choice.trainer == "fused":
-        return Fused(
-            layers, task, rule, products, lambda plain: LayersByHand(layers, model, like, task, plain, products)
-        )
+        filtering = _winograd(choice, like)
+
+        def network(plain: bool) -> LayersByHand:
+            return LayersByHand(layers, model, like, task, plain, products, filtering)
+
+        return Fused(layers, task, rule, products, network)
     # Where the script's machine has no card but the workers have, those take the trainer for cards.
     if choice.trainer == "compiled" and not like.params.is_cuda:
         kernel = _kernel(layers, model, like, task)
@@ -152,6 +157,14 @@ def step_obstacles(
     bound = BoundModule(model, like, task, _products(precision, like), plain=plain, recording=recording)
     bound.load(like)
     return bound.step_obstacles(x, y)
+
+
+def _winograd(choice: TrainerChoice, like: Weights) -> Winograd | None:
+    """What computes convolutions by minimal filtering, if the choice asks for it; a card has its own."""
+    if not choice.winograd or like.params.is_cuda:
+        return None
+    _check_compiled(winograd.SOURCE, like.params.dtype, choice.trainer, "one_by_one")
+    return Winograd(like.params.dtype)
 
 
 def _recorded_lengths(choice: TrainerChoice, section: ClientSection) -> Collection[int]:

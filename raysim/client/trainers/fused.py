@@ -20,6 +20,7 @@ from raysim.client import dropout
 from raysim.client.chunk_clients import LocalInputs
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers import loss_gradient
+from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.layers.build import for_one
 from raysim.client.trainers.layers.conv2d import channels_last
 from raysim.client.trainers.layers.elementwise import Dropout
@@ -133,7 +134,14 @@ class LayersByHand:
     """The recognised layers; with `plain` their products write into the weights themselves."""
 
     def __init__(
-        self, recognised: Recognised, model: Model, like: Weights, task: Task, plain: bool, precision: torch.dtype
+        self,
+        recognised: Recognised,
+        model: Model,
+        like: Weights,
+        task: Task,
+        plain: bool,
+        precision: torch.dtype,
+        winograd: Winograd | None = None,
     ) -> None:
         skipped = int(flattens_first(recognised))
         layers = recognised.layers[skipped:]
@@ -142,7 +150,11 @@ class LayersByHand:
         self.gradient = self.params if plain else torch.zeros_like(like.params)
         values, into = model.params.views(self.params), model.params.views(self.gradient)
         keep = 1.0 if plain else 0.0
-        made = for_one(layers, lambda name: Parameter(values[name], into[name], keep), like.params, precision)
+
+        def parameter(name: str) -> Parameter:
+            return Parameter(values[name], into[name], keep)
+
+        made = for_one(layers, parameter, like.params, precision, winograd)
         self.dropouts = [layer for layer in every(made) if isinstance(layer, Dropout)]
         self._backward = [(made[i].backward, i > lowest) for i in range(len(made) - 1, lowest - 1, -1)]
         self._forward = [layer.forward for layer in made]

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from raysim.client.trainers import loss_gradient
+from raysim.client.trainers.kernel import winograd
 from raysim.client.trainers.kernel.dense import SOURCE, dense
 from raysim.client.trainers.recognise import KINDS, Recognised, recognise
 from raysim.client.trainers.step_obstacles import StepObstacles
@@ -70,6 +71,9 @@ WITH_CLIENT_AXIS: tuple[TrainerName, ...] = ("stacked", "vmap")
 RECORDED: tuple[TrainerName, ...] = ("recorded", "interpreted")
 """Trainers that record a module's local steps."""
 
+FILTERING: tuple[TrainerName, ...] = (*RECORDED, "fused")
+"""Trainers that may compute convolutions by minimal filtering."""
+
 MOST_INTERPRETED = 1_500_000
 """Numbers of a client up to which recorded steps are interpreted: with 4.1 million in dense layers torch's products
 take three quarters of the time, with 1.4 million in a transformer as long, and with fewer longer (AMD EPYC, Zen 4)."""
@@ -103,6 +107,8 @@ class TrainerChoice:
     records_short: whether a trainer that records local steps records those of short batches too; otherwise autograd
     takes them, with other last digits.
     changed: what the process that chose has in the place of torch's own, which all workers must have.
+    winograd: whether convolutions that gain by it are computed by minimal filtering (kernel/winograd.py), with other
+    last digits than torch's.
     """
 
     trainer: TrainerName
@@ -114,6 +120,7 @@ class TrainerChoice:
     why: str = field(compare=False)
     records_short: bool = False
     changed: tuple[str, ...] = field(default=(), compare=False)
+    winograd: bool = False
 
     @classmethod
     def of_size(
@@ -124,9 +131,10 @@ class TrainerChoice:
         why: str = "",
         records_short: bool = False,
         changed: tuple[str, ...] = (),
+        winograd: bool = False,
     ) -> TrainerChoice:
         """Of the experiment's own chunk size."""
-        return cls(trainer, size, size, 1, overhead, 0, why, records_short, changed)
+        return cls(trainer, size, size, 1, overhead, 0, why, records_short, changed, winograd)
 
     @property
     def together(self) -> bool:
@@ -146,7 +154,8 @@ class TrainerChoice:
     @property
     def record(self) -> dict[str, object]:
         """What a run's folder says of it."""
-        return {"trainer": self.trainer, "chunk_size": self.usual if self.is_given else "auto"}
+        record: dict[str, object] = {"trainer": self.trainer, "chunk_size": self.usual if self.is_given else "auto"}
+        return {**record, "winograd": True} if self.winograd else record
 
     def chunk_size(self, cohort_size: int) -> int:
         """K of a round whose chunks are of one size."""
@@ -228,10 +237,11 @@ def choose(
         name, why = _best_of(only, given, steps)
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
     records_short = name in RECORDED and numbers <= MOST_SHAPES and given.short_steps >= SHORT_STEPS
+    filters = _filters(given, name, module)
     if given.chunk_size != "auto":
-        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, records_short, changed)
+        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, records_short, changed, filters)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
-    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, records_short, changed)
+    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, records_short, changed, filters)
 
 
 def _check_precision(given: TrainingConditions) -> None:
@@ -368,6 +378,15 @@ def _obstacle(
             return _not_by_rows(task) or _not_vmap(module)
         case "compiled":
             return _not_for_kernel(given, layers, task) or compiled_c.obstacle(SOURCE, getattr(torch, given.dtype))
+
+
+def _filters(given: TrainingConditions, trainer: TrainerName, module: nn.Module) -> bool:
+    """Whether convolutions are computed by minimal filtering, where they gain by it."""
+    fits = trainer in FILTERING and given.device_kind == "cpu" and given.threads == 1
+    if not fits or (given.precision, given.dtype) != ("float32", "float32"):
+        return False
+    may_gain = any(winograd.may_gain(p.shape) for p in module.parameters())
+    return may_gain and compiled_c.obstacle(winograd.SOURCE, torch.float32) is None
 
 
 def _sizes(trainer: TrainerName, numbers: int, device_kind: str) -> tuple[int, int, int]:

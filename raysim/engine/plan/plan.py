@@ -87,6 +87,8 @@ class Plan:
             meant += f" {choice.call}"
         if choice.records and not choice.records_short:
             meant += " full batches"
+        if choice.winograd:
+            meant += " minimal filtering"
         meant += self.model.digest_of_frozen
         if self.experiment.model is not None and self.experiment.model.init is not None:
             meant += f" begins {self.initial.digest()}"

@@ -48,13 +48,17 @@ def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
         plan: by the table.
         folder: of a run that goes on; None where a run begins.
     """
+    recorded = None if folder is None else experiment_record.stored_trained_by(folder)
+    if recorded is not None and plan.choice.winograd and not recorded.get("winograd"):
+        # It began without, with other last digits.
+        plan = replace(plan, choice=replace(plan.choice, winograd=False))
     engine = plan.experiment.engine
     is_open = engine.trainer == "auto" and engine.cuda_graphs is not True and plan.minimised.obstacle is None
     is_open &= not plan.choice.changed
     if not is_open:
         return plan
     kind = choose_device(engine.gpus_per_worker).type
-    if folder is not None and (recorded := experiment_record.stored_trained_by(folder)) is not None:
+    if folder is not None and recorded is not None:
         with reading.parsing(folder, "the trainer of a run in experiment.json", RunFolderError):
             begun = checked(recorded)
         if kind == "cuda" or begun["trainer"] != plan.choice.trainer:
@@ -104,7 +108,7 @@ def _trained_by(plan: Plan, record: dict[str, Any], kind: str, why: str) -> Plan
     conditions = replace(conditions, trainer=record["trainer"], chunk_size=size)
     layers = partial(recognised, plan.experiment, plan.dataset, plan.model, plan.initial)
     chosen = choose(conditions, plan.model.module(), task, obstacle, layers=layers)
-    return replace(plan, choice=replace(chosen, why=why))
+    return replace(plan, choice=replace(chosen, why=why, winograd=chosen.winograd and bool(record.get("winograd"))))
 
 
 def _key(plan: Plan) -> str:
@@ -154,7 +158,7 @@ def checked(record: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"there is no trainer {trainer!r}")
     if size != "auto" and (type(size) is not int or size < 1):
         raise ValueError(f"chunk_size is {size!r}")
-    return {"trainer": trainer, "chunk_size": size}
+    return {"trainer": trainer, "chunk_size": size, **({"winograd": True} if record.get("winograd") is True else {})}
 
 
 def keep(measured: dict[str, Any], file: Path) -> None:

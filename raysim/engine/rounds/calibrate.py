@@ -139,7 +139,8 @@ def _candidates(
         if not choice.together:
             # One client after another: the chunk size only balances the workers, and the table's rule does that.
             size, short = choice.chunk_size(cohort_size), choice.records_short
-            yield choice if choice.call else TrainerChoice.of_size(trainer, size, records_short=short)
+            of_size = TrainerChoice.of_size(trainer, size, records_short=short, winograd=choice.winograd)
+            yield choice if choice.call else of_size
             continue
         yield choice
         for size in sizes:

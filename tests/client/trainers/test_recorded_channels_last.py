@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.recording import channels_last, local_step
 from raysim.client.trainers.recording.simplify import Program
 from raysim.models.model import create
 from raysim.models.task import task_for
+from tests.support.kernel import needs_kernel
 
 TASK = task_for(4, None)
 SIZE = 12
@@ -149,8 +151,11 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def bound_to(model: Any, weights: Any, plain: bool, lengths: tuple[int, ...]) -> BoundModule:
-    made = BoundModule(model, weights, TASK, weights.params.dtype, plain=plain, recording=StepRecording(lengths))
+def bound_to(
+    model: Any, weights: Any, plain: bool, lengths: tuple[int, ...], winograd: Winograd | None = None
+) -> BoundModule:
+    recording = StepRecording(lengths, winograd=winograd)
+    made = BoundModule(model, weights, TASK, weights.params.dtype, plain=plain, recording=recording)
     made.load(weights)
     return made
 
@@ -167,15 +172,12 @@ def any_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels_last, "MOST_COPIED", 100.0)
 
 
-@pytest.mark.usefixtures("any_copies")
-@pytest.mark.parametrize("plain", [True, False])
-@pytest.mark.parametrize("name", MODULES)
-def test_maps_channels_last_leave_the_numbers_as_they_are(name: str, plain: bool) -> None:
+def check_by_autograd(name: str, plain: bool, winograd: Winograd | None) -> str:
+    """Assert that recorded steps are autograd's; return their source."""
     model, weights = create(MODULES[name], 0, torch.float64)
     x, y = torch.randn(4, 3 * SIZE**2, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    got, wanted = (bound_to(model, weights, plain, lengths) for lengths in ((4,), ()))
+    got, wanted = (bound_to(model, weights, plain, lengths, winograd) for lengths in ((4,), ()))
     assert got.record([x], [y], [4])
-    assert "memory_format" in source(got, 4)
     for batch in (x, x.flip(0)):
         for bound in (got, wanted):
             torch.manual_seed(0)
@@ -184,6 +186,84 @@ def test_maps_channels_last_leave_the_numbers_as_they_are(name: str, plain: bool
         torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(got.weights.buffers, wanted.weights.buffers, rtol=1e-10, atol=1e-12)
     assert not torch.equal(got.gradient, weights.params)
+    return source(got, 4)
+
+
+@pytest.mark.usefixtures("any_copies")
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("name", MODULES)
+def test_maps_channels_last_leave_the_numbers_as_they_are(name: str, plain: bool) -> None:
+    assert "memory_format" in check_by_autograd(name, plain, None)
+
+
+@pytest.mark.parametrize("copies", ["few", "any"])
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("name", MODULES)
+def test_convolutions_by_minimal_filtering_are_autograds(
+    name: str, plain: bool, copies: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_kernel()
+    if copies == "any":
+        monkeypatch.setattr(channels_last, "MOST_COPIED", 100.0)
+    winograd = Winograd(torch.float64)
+    calls = [count_calls(monkeypatch, winograd, one) for one in ("convolution", "gradients")]
+    check_by_autograd(name, plain, winograd)
+    # Of 8 channels, each with any of the others.
+    filters = name not in ("a kernel for each channel", "gated", "flattened")
+    assert [bool(one) for one in calls] == [filters, filters]
+
+
+def count_calls(patch: pytest.MonkeyPatch, winograd: Winograd, name: str) -> list[None]:
+    """A list that has an entry for each call of the method."""
+    calls: list[None] = []
+    method = getattr(winograd, name)
+
+    def counted(*given: Any) -> Any:
+        calls.append(None)
+        return method(*given)
+
+    patch.setattr(winograd, name, counted)
+    return calls
+
+
+def layouts(forward: Callable[[Any, Tensor], Tensor], **layers: nn.Module) -> list[torch.memory_format]:
+    """Of the maps that minimal filtering makes, forward before backward."""
+    made: list[torch.memory_format] = []
+
+    class Watched(Winograd):
+        def convolution(self, *given: Any) -> Tensor:
+            made.append(given[-1])
+            return super().convolution(*given)
+
+        def gradients(self, *given: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+            made.append(given[-1])
+            return super().gradients(*given)
+
+    model, weights = create(lambda: OfMaps(forward, 16, **layers), 0, torch.float64)
+    bound = bound_to(model, weights, True, (20,), Watched(torch.float64))
+    x, y = torch.randn(20, 3 * SIZE**2, dtype=torch.float64), torch.arange(20) % 4
+    assert bound.record([x], [y], [20])
+    made.clear()
+    with torch.no_grad():
+        bound.differentiate(x, y, None, -0.1)
+    return made
+
+
+def test_maps_lie_as_their_readers_want_them() -> None:
+    needs_kernel()
+
+    def normed(self: Any, x: Tensor) -> Tensor:
+        return torch.relu(self.norm(self.conv(torch.relu(self.norm(self.first(x))))))
+
+    def pooled(self: Any, x: Tensor) -> Tensor:
+        return functional.max_pool2d(torch.relu(self.conv(torch.relu(self.first(x)))), 2)
+
+    def one() -> nn.Conv2d:
+        return nn.Conv2d(16, 16, 3, padding=1)
+
+    # A group norm takes the usual order, and a pooling gains by the other one.
+    assert layouts(normed, norm=nn.GroupNorm(2, 16), conv=one()) == [torch.contiguous_format] * 2
+    assert layouts(pooled, conv=one()) == [torch.channels_last] * 2
 
 
 def test_a_layer_behind_another_needs_no_copy_of_its_maps() -> None:

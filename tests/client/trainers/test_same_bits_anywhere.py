@@ -47,7 +47,7 @@ def examples(draw: np.random.Generator, name: str, n: int, shape: tuple[int, ...
 
 def deltas(trainer: str, name: str, others: tuple[int, ...], at: int, work: dict[str, Any]) -> torch.Tensor:
     """The update of one client at place `at` among `others`, given by their sizes; all sizes but its own differ."""
-    factory, shape = MODELS[name]
+    factory, shape = MODELS[name.partition(" ")[0]]
     draw = np.random.default_rng(0)
     own = {"it": examples(draw, name, 23, shape)}
     data = FederatedDataset.from_clients(
@@ -55,7 +55,8 @@ def deltas(trainer: str, name: str, others: tuple[int, ...], at: int, work: dict
     )
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, torch.float32)
-    choice = TrainerChoice.of_size(trainer, 5, records_short=True)  # type: ignore[arg-type]
+    filters = name == "cnn by minimal filtering"
+    choice = TrainerChoice.of_size(trainer, 5, records_short=True, winograd=filters)  # type: ignore[arg-type]
     made = make(choice, model, weights, task_for(10, None), section, "float32")
     places = list(range(1, len(others) + 1))
     places.insert(at, 0)
@@ -69,7 +70,11 @@ def deltas(trainer: str, name: str, others: tuple[int, ...], at: int, work: dict
 )
 @pytest.mark.parametrize(
     ("trainer", "name"),
-    [*product(["one_by_one", "recorded", "fused"], MODELS), *product(["compiled"], ["linear", "mlp"])],
+    [
+        *product(["one_by_one", "recorded", "fused"], MODELS),
+        *product(["recorded", "fused"], ["cnn by minimal filtering"]),
+        *product(["compiled"], ["linear", "mlp"]),
+    ],
 )
 def test_one_after_another_neighbours_change_no_bit(trainer: str, name: str, work: dict[str, Any]) -> None:
     alone = deltas(trainer, name, (), 0, work)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.layers.attention import CausalSelfAttention
 from raysim.client.trainers.layers.chain import Chain, Residual, Tied
 from raysim.client.trainers.layers.conv2d import Conv2d, StackedConv2d
@@ -67,9 +69,17 @@ _STACK = _Kinds(
 )
 
 
-def for_one(placed: Sequence[Placed], parameters: Parameters, like: Tensor, precision: torch.dtype) -> list[Layer]:
-    """Layers for one client after another; `like` gives dtype and device, `precision` that of large products."""
-    return _layers(_ONE, placed, parameters, like, precision)
+def for_one(
+    placed: Sequence[Placed],
+    parameters: Parameters,
+    like: Tensor,
+    precision: torch.dtype,
+    winograd: Winograd | None = None,
+) -> list[Layer]:
+    """Layers for one client after another; `like` gives dtype and device, `precision` that of large products.
+    `winograd` computes convolutions that gain by it."""
+    kinds = _ONE._replace(conv2d=partial(Conv2d, winograd=winograd))
+    return _layers(kinds, placed, parameters, like, precision)
 
 
 def for_stack(placed: Sequence[Placed], parameters: Parameters, like: Tensor, precision: torch.dtype) -> list[Layer]:

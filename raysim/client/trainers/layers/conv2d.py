@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raysim.client.trainers.kernel.winograd import Winograd, gains
 from raysim.client.trainers.layers.parameter import Parameter, product
 
 
@@ -32,10 +33,21 @@ class Conv2d:
         weight: (out, in / groups, kernel height, kernel width).
         bias: (out,), or None.
         precision: dtype of the products.
+        winograd: computes convolutions that gain by it.
     """
 
-    def __init__(self, module: nn.Conv2d, weight: Parameter, bias: Parameter | None, precision: torch.dtype) -> None:
+    def __init__(
+        self,
+        module: nn.Conv2d,
+        weight: Parameter,
+        bias: Parameter | None,
+        precision: torch.dtype,
+        winograd: Winograd | None = None,
+    ) -> None:
         self._weight, self._bias = weight, bias
+        moves = [*module.stride, *module.dilation, module.groups]
+        self._padding: tuple[Any, ...] = tuple(module.padding)
+        self._winograd = winograd if moves == [1, 1, 1, 1, 1] else None
         self._how: tuple[Any, ...] = (
             list(module.stride), list(module.padding), list(module.dilation), False, [0, 0], module.groups
         )  # fmt: skip
@@ -45,6 +57,10 @@ class Conv2d:
     def forward(self, x: Tensor) -> Tensor:
         """(batch, in, height, width) -> (batch, out, height', width')."""
         value, bias = self._weight.value, None if self._bias is None else self._bias.value
+        if self._filters(x):
+            assert self._winograd is not None
+            self._x, self._used = x, value
+            return self._winograd.convolution(x, value, bias, self._padding, torch.channels_last)
         if self._low is not None:
             value, bias = value.to(self._low), None if bias is None else bias.to(self._low)
         self._x, self._used = channels_last(x if x.dtype is value.dtype else x.to(value.dtype)), value
@@ -53,14 +69,27 @@ class Conv2d:
 
     def backward(self, dy: Tensor, alpha: float, need_dx: bool) -> Tensor:
         """The library's backward makes gradients of its own memory, which are added in one more pass."""
+        if self._filters(self._x):
+            assert self._winograd is not None
+            wanted, layout = (need_dx, True, self._bias is not None), torch.channels_last
+            dx, dw, db = self._winograd.gradients(dy, self._x, self._used, self._padding, wanted, layout)
+            return self._accept(dy, alpha, dx, dw, db)
         sizes = None if self._bias is None else [dy.shape[1]]
         dy = dy.to(self._used.dtype).contiguous(memory_format=torch.channels_last)
         mask = [need_dx, True, self._bias is not None]
         dx, dw, db = _convolution_backward(dy, self._x, self._used, sizes, *self._how, mask)
+        return self._accept(dy, alpha, dx if need_dx else None, dw, db)
+
+    def _filters(self, x: Tensor) -> bool:
+        return self._winograd is not None and gains(x.shape, self._weight.value.shape, self._padding)
+
+    def _accept(self, dy: Tensor, alpha: float, dx: Tensor | None, dw: Tensor | None, db: Tensor | None) -> Tensor:
+        assert dw is not None
         self._weight.accept(dw, alpha)
         if self._bias is not None:
+            assert db is not None
             self._bias.accept(db, alpha)
-        return dx if need_dx else dy
+        return dy if dx is None else dx
 
 
 class StackedConv2d:

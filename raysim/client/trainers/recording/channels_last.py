@@ -4,7 +4,8 @@ torch's kernels are faster over large maps whose channels lie side by side, also
 What follows such an operator number by number, batch norms, and what joins channels stay in this layout, so that few
 copies are made; any other operator gets its maps in the order in which they were recorded. So do group norms: channels
 last, torch takes a variance as E[x^2] - E[x]^2, which rounds away what is small beside the mean, its backward pass
-relies on one layout of all maps, and both passes take longer than the copies, if there are many groups.
+relies on one layout of all maps, and both passes take longer than the copies, if there are many groups. Convolutions by
+minimal filtering (`minimal_filtering.py`) take maps of either layout.
 
 A layout is never needed for the right numbers, except where a view follows: those operators get a map that is
 contiguous, as it was. Numbers of poolings stay the same; of equal numbers, both kernels for the maximum take the first.
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raysim.client.trainers.recording.minimal_filtering import Filtering
 from raysim.client.trainers.recording.simplify import Program, draws, storage, writes
 from raysim.client.trainers.recording.tape import Op, Slot, map_slots
 
@@ -82,7 +84,7 @@ def channels_last(program: Program, values: Sequence[Tensor]) -> Program:
         program: simplified.
         values: of its slots, as they were recorded.
     """
-    if not any(op.function in _POOLS or op.function is _CONVOLUTION for op in program.ops):
+    if not any(op.function in _POOLS or _convolves(op) for op in program.ops):
         return program
     for convolves in (True, False):
         layouts = _Layouts(program, values, convolves)
@@ -112,9 +114,16 @@ class _Layouts:
         """Numbers copied, and before and behind convolutions that gain."""
         self._free = max([len(values), *(slot.number + 1 for op in program.ops for slot in op.result_slots)])
         self._pinned = _pinned(program, values)
+        self._readers: dict[Slot, list[Op]] = {}
+        for op in program.ops:
+            for slot in set(op.operands):
+                self._readers.setdefault(slot, []).append(op)
 
     def _add(self, op: Op) -> None:
         """Add the next operator, behind the copies that it needs."""
+        if isinstance(op.function, Filtering):
+            self._add_filtering(op)
+            return
         if not self._works_last(op):
             map_slots((op.args, dict(op.kwargs)), self._as_recorded)
             self._ops.append(op)
@@ -126,6 +135,20 @@ class _Layouts:
         results = map_slots(op.results, lambda slot: self._last[slot] if slot in operands else self._made(slot))
         self._ops.append(replace(op, args=args, kwargs=kwargs, results=results))
         self._missing.update(slot for slot in writes(op) if self._is_map(slot))
+
+    def _add_filtering(self, op: Op) -> None:
+        """Minimal filtering takes maps of any layout, and makes one in the layout that its readers ask for."""
+        is_backward = op.function.is_backward
+        x, made = (op.args[1], op.results[0]) if is_backward else (op.args[0], op.results)
+        may = self._convolves and made is not None and self._is_map(made) and made not in self._pinned
+        wanted = x in self._last if is_backward else self._is_wanted_last(made)
+        makes_last = may and wanted and self._can_be_restored(op)
+        if makes_last and not is_backward:
+            self._convolved += self._values[x.number].numel() + self._values[made.number].numel()
+        layout = torch.channels_last if makes_last else torch.contiguous_format
+        args = map_slots(op.args, lambda slot: self._last.get(slot, slot))
+        results = map_slots(op.results, lambda slot: self._made(slot) if makes_last and slot == made else slot)
+        self._ops.append(replace(op, function=replace(op.function, layout=layout), args=args, results=results))
 
     @property
     def gains(self) -> bool:
@@ -177,6 +200,25 @@ class _Layouts:
             self._convolved += before.numel() + self._values[op.result_slots[0].number].numel()
         return True
 
+    def _is_wanted_last(self, slot: Slot) -> bool:
+        """Whether what follows the map, number by number in between, gains by channels last, or takes any layout."""
+        wanted, unwanted, seen, following = False, False, {slot}, [slot]
+        while following:
+            for op in self._readers.get(following.pop(), ()):
+                if isinstance(op.function, Filtering) or "backward" in op.function.name():
+                    continue
+                if op.function is _CONVOLUTION:
+                    before, kernel = (self._values[one.number] for one in op.args[:2])
+                    wanted |= _convolution_gains(before, kernel, op.args[-1])
+                elif op.function in _POOLS and self._is_map(op.args[0]):
+                    wanted |= _pooling_gains(self._values[op.args[0].number])
+                elif _follows(op):
+                    following += [one for one in op.result_slots if one not in seen and self._is_map(one)]
+                    seen.update(op.result_slots)
+                else:
+                    unwanted = True
+        return wanted or not unwanted
+
     def _can_be_restored(self, op: Op) -> bool:
         """Whether each result, or a copy of it, has the layout that was recorded: only maps are copied."""
         results = (self._values[slot.number] for slot in op.result_slots if self._is_known(slot))
@@ -213,6 +255,10 @@ class _Layouts:
         self._free += 1
         self._missing.add(slot)
         return self._last[slot]
+
+
+def _convolves(op: Op) -> bool:
+    return op.function is _CONVOLUTION or (isinstance(op.function, Filtering) and not op.function.is_backward)
 
 
 def _follows(op: Op) -> bool:

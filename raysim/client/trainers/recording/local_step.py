@@ -19,10 +19,12 @@ from raysim import card
 from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers import side_effects
 from raysim.client.trainers.gradient_seed import seeded
+from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording import attention, channels_last, convolution, elsewhere
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
 from raysim.client.trainers.recording.interpreted import interpreted
+from raysim.client.trainers.recording.minimal_filtering import by_filtering
 from raysim.client.trainers.recording.promotion import promoted
 from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.simplify import Program, simplified, storage, writes
@@ -76,11 +78,16 @@ class Recorded(NamedTuple):
 
 
 def record_step(
-    weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor, interprets: bool = False
+    weighted: Weighted,
+    loss_gradient: LossGradient,
+    x: Tensor,
+    y: Tensor,
+    interprets: bool = False,
+    winograd: Winograd | None = None,
 ) -> Recorded:
     """Record the local step on this batch and on another, and try it; tensors and generators are left as they were.
 
-    `interprets`: the interpreter carries it out where it can.
+    `interprets`: the interpreter carries it out where it can. `winograd`: computes convolutions that gain by it.
 
     Raises:
         NotRecorded: the step cannot be repeated, or does something else when it is; says why.
@@ -109,12 +116,13 @@ def record_step(
         elsewhere.move(module, values, keys)
         _try(made, weighted, batch, second, left)
         why_not = "is not to be interpreted"
+        filters = _Filters(winograd, weighted.flat.dtype)
         if interprets:
-            step = _interpreted(weighted, loss_gradient, (x, y), _Made(first, program, made), put_back)
+            step = _interpreted(weighted, loss_gradient, (x, y), _Made(first, program, made), put_back, filters)
             if not isinstance(step, str):
                 return Recorded(step, None)
             why_not = step
-        laid_out = channels_last.channels_last(program, first.tape.values)
+        laid_out = channels_last.channels_last(filters(program, first.tape.values), first.tape.values)
         if laid_out is program:
             return Recorded(made, why_not)
         put_back()
@@ -206,6 +214,16 @@ def _compiled(program: Program, attempt: _Attempt, weighted: Weighted) -> Replay
     return _with_gradients(step) if any(op.function in _LSTMS for op in program.ops) else _inferring(step)
 
 
+class _Filters(NamedTuple):
+    """Has `winograd` compute the convolutions that gain by it, if there is one."""
+
+    winograd: Winograd | None
+    dtype: torch.dtype
+
+    def __call__(self, program: Program, values: Sequence[Tensor]) -> Program:
+        return program if self.winograd is None else by_filtering(program, values, self.winograd, self.dtype)
+
+
 def _by_interpreter(
     program: Program, attempt: _Attempt, weighted: Weighted, examples: tuple[Tensor, Tensor], made: Replay
 ) -> Replay:
@@ -242,6 +260,7 @@ def _interpreted(
     batch: tuple[Tensor, Tensor],
     made: _Made,
     put_back: Callable[[], None],
+    filters: _Filters,
 ) -> Replay | str:
     """The step by the interpreter, or why it is that by torch's operators, as the end of a sentence."""
     try:
@@ -252,6 +271,7 @@ def _interpreted(
             attempt = _place_by_place(weighted, loss_gradient, batch, made, put_back)
             program = _program(attempt)
             put_back()
+        program = filters(program, attempt.tape.values)
         return _by_interpreter(program, attempt, weighted, _fixed(weighted, batch), made.step)
     except (NotInterpreted, NoLibraryError) as error:
         return str(error)

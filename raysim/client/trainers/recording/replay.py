@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from raysim.client.trainers.recording.simplify import Program, shares_memory, storage
 from raysim.client.trainers.recording.tape import Op, Slot
@@ -177,6 +178,9 @@ def _last_uses(updates: WeightUpdates, results: Sequence[Slot | None]) -> dict[i
 def _callable(op: Op) -> Callable[..., Any]:
     """The quickest way to call an operator: torch's own binding where there is one, which parses arguments in C."""
     overload = op.function
+    if not isinstance(overload, OpOverload):
+        # It stands for one of torch's.
+        return cast(Callable[..., Any], overload)
     if any(isinstance(value, list) and None in value for value in op.args):
         # A binding takes no list of tensors of which some are missing, as those of an index are.
         return cast(Callable[..., Any], overload)

@@ -1,0 +1,208 @@
+"""Convolutions of 3 x 3 by Winograd's minimal filtering: 16 products in the place of 36 (winograd.c)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from raysim.storage.compiled_c import CSource, library
+
+SOURCE = CSource(
+    Path(__file__).with_name("winograd.c"),
+    optimisation=("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic"),
+)
+
+KERNEL = (3, 3)
+
+LEAST_CHANNELS, LEAST_SIDE, TILES_BY_CHANNEL = 8, 4, 1 / 6
+"""Channels on either side, rows and columns of the map behind, and tiles of a batch for each channel of the side that
+has more, from which it is faster than oneDNN. Forward and backward pass, time here over time there: 20 x 64 maps of
+24 x 24 .57, 20 x 128 of 12 x 12 .54, 20 x 256 of 6 x 6 .6, 20 x 32 of 16 x 16 .65, 10 x 16 of 32 x 32 .8, 10 x 8 of
+8 x 8 .4. From 3 to 16 channels over 10 maps of 32 x 32 1.3; 128 channels over 20 maps of 3 x 3 1.2; 256 over 4 maps of
+4 x 4, 16 tiles, 1.2, over 4 of 6 x 6, 36 tiles, .86; 512 over 20 maps of 4 x 4, 80 tiles, 1.0 (AMD EPYC, Zen 4)."""
+
+BLOCK = 600_000
+"""Bytes of the tiles that are worked on at a time: they lie in a core's second cache, with part of the kernels."""
+
+LEAST_TILES, MOST_TILES, WHOLE_ROWS = 36, 240, 4
+"""Of a block: many, for each to use a kernel's numbers often; WHOLE_ROWS divides their number."""
+
+_SIDE, _PLACES = 2, 16
+_LINE = 64
+
+
+def may_gain(w: Sequence[int]) -> bool:
+    """Whether convolutions with kernels of this shape gain over large enough maps."""
+    return len(w) == 4 and tuple(w[2:]) == KERNEL and min(w[:2]) >= LEAST_CHANNELS
+
+
+def gains(x: Sequence[int], w: Sequence[int], padding: Sequence[int]) -> bool:
+    """Whether a convolution of maps x (N, C, H, W) with kernels w (O, C, 3, 3), one apart, is faster than by torch."""
+    if not may_gain(w) or len(x) != 4 or len(padding) != 2 or max(padding) > 2:
+        return False
+    shape = _Filtered(tuple(x), w[0], tuple(padding))
+    return min(shape.behind) >= LEAST_SIDE and shape.tiles >= TILES_BY_CHANNEL * max(w[:2])
+
+
+class Winograd:
+    """Convolutions and their gradients on one thread, with memory that is used again.
+
+    dtype: of all numbers.
+
+    Raises:
+        NoLibraryError: this machine has no compiled library.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._library = library(SOURCE, dtype)
+        self._library.room_for.restype = ctypes.c_int64
+        self._dtype, self._room = dtype, torch.empty(0, dtype=dtype)
+        self._plans: dict[_Filtered, _Plan] = {}
+
+    def convolution(
+        self, x: Tensor, w: Tensor, bias: Tensor | None, padding: Sequence[int], layout: torch.memory_format
+    ) -> Tensor:
+        """y = w x + bias (N, O, H', W') in this layout, of x (N, C, H, W) and w (O, C, 3, 3) of any strides.
+
+        Raises:
+            RuntimeError: operands that do not fit one another, or are not of this dtype on the CPU.
+        """
+        shape = self._shape(x, w, padding)
+        if bias is not None:
+            self._check(bias, (w.shape[0],), "bias")
+        y = torch.empty((x.shape[0], w.shape[0], *shape.behind), dtype=self._dtype, memory_format=layout)
+        self._convolve(shape, x, w.data_ptr(), w.stride(), None if bias is None else bias.contiguous(), y)
+        return y
+
+    def gradients(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        w: Tensor,
+        padding: Sequence[int],
+        wanted: Sequence[bool],
+        layout: torch.memory_format,
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Gradients of x, in this layout, of w, contiguous, and of the bias, each if it is wanted.
+
+        Raises:
+            RuntimeError: as `convolution`.
+        """
+        shape = self._shape(x, w, padding)
+        self._check(dy, (x.shape[0], w.shape[0], *shape.behind), "gradients")
+        dx = dw = None
+        if wanted[0]:
+            # A convolution with the kernels turned round, from the outputs' channels to the inputs'.
+            dx = torch.empty(x.shape, dtype=self._dtype, memory_format=layout)
+            out, into, down, across = w.stride()
+            last = w.data_ptr() + 2 * (down + across) * w.element_size()
+            above, left = (2 - by for by in padding)
+            turned = _Filtered(tuple(dy.shape), w.shape[1], (above, left))
+            self._convolve(turned, dy, last, (into, out, -down, -across), None, dx)
+        if wanted[1]:
+            dw = torch.empty(w.shape, dtype=self._dtype)
+            plan = self._plan(shape)
+            self._library.convolve_back(
+                plan.numbers, *_placed(x), *_placed(dy), *_placed(dw), ctypes.c_void_p(self._room.data_ptr())
+            )
+        return dx, dw, dy.sum((0, 2, 3)) if wanted[2] else None
+
+    def _convolve(
+        self, shape: _Filtered, x: Tensor, w: int, strides: Sequence[int], bias: Tensor | None, y: Tensor
+    ) -> None:
+        plan = self._plan(shape)
+        self._library.convolve(
+            plan.numbers,
+            *_placed(x),
+            ctypes.c_void_p(w),
+            _int64s(strides),
+            None if bias is None else ctypes.c_void_p(bias.data_ptr()),
+            *_placed(y),
+            ctypes.c_void_p(self._room.data_ptr()),
+        )
+
+    def _shape(self, x: Tensor, w: Tensor, padding: Sequence[int]) -> _Filtered:
+        if w.dim() != 4 or x.dim() != 4:
+            raise RuntimeError(f"Maps and kernels have four axes, but got {tuple(x.shape)} and {tuple(w.shape)}.")
+        self._check(w, (w.shape[0], x.shape[1], *KERNEL), "kernels")
+        self._check(x, x.shape, "maps")
+        shape = _Filtered(tuple(x.shape), w.shape[0], tuple(padding))
+        is_margin = len(padding) == 2 and 0 <= min(padding) <= max(padding) <= 2
+        if not is_margin or min((*x.shape, *w.shape, *shape.behind)) < 1:
+            raise RuntimeError(f"Maps {tuple(x.shape)} with a margin of {list(padding)} leave none behind.")
+        return shape
+
+    def _check(self, tensor: Tensor, shape: Sequence[int], name: str) -> None:
+        """Raise RuntimeError unless the library may take the tensor's address for so many numbers."""
+        fits = tuple(tensor.shape) == tuple(shape) and tensor.dtype == self._dtype
+        if not (fits and tensor.device.type == "cpu" and tensor.layout == torch.strided):
+            raise RuntimeError(
+                f"A convolution needs {name} of shape {tuple(shape)} and {self._dtype} on the CPU, but got shape "
+                f"{tuple(tensor.shape)}, {tensor.dtype}, {tensor.device}."
+            )
+
+    def _plan(self, shape: _Filtered) -> _Plan:
+        """The shape's plan, for which there is room."""
+        plan = self._plans.get(shape)
+        if plan is None:
+            numbers = _int64s(shape.numbers(self._dtype.itemsize))
+            plan = self._plans[shape] = _Plan(numbers, self._library.room_for(numbers))
+        if plan.room > len(self._room):
+            self._room = torch.empty(plan.room, dtype=self._dtype)
+        return plan
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """`Shape` of winograd.c, and the numbers that its room must have."""
+
+    numbers: ctypes.Array[ctypes.c_int64]
+    room: int
+
+
+@dataclass(frozen=True)
+class _Filtered:
+    """Of a convolution. x: (N, C, H, W). out: channels behind. padding: above and below, left and right."""
+
+    x: tuple[int, ...]
+    out: int
+    padding: tuple[int, ...]
+
+    @cached_property
+    def behind(self) -> tuple[int, int]:
+        """Rows and columns of the map behind."""
+        (height, width), (above, left) = self.x[2:], self.padding
+        return height + 2 * above - 2, width + 2 * left - 2
+
+    @property
+    def tiles(self) -> int:
+        """Of a batch."""
+        return self.x[0] * self._each
+
+    @property
+    def _each(self) -> int:
+        down, across = (-(-side // _SIDE) for side in self.behind)
+        return down * across
+
+    def numbers(self, size: int) -> tuple[int, ...]:
+        """`Shape` of winograd.c, for numbers of `size` bytes."""
+        n, channels, *sides = self.x
+        lanes = _LINE // size
+        filled = sum(-(-one // lanes) * lanes for one in (channels, self.out))
+        tiles = min(MOST_TILES, max(LEAST_TILES, BLOCK // (_PLACES * size * filled) // WHOLE_ROWS * WHOLE_ROWS))
+        together = max(1, min(n, tiles // self._each))
+        return n, channels, self.out, *sides, *self.padding, tiles, together
+
+
+def _placed(tensor: Tensor) -> tuple[ctypes.c_void_p, ctypes.Array[ctypes.c_int64]]:
+    return ctypes.c_void_p(tensor.data_ptr()), _int64s(tensor.stride())
+
+
+def _int64s(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(numbers))(*numbers)

@@ -1,0 +1,84 @@
+"""Lets a recorded step compute convolutions of 3 x 3 by minimal filtering: a pure function on its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raysim.client.trainers.kernel.winograd import Winograd, gains
+from raysim.client.trainers.recording.simplify import Program
+from raysim.client.trainers.recording.tape import Op
+
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Filtering:
+    """Stands for torch's convolution, or for its backward pass, with the same arguments and results.
+
+    overload: torch's. by: what computes it. layout: of the map that it makes.
+    """
+
+    overload: Any
+    by: Winograd
+    layout: torch.memory_format = torch.contiguous_format
+
+    def __call__(self, *args: Any) -> Any:
+        """What torch's operator returns."""
+        if self.is_backward:
+            dy, x, w, _, _, padding, *_, mask = args
+            return self.by.gradients(dy, x, w, padding, mask, self.layout)
+        x, w, bias, _, padding, *_ = args
+        return self.by.convolution(x, w, bias, padding, self.layout)
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether it is the backward pass."""
+        return self.overload is _aten.convolution_backward.default
+
+    @property
+    def _schema(self) -> Any:
+        return self.overload._schema
+
+    @property
+    def tags(self) -> Any:
+        """Of torch's operator."""
+        return self.overload.tags
+
+    def name(self) -> str:
+        """Of torch's operator."""
+        return str(self.overload.name())
+
+
+def by_filtering(program: Program, values: Sequence[Tensor], by: Winograd, dtype: torch.dtype) -> Program:
+    """Return the program with `Filtering` in the place of each convolution that gains by it.
+
+    Args:
+        program: simplified.
+        values: of its slots, as they were recorded.
+        by: computes them.
+        dtype: of its numbers.
+    """
+
+    def filtered(op: Op) -> Op:
+        return replace(op, function=Filtering(op.function, by)) if _may(op, values, dtype) else op
+
+    ops = tuple(map(filtered, program.ops))
+    return program if ops == program.ops else replace(program, ops=ops)
+
+
+def _may(op: Op, values: Sequence[Tensor], dtype: torch.dtype) -> bool:
+    if op.function is _aten.convolution.default:
+        maps, how = op.args[:2], op.args[3:]
+    elif op.function is _aten.convolution_backward.default:
+        maps, how = op.args[1:3], op.args[4:-1]
+    else:
+        return False
+    stride, padding, dilation, transposed, _, groups = how
+    x, w = (values[slot.number] for slot in maps)
+    is_plain = [*stride, *dilation] == [1, 1, 1, 1] and groups == 1 and not transposed
+    return is_plain and x.dtype == w.dtype == dtype and x.device.type == "cpu" and gains(x.shape, w.shape, padding)
