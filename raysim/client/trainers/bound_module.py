@@ -15,8 +15,9 @@ from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient, side_effects
 from raysim.client.trainers.cuda_graphs import Recorder, Recordings
 from raysim.client.trainers.kernel.winograd import Winograd
-from raysim.client.trainers.recording.local_step import Recorded, Weighted, record_step
+from raysim.client.trainers.recording.local_step import Recorded, Weighted, record_step, resize_step
 from raysim.client.trainers.recording.replay import Replay
+from raysim.client.trainers.recording.resized import Sized, resized
 from raysim.client.trainers.recording.tape import NotRecorded
 from raysim.client.trainers.reduced_precision import products_in
 from raysim.client.trainers.step_obstacles import StepObstacles
@@ -35,13 +36,15 @@ class StepRecording(NamedTuple):
 
     lengths: of batches whose steps are recorded; the others' are by autograd. recorder: makes what plays recorded steps
     as CUDA graphs; None: their operators are called. interprets: the interpreter carries a step out where it can.
-    winograd: computes convolutions that gain by it; None: torch does.
+    winograd: computes convolutions that gain by it; None: torch does. longest: the length of full batches, from whose
+    steps interpreted ones of all shorter batches are made, where they can be; None: they are not.
     """
 
     lengths: Collection[int] = ()
     recorder: Callable[[], Recorder] | None = None
     interprets: bool = False
     winograd: Winograd | None = None
+    longest: int | None = None
 
 
 BY_AUTOGRAD = StepRecording()
@@ -93,9 +96,11 @@ class BoundModule:
         self._written = list(model.params.views(self.gradient).values())
         self._values = list(trained.values())
         self._recorded_lengths, self._interprets = recording.lengths, recording.interprets
-        self._winograd = recording.winograd
+        self._winograd, self._longest = recording.winograd, recording.longest
         self._recordings: dict[int, Replay | None] = {}
         """By the number of a batch's examples; None: it cannot be recorded."""
+        self._recorded_by_itself: dict[int, Recorded | None] = {}
+        """The same, of those that were not made from others."""
         self._loss_gradient = loss_gradient.for_task(task, recorded=True)
         self._graphs = None
         if recording.recorder is not None and recording.lengths:
@@ -152,8 +157,7 @@ class BoundModule:
         """Record the steps of batches of so many examples, where those are new; return whether all are recorded."""
         for length in set(lengths) - self._recordings.keys():
             first = lengths.index(length)
-            is_wanted = length in self._recorded_lengths
-            self._recordings[length] = self._recorded(x[first], y[first]) if is_wanted else None
+            self._recordings[length] = self._recorded(x[first], y[first])
         return all(self._recordings[length] is not None for length in set(lengths))
 
     def differentiate(
@@ -228,8 +232,45 @@ class BoundModule:
         return None if outputs is None else outputs.detach(), losses.detach(), curved
 
     def _recorded(self, x: Tensor, y: Tensor) -> Replay | None:
+        if self._longest is not None and len(y) < self._longest and (made := self._resized(x, y)) is not None:
+            return made
+        return self._recorded_itself(x, y) if len(y) in self._recorded_lengths else None
+
+    def _resized(self, x: Tensor, y: Tensor) -> Replay | None:
+        """The step made from those of full batches and of batches with one example less, if it can be."""
+        longest = self._longest
+        assert longest is not None
+        sized: list[Sized] = []
+        for length in (longest, longest - 1):
+            if length not in self._recorded_by_itself:
+                rows = torch.arange(length) % len(y)
+                self._recorded_itself(x[rows], y[rows])
+            recorded = self._recorded_by_itself[length]
+            if recorded is None or recorded.sized is None:
+                return None
+            if length == len(y):
+                return recorded.step
+            sized.append(recorded.sized)
         try:
-            return self._record(x, y).step
+            made = resized(sized[0], sized[1], len(y))
+            return resize_step(self._weighted(), self._loss_gradient, (x, y), made, self._outputs_by_autograd)
+        except Exception as error:
+            if memory.is_lacking(error):
+                raise
+            # This length behaves otherwise.
+            return None
+
+    def _outputs_by_autograd(self, x: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor | None]:
+        with torch.inference_mode(False), torch.enable_grad():
+            outputs, losses = self._by_autograd(x.clone(), y.clone(), alpha, None)
+        assert outputs is not None
+        return outputs, losses
+
+    def _recorded_itself(self, x: Tensor, y: Tensor) -> Replay | None:
+        self._recorded_by_itself[len(y)] = None
+        try:
+            recorded = self._recorded_by_itself[len(y)] = self._record(x, y)
+            return recorded.step
         except Exception as error:
             if memory.is_lacking(error):
                 raise

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import torch
@@ -55,12 +56,12 @@ STACK_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Numbers of all clients of a stack beyond which more of them win nothing: on a CPU it falls out of a core's cache;
 on a card, 256 MB of weights, a guess until it is measured on one."""
 
-SHORT_STEPS = 4
-"""Local steps of each short length in a round from which these lengths are recorded: a recording costs 8 to 91 ms, as
-much as some fifty recorded steps save."""
+SHORT_STEPS = MappingProxyType({"recorded": 4.0, "interpreted": 1.0})
+"""Local steps of each short length in a round from which these lengths are recorded: to record one costs 8 to 91 ms, as
+much as some fifty recorded steps save, and to make an interpreted one from those of two other lengths costs 3 to 30."""
 
-MOST_SHAPES = 500_000
-"""Numbers of a client up to which they are: beyond it, a recording costs more than it saves."""
+MOST_SHAPES = MappingProxyType({"recorded": 500_000, "interpreted": 1_500_000})
+"""Numbers of a client up to which they are: beyond it, that costs more than it saves."""
 
 BY_HAND: tuple[TrainerName, ...] = ("fused", "stacked")
 """With hand-written gradients, of which only large products are made in another precision."""
@@ -236,7 +237,7 @@ def choose(
     else:
         name, why = _best_of(only, given, steps)
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
-    records_short = name in RECORDED and numbers <= MOST_SHAPES and given.short_steps >= SHORT_STEPS
+    records_short = name in RECORDED and numbers <= MOST_SHAPES[name] and given.short_steps >= SHORT_STEPS[name]
     filters = _filters(given, name, module)
     if given.chunk_size != "auto":
         return TrainerChoice.of_size(name, given.chunk_size, overhead, why, records_short, changed, filters)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,27 @@ def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
         folder: of a run that goes on; None where a run begins.
     """
     recorded = None if folder is None else experiment_record.stored_trained_by(folder)
-    if recorded is not None and plan.choice.winograd and not recorded.get("winograd"):
-        # It began without, with other last digits.
-        plan = replace(plan, choice=replace(plan.choice, winograd=False))
+    plan = _of_trainer(plan, recorded, folder)
+    if folder is None or recorded is None:
+        return plan
+    return _with_last_digits(plan, experiment_record.stored_fingerprint(folder))
+
+
+def _with_last_digits(plan: Plan, fingerprint: str) -> Plan:
+    """Return the plan with what the run began with, of all that decides last digits beside its trainer.
+
+    An earlier version had no minimal filtering, and recorded fewer lengths of batches.
+    """
+    choice = plan.choice
+    for filters, short in product({choice.winograd, False}, {choice.records_short, False}):
+        other = replace(plan, choice=replace(choice, winograd=filters, records_short=short))
+        if other.fingerprint == fingerprint:
+            return other
+    return plan
+
+
+def _of_trainer(plan: Plan, recorded: Mapping[str, Any] | None, folder: Path | None) -> Plan:
+    """Return the plan with the trainer that it keeps."""
     engine = plan.experiment.engine
     is_open = engine.trainer == "auto" and engine.cuda_graphs is not True and plan.minimised.obstacle is None
     is_open &= not plan.choice.changed
@@ -108,7 +127,7 @@ def _trained_by(plan: Plan, record: dict[str, Any], kind: str, why: str) -> Plan
     conditions = replace(conditions, trainer=record["trainer"], chunk_size=size)
     layers = partial(recognised, plan.experiment, plan.dataset, plan.model, plan.initial)
     chosen = choose(conditions, plan.model.module(), task, obstacle, layers=layers)
-    return replace(plan, choice=replace(chosen, why=why, winograd=chosen.winograd and bool(record.get("winograd"))))
+    return replace(plan, choice=replace(chosen, why=why))
 
 
 def _key(plan: Plan) -> str:
@@ -158,7 +177,7 @@ def checked(record: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"there is no trainer {trainer!r}")
     if size != "auto" and (type(size) is not int or size < 1):
         raise ValueError(f"chunk_size is {size!r}")
-    return {"trainer": trainer, "chunk_size": size, **({"winograd": True} if record.get("winograd") is True else {})}
+    return {"trainer": trainer, "chunk_size": size}
 
 
 def keep(measured: dict[str, Any], file: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from raysim.client.trainers.construction import make, step_obstacles
 from raysim.client.trainers.kernel.operators import Code, Interpreter
 from raysim.client.trainers.recording import interpreted, lowering
 from raysim.client.trainers.recording.instruction_list import InstructionList
+from raysim.client.trainers.recording.resized import Sized
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.engine.plan.resolve import resolve
@@ -549,7 +551,9 @@ def test_a_target_that_is_no_class_is_torchs_error() -> None:
 
 def test_an_index_that_torch_takes_ends_the_step_too() -> None:
     x, y, outputs = torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64), torch.zeros(1, 3)
-    step = interpreted._step(lambda *_: False, (x, y), [False, False], [outputs], lambda *_: (outputs, None))  # type: ignore[arg-type]
+    interpreter = Mock(return_value=False, dtype=torch.float32)
+    sized = Sized(interpreter, (x, y), (False, False), [], [outputs.shape], Mock())
+    step = interpreted.step_of(sized, lambda *_: (outputs, None))
     with pytest.raises(IndexError, match="out of its range"):
         step(x, y, 1.0)
 

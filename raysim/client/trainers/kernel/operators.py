@@ -144,6 +144,8 @@ class Interpreter:
         ]
         terms = max((one.shape[2] for one in instructions if one.code is Code.PRODUCT), default=0)
         self._packed = torch.empty(compiled.room_for(ctypes.c_int64(terms)), dtype=dtype)
+        self.instructions, self.dtype = instructions, dtype
+        self._given = bases, dtype, held
         self._program = ctypes.create_string_buffer(b"".join(map(_packed, instructions)))
         self._bases = (ctypes.c_void_p * len(bases))(*(address or 0 for address in bases))
         self._changing = sum(address is None for address in bases)
@@ -154,6 +156,12 @@ class Interpreter:
             for pause, start, end in _parts(len(instructions), pauses)
         ]
         self._bases_at, self._packed_at = ctypes.addressof(self._bases), self._packed.data_ptr()
+
+    def again(
+        self, instructions: Sequence[Instruction], pauses: Sequence[tuple[int, Callable[[], None]]]
+    ) -> Interpreter:
+        """Other instructions on the same memory."""
+        return Interpreter(instructions, *self._given, pauses)
 
     def __call__(self, changing: Sequence[Tensor], alpha: float) -> bool:
         """Carry it out; False where an index was out of its range, behind which nothing was carried out.

@@ -53,7 +53,7 @@ class InstructionList:
     """
 
     def __init__(self, dtype: torch.dtype, staying: Collection[int]) -> None:
-        self._dtype, self._staying = dtype, set(staying)
+        self._dtype, self._constants, self._staying = dtype, frozenset(staying), set(staying)
         self._pauses: list[tuple[int, list[Op]]] = []
         self._instructions: list[Instruction] = []
         self._memory: list[Tensor] = []
@@ -133,6 +133,14 @@ class InstructionList:
         held = [own, *(one for one, size in zip(self._memory, sizes, strict=True) if not size)]
         pauses = [(at, by_torch(ops)) for at, ops in self._pauses]
         return Interpreter(self._instructions, addresses, self._dtype, held, pauses)
+
+    @property
+    def constants(self) -> list[Tensor | None]:
+        """By base, a tensor in memory that stayed before any instruction; None for other memory."""
+        return [
+            one if base >= self._changing and storage(one) in self._constants else None
+            for base, one in enumerate(self._memory)
+        ]
 
     def laid_out(self, tensor: Tensor, how: object, make: Callable[[], Tensor]) -> Tensor:
         """What `make` adds the instructions of, once for all that read the tensor: a backward pass reads it again."""

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.kernel.operators import Code, Interpreter
+from raysim.client.trainers.kernel.operators import Code
 from raysim.client.trainers.recording.hoisted import hoisted
 from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted, SlowerInterpreted
 from raysim.client.trainers.recording.lowering import knows, lower, makes_numbers
 from raysim.client.trainers.recording.replay import Replay, in_place
+from raysim.client.trainers.recording.resized import Pauses, Sized
 from raysim.client.trainers.recording.simplify import Program, shares_memory, storage, writes
 from raysim.client.trainers.recording.tape import Op, Slot, map_slots
 from raysim.client.trainers.recording.update import Product, WeightUpdates
@@ -35,6 +36,13 @@ OPERAND_ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-13}
 """The same, relative to the largest number that it is made of: sums may be small beside their terms."""
 
 
+class InterpretedStep(NamedTuple):
+    """A step, and what steps of other lengths are made from."""
+
+    step: Replay
+    sized: Sized
+
+
 def interpreted(
     program: Program,
     updates: WeightUpdates,
@@ -44,7 +52,7 @@ def interpreted(
     written: Sequence[Tensor],
     keep: float,
     otherwise: Replay,
-) -> Replay:
+) -> InterpretedStep:
     """Make the step.
 
     Args:
@@ -76,14 +84,17 @@ def interpreted(
     kept = [slot for slot in (*results, *updates.rest.values()) if slot is not None]
     kept += [slot for product in updates.products for slot in (product.a, product.b)]
 
-    def by_torch(ops: Sequence[Op]) -> Callable[[], None]:
+    def remade(ops: Sequence[Op], now: Sequence[Op], tensors: Callable[[Slot], Tensor]) -> Callable[[], None]:
         own = {id(op) for op in ops}
         read = [slot for op in updates.ops if id(op) not in own for slot in op.operands]
-        return in_place(ops, values, {storage(values(slot)) for slot in (*read, *kept)})
+        return in_place(now, tensors, {storage(values(slot)) for slot in (*read, *kept)})
 
+    interpreter = lines.interpreter(lambda ops: remade(ops, ops, values))
     read = {storage(values(slot)) for _, ops in lines.pauses for op in ops for slot in op.operands}
-    by_both = [storage(one) in read for one in (x, y)]
-    return _step(lines.interpreter(by_torch), (x, y), by_both, fresh, otherwise)
+    by_both = storage(x) in read, storage(y) in read
+    shapes, pauses = [one.shape for one in fresh], Pauses(lines.pauses, values, remade)
+    sized = Sized(interpreter, (x, y), by_both, lines.constants, shapes, pauses)
+    return InterpretedStep(step_of(sized, otherwise), sized)
 
 
 def _add_all(
@@ -299,18 +310,17 @@ def _carried_out(program: Program, ops: Sequence[Op], known: dict[Slot, Tensor])
     return values
 
 
-def _step(
-    interpreter: Interpreter,
-    batch: tuple[Tensor, Tensor],
-    by_both: Sequence[bool],
-    fresh: Sequence[Tensor],
-    otherwise: Replay,
-) -> Replay:
-    """`by_both`: whether torch reads x, and y, in the memory of `batch`. `fresh`: of outputs, and of losses where there
-    are any."""
+def step_of(sized: Sized, otherwise: Replay) -> Replay:
+    """Return the step as a function of batches.
+
+    Args:
+        sized: see there; batches have the shapes and dtypes of its batch.
+        otherwise: the same step by torch's operators, which says what is wrong with an index out of its range.
+    """
+    batch, by_both = sized.batch, sized.by_both
     (x_shape, y_shape), (x_dtype, y_dtype) = [one.shape for one in batch], [one.dtype for one in batch]
-    shape, dtype, empty = fresh[0].shape, fresh[0].dtype, torch.empty
-    losses_shape = fresh[1].shape if len(fresh) > 1 else None
+    interpreter, dtype, empty = sized.interpreter, sized.interpreter.dtype, torch.empty
+    shape, losses_shape = sized.results[0], sized.results[1] if len(sized.results) > 1 else None
 
     def there(at: int, given: Tensor) -> Tensor:
         return batch[at].copy_(given) if by_both[at] else given.contiguous()

@@ -23,10 +23,11 @@ from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording import attention, channels_last, convolution, elsewhere
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
-from raysim.client.trainers.recording.interpreted import interpreted
+from raysim.client.trainers.recording.interpreted import InterpretedStep, interpreted, step_of
 from raysim.client.trainers.recording.minimal_filtering import by_filtering
 from raysim.client.trainers.recording.promotion import promoted
 from raysim.client.trainers.recording.replay import Replay, replay
+from raysim.client.trainers.recording.resized import Sized
 from raysim.client.trainers.recording.simplify import Program, simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
 from raysim.client.trainers.recording.update import WeightUpdates, updates
@@ -71,10 +72,12 @@ class Recorded(NamedTuple):
     """A recorded step, which may be called in any mode of autograd.
 
     not_interpreted: why it calls torch's operators, as the end of a sentence; None: the interpreter carries it out.
+    sized: what steps of other lengths are made from, if they can be.
     """
 
     step: Replay
     not_interpreted: str | None
+    sized: Sized | None = None
 
 
 def record_step(
@@ -114,13 +117,13 @@ def record_step(
         made = _compiled(program, first, weighted)
         put_back()
         elsewhere.move(module, values, keys)
-        _try(made, weighted, batch, second, left)
+        _try(made, weighted, batch, second.values, left)
         why_not = "is not to be interpreted"
         filters = _Filters(winograd, weighted.flat.dtype)
         if interprets:
             step = _interpreted(weighted, loss_gradient, (x, y), _Made(first, program, made), put_back, filters)
             if not isinstance(step, str):
-                return Recorded(step, None)
+                return Recorded(step.step, None, step.sized)
             why_not = step
         laid_out = channels_last.channels_last(filters(program, first.tape.values), first.tape.values)
         if laid_out is program:
@@ -128,6 +131,38 @@ def record_step(
         put_back()
         elsewhere.move(module, values, keys)
         return Recorded(_if_carried_out(lambda: _compiled(laid_out, first, weighted), batch) or made, why_not)
+
+
+def resize_step(
+    weighted: Weighted, loss_gradient: LossGradient, batch: tuple[Tensor, Tensor], sized: Sized, otherwise: Replay
+) -> Replay:
+    """Return the interpreted step of batches as long as this one, made from other lengths, and tried.
+
+    Args:
+        weighted, loss_gradient: as of `record_step`.
+        batch: x and y.
+        sized: of its length.
+        otherwise: the same step, which says what is wrong with an index out of its range.
+
+    Raises:
+        NotRecorded: the step does something else than autograd.
+    """
+    with (
+        _undone([*weighted.state, weighted.keys, *_others(weighted)]) as put_back,
+        _unchanged(weighted.module) as check,
+    ):
+        batch = _without_own_numbers(weighted, batch[0]), batch[1]
+        put_back()
+        fixed = _fixed(weighted, batch)
+        with _undone([*weighted.state, weighted.keys]) as begin_again:
+            with torch.enable_grad():
+                wanted = _by_autograd(weighted, loss_gradient, *(one.clone() for one in fixed))
+            left = [buffer.clone() for buffer in weighted.module.buffers()]
+            check()
+            begin_again()
+        step = _inferring(step_of(sized, otherwise))
+        _try(step, weighted, fixed, wanted, left)
+        return step
 
 
 @dataclass(frozen=True)
@@ -149,18 +184,19 @@ def _on_tape(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tens
     weights = [tape.add(p, value) for p, value in zip(weighted.parameters, weighted.values, strict=True)]
     changing = [tape.slot(buffer) for buffer in weighted.module.buffers()]
 
-    def step() -> tuple[Tensor, Tensor | None, Sequence[Tensor | None]]:
-        outputs = weighted.forward(x)
-        with torch.no_grad():
-            dy, factor, losses = loss_gradient(outputs.detach(), y)
-            dy = dy.mul_(factor / len(y))
-        return outputs, losses, torch.autograd.grad(seeded(outputs, dy), weighted.parameters, allow_unused=True)
-
     with torch.enable_grad():
-        outputs, losses, gradients = record(step, tape)
-    values = outputs, losses, *gradients
+        values = record(lambda: _by_autograd(weighted, loss_gradient, x, y), tape)
     results = [None if value is None else tape.slot(value) for value in values]
     return _Attempt(tape, weights, batch, changing, results, [None if one is None else one.detach() for one in values])
+
+
+def _by_autograd(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor) -> Sequence[Tensor | None]:
+    """Outputs, losses, and the gradient of each parameter."""
+    outputs = weighted.forward(x)
+    with torch.no_grad():
+        dy, factor, losses = loss_gradient(outputs.detach(), y)
+        dy = dy.mul_(factor / len(y))
+    return outputs, losses, *torch.autograd.grad(seeded(outputs, dy), weighted.parameters, allow_unused=True)
 
 
 def _check_memory(attempt: _Attempt, weighted: Weighted) -> None:
@@ -226,7 +262,7 @@ class _Filters(NamedTuple):
 
 def _by_interpreter(
     program: Program, attempt: _Attempt, weighted: Weighted, examples: tuple[Tensor, Tensor], made: Replay
-) -> Replay:
+) -> InterpretedStep:
     program = channels_last.channels_last(program, attempt.tape.values)
     program = attention.as_products(program, attempt.tape.values, least_places=1)
     program = promoted(program, attempt.tape.values, weighted.flat.dtype)
@@ -243,7 +279,7 @@ def _by_interpreter(
             weighted.keep,
             otherwise=made,
         )
-    return _inferring(step)
+    return step._replace(step=_inferring(step.step))
 
 
 class _Made(NamedTuple):
@@ -261,7 +297,7 @@ def _interpreted(
     made: _Made,
     put_back: Callable[[], None],
     filters: _Filters,
-) -> Replay | str:
+) -> InterpretedStep | str:
     """The step by the interpreter, or why it is that by torch's operators, as the end of a sentence."""
     try:
         batch = _without_own_numbers(weighted, batch[0]), batch[1]
@@ -367,9 +403,14 @@ def _inferring(step: Replay) -> Replay:
 
 
 def _try(
-    made: Replay, weighted: Weighted, batch: tuple[Tensor, Tensor], wanted: _Attempt, left: Sequence[Tensor]
+    made: Replay,
+    weighted: Weighted,
+    batch: tuple[Tensor, Tensor],
+    wanted: Sequence[Tensor | None],
+    left: Sequence[Tensor],
 ) -> None:
-    """Carry the recording out once, where autograd made the wanted values and left these in the buffers.
+    """Carry the recording out once, where autograd made the wanted outputs, losses and gradients and left these in the
+    buffers.
 
     Raises:
         NotRecorded: it fails, or differs from autograd.
@@ -383,7 +424,7 @@ def _try(
             # Whether a step is recorded must not depend on what else is in memory.
             raise
         raise NotRecorded(f"cannot be repeated ({type(error).__name__}: {error})") from error
-    outputs, each, *gradients = wanted.values
+    outputs, each, *gradients = wanted
     pairs = [(again, outputs), *zip(weighted.module.buffers(), left, strict=True)]
     if losses is not None:
         pairs.append((losses, each))

@@ -1,0 +1,248 @@
+"""Makes an interpreted step for batches of one length from those of two others, without another recording.
+
+Where batches lie row behind row, sizes, offsets and strides grow by the same amount with each example, and a factor is
+the same for all lengths, or follows from the length by one of a few rules. So two lengths say what each number is at a
+third. Whether that is so is seen when the step is tried.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import starmap
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from raysim.client.trainers.kernel.operators import Instruction, Interpreter, Operand
+from raysim.client.trainers.recording.instruction_list import NotInterpreted
+from raysim.client.trainers.recording.tape import Op, Slot
+
+T = TypeVar("T")
+
+
+Remake = Callable[[Sequence[Op], Sequence[Op], Callable[[Slot], Tensor]], Callable[[], None]]
+"""(the operators of a pause, these at another length, the tensors of slots there) -> carries the latter out."""
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """What torch carries out between instructions.
+
+    ops: by the number of instructions before them. tensors: of slots. remake: makes them for another length.
+    """
+
+    ops: Sequence[tuple[int, Sequence[Op]]]
+    tensors: Callable[[Slot], Tensor]
+    remake: Remake
+
+
+@dataclass(frozen=True)
+class Sized:
+    """An interpreted step of batches of one length.
+
+    interpreter: carries it out. batch: x and y, contiguous, in memory that torch reads where `by_both` says so.
+    constants: by base, a tensor in memory that no instruction of the step made; None for other memory. results: shapes
+    of what it returns.
+    """
+
+    interpreter: Interpreter
+    batch: tuple[Tensor, Tensor]
+    by_both: tuple[bool, bool]
+    constants: Sequence[Tensor | None]
+    results: Sequence[torch.Size]
+    pauses: Pauses
+
+    @property
+    def length(self) -> int:
+        """Examples."""
+        return len(self.batch[1])
+
+
+def resized(large: Sized, small: Sized, length: int) -> Sized:
+    """Return the step for this length, in the memory of `large`.
+
+    Args:
+        large: of the longest batches.
+        small: of batches with one example less.
+        length: at most that of `large`.
+
+    Raises:
+        NotInterpreted: they are no two lengths of one step.
+    """
+    at = _Length(large.length, length, small.pauses.tensors)
+    if large.length != small.length + 1 or not 1 <= length <= large.length:
+        raise NotInterpreted("has no two lengths that say what it is at a third")
+    if not all(starmap(_is_same, _pairs(large.constants, small.constants))):
+        raise NotInterpreted("has constants of its own for each length")
+
+    # What is a view at one length may be the whole at another: slots have other numbers then.
+    partners: dict[Slot, Slot] = {}
+
+    def tensors(slot: Slot) -> Tensor:
+        return at.tensor(large.pauses.tensors(slot), small.pauses.tensors(partners[slot]))
+
+    remade: list[tuple[int, Callable[[], None]]] = []
+    for (place, ops), (other_place, others) in _pairs(large.pauses.ops, small.pauses.ops):
+        if place != other_place:
+            raise NotInterpreted(OTHER)
+        now = [at.op(*pair, partners) for pair in _pairs(ops, others)]
+        remade.append((place, large.pauses.remake(ops, now, tensors)))
+    given = large.interpreter.instructions
+    instructions = [at.instruction(*pair) for pair in _pairs(given, small.interpreter.instructions)]
+    _check_inside(instructions, given)
+    x, y = (one[:length] for one in large.batch)
+    return replace(
+        large,
+        interpreter=large.interpreter.again(instructions, remade),
+        batch=(x, y),
+        results=[torch.Size(at.integers(*pair)) for pair in _pairs(large.results, small.results)],
+    )
+
+
+OTHER = "is another step for batches of another length"
+
+_RULES: tuple[Callable[[int], float], ...] = (
+    lambda n: 1 / n,
+    lambda n: n,
+    lambda n: 1 / (n - 1),
+    lambda n: n / (n - 1),
+)
+"""What a factor may be a multiple of; the last two are of unbiased variances, which one example does not have."""
+
+
+@dataclass(frozen=True)
+class _Length:
+    """What a number that has one value at `largest` examples, and one at an example less, is at `length`.
+
+    small_tensors: of slots at the example less.
+    """
+
+    largest: int
+    length: int
+    small_tensors: Callable[[Slot], Tensor]
+
+    def instruction(self, large: Instruction, small: Instruction) -> Instruction:
+        if (large.code, large.by_alpha) != (small.code, small.by_alpha):
+            raise NotInterpreted(OTHER)
+        operands = tuple(starmap(self._operand, _pairs(large.operands, small.operands)))
+        p, q = self._factor(large.p, small.p), self._factor(large.q, small.q)
+        return replace(large, shape=self.integers(large.shape, small.shape), operands=operands, p=p, q=q)
+
+    def op(self, large: Op, small: Op, partners: dict[Slot, Slot]) -> Op:
+        """The operator on the slots of the larger one; `partners` gets the smaller one's by these."""
+        if large.function != small.function:
+            raise NotInterpreted(OTHER)
+        for slot, other in _pairs((*large.operands, *large.result_slots), (*small.operands, *small.result_slots)):
+            known = partners.setdefault(slot, other)
+            if known != other and _place(self.small_tensors(known)) != _place(self.small_tensors(other)):
+                raise NotInterpreted(OTHER)
+        args, kwargs = self._argument(large.args, small.args), self._argument(dict(large.kwargs), dict(small.kwargs))
+        return replace(large, args=args, kwargs=kwargs)
+
+    def tensor(self, large: Tensor, small: Tensor) -> Tensor:
+        """In the memory of the larger one."""
+        if large.dtype != small.dtype or large.layout != torch.strided:
+            raise NotInterpreted(OTHER)
+        sizes, strides = self.integers(large.shape, small.shape), self.integers(large.stride(), small.stride())
+        offset = self._integer(int(large.storage_offset()), int(small.storage_offset()))
+        return large.as_strided(sizes, strides, offset)
+
+    def integers(self, large: Sequence[int], small: Sequence[int]) -> tuple[int, ...]:
+        return tuple(starmap(self._integer, _pairs(large, small)))
+
+    def _integer(self, large: int, small: int) -> int:
+        return large - (large - small) * (self.largest - self.length)
+
+    def _operand(self, large: Operand | None, small: Operand | None) -> Operand | None:
+        if large is None or small is None:
+            if large is not small:
+                raise NotInterpreted(OTHER)
+            return None
+        if large.base != small.base:
+            raise NotInterpreted(OTHER)
+        offset, strides = self._integer(large.offset, small.offset), self.integers(large.strides, small.strides)
+        return Operand(large.base, offset, strides)
+
+    def _argument(self, large: Any, small: Any) -> Any:
+        if type(large) is not type(small):
+            raise NotInterpreted(OTHER)
+        if isinstance(large, tuple | list):
+            return type(large)(list(starmap(self._argument, _pairs(large, small))))
+        if isinstance(large, dict):
+            return {name: self._argument(one, small.get(name)) for name, one in large.items()}
+        if type(large) is int:
+            return self._integer(large, small)
+        if isinstance(large, float):
+            return self._factor(large, small)
+        if not isinstance(large, Slot) and large != small:
+            raise NotInterpreted(OTHER)
+        return large
+
+    def _factor(self, large: float, small: float) -> float:
+        if large == small or (large != large and small != small):
+            return large
+        for rule in _RULES:
+            if self.largest > 2 and math.isclose(
+                large * rule(self.largest - 1), small * rule(self.largest), rel_tol=1e-12
+            ):
+                if self.length == 1 and rule is not _RULES[0]:
+                    break
+                return large / rule(self.largest) * rule(self.length)
+        raise NotInterpreted("has a factor that does not follow from the length of its batch")
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _check_inside(instructions: Sequence[Instruction], given: Sequence[Instruction]) -> None:
+    """Raise NotInterpreted unless all sizes are positive, and operands lie within the memory that the given ones use.
+
+    What grows by the square of a length would otherwise lie anywhere.
+    """
+    inside: dict[int, tuple[int, int]] = {}
+    for base, first, last in _ranges(given):
+        low, high = inside.get(base, (first, last))
+        inside[base] = min(low, first), max(high, last)
+    if any(min(one.shape) < 1 for one in instructions):
+        raise NotInterpreted(OTHER)
+    for base, first, last in _ranges(instructions):
+        if first < inside[base][0] or last > inside[base][1]:
+            raise NotInterpreted(OTHER)
+
+
+def _ranges(instructions: Sequence[Instruction]) -> Iterator[tuple[int, int, int]]:
+    """The base of each operand, and its first and last number."""
+    for instruction in instructions:
+        for one in instruction.operands:
+            if one is not None and one.base >= 0:
+                ends = [(size - 1) * stride for size, stride in zip(instruction.shape, one.strides, strict=False)]
+                yield (
+                    one.base,
+                    one.offset + sum(end for end in ends if end < 0),
+                    one.offset + sum(end for end in ends if end > 0),
+                )
+
+
+def _pairs(large: Sequence[T], small: Sequence[T]) -> list[tuple[T, T]]:
+    if len(large) != len(small):
+        raise NotInterpreted(OTHER)
+    return list(zip(large, small, strict=True))
+
+
+def _is_same(large: Tensor | None, small: Tensor | None) -> bool:
+    """Whether both lengths read the same numbers; those of the shorter may be the first of the longer one's."""
+    if large is None or small is None:
+        return large is small
+    if large.untyped_storage().data_ptr() == small.untyped_storage().data_ptr():
+        return True
+    whole, part = _bytes(large), _bytes(small)
+    return len(whole) >= len(part) and torch.equal(whole[: len(part)], part)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    """All bytes of the memory that the tensor lies in."""
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())

@@ -1,0 +1,250 @@
+"""Interpreted steps of short batches, made from those of two other lengths, are autograd's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from raysim.client import dropout
+from raysim.client.trainers import bound_module
+from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.recording import local_step, resized
+from raysim.client.trainers.recording.instruction_list import NotInterpreted
+from raysim.models.model import create
+from raysim.models.task import task_for
+from tests.support.kernel import needs_kernel
+
+TASK = task_for(4, None)
+LONGEST, LENGTHS = 7, (6, 5, 3, 2, 1)
+
+
+@pytest.fixture(autouse=True)
+def _kernel() -> None:
+    needs_kernel()
+
+
+class Own(nn.Module):
+    """Layers and a forward of the test's own, from 12 numbers to 4 outputs."""
+
+    def __init__(self, forward: Callable[[Any, Tensor], Tensor], **layers: nn.Module) -> None:
+        super().__init__()
+        self.first, self.out = nn.Linear(12, 8), nn.Linear(8, 4)
+        self.register_buffer("places", torch.arange(12.0))
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+        self._own = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.out(self._own(self, x)))
+
+
+def plain(self: Any, x: Tensor) -> Tensor:
+    return torch.tanh(self.first(x + self.places)) * torch.sigmoid(self.first(x))
+
+
+def dropped(self: Any, x: Tensor) -> Tensor:
+    return self.drop(torch.relu(self.first(x))) + self.drop(torch.tanh(self.first(x)))
+
+
+def recurrent(self: Any, x: Tensor) -> Tensor:
+    return self.gru(x.view(len(x), 4, 3))[0][:, -1]
+
+
+def attending(self: Any, x: Tensor) -> Tensor:
+    rows = x.view(len(x), 4, 3) @ self.first.weight[:3]
+    scores = (rows @ rows.transpose(1, 2)).masked_fill(torch.ones(4, 4, dtype=torch.bool).triu(1), -torch.inf)
+    return self.first((scores.softmax(2) @ rows).flatten(1)[:, :12])
+
+
+def convolved(self: Any, x: Tensor) -> Tensor:
+    maps = functional.max_pool2d(torch.relu(self.conv(x.view(len(x), 1, 3, 4))), (3, 2))
+    return self.first(maps.flatten(1))
+
+
+def normed(self: Any, x: Tensor) -> Tensor:
+    return self.norm(self.first(x))
+
+
+def paused(self: Any, x: Tensor) -> Tensor:
+    # No instructions are known for a cumulative sum, nor for sines.
+    return torch.sin(self.first(x)).cumsum(1) + self.first(torch.where(x > 0, x, x / len(x)))
+
+
+def among_each_other(self: Any, x: Tensor) -> Tensor:
+    h = torch.tanh(self.first(x))
+    return torch.softmax(h @ h.t(), 1) @ h
+
+
+def in_pairs(self: Any, x: Tensor) -> Tensor:
+    h = torch.tanh(self.first(x))
+    return (h[:, None] - h[None]).pow(2).reshape(-1, 8).view(len(x), len(x), 8).mean(1)
+
+
+def otherwise_if_short(self: Any, x: Tensor) -> Tensor:
+    h = self.first(x)
+    return torch.relu(h) if len(x) > 3 else torch.tanh(h)
+
+
+def by_length(self: Any, x: Tensor) -> Tensor:
+    return self.first(x) / len(x) ** 2
+
+
+MODULES: dict[str, tuple[Callable[[], nn.Module], set[int]]] = {
+    "plain": (lambda: Own(plain), set(LENGTHS)),
+    "dropout": (lambda: Own(dropped, drop=nn.Dropout(0.5)), set(LENGTHS)),
+    "GRU": (lambda: Own(recurrent, gru=nn.GRU(3, 8, batch_first=True)), set(LENGTHS)),
+    "attention": (lambda: Own(attending), set(LENGTHS)),
+    "convolution": (lambda: Own(convolved, conv=nn.Conv2d(1, 6, 3, padding=1)), set(LENGTHS)),
+    # Without a variance of one example.
+    "batch norm": (lambda: Own(normed, norm=nn.BatchNorm1d(8)), {6, 5, 3, 2}),
+    "pauses": (lambda: Own(paused), set(LENGTHS)),
+    "examples among each other": (lambda: Own(among_each_other), set(LENGTHS)),
+    # Of these, sizes do not grow by the same amount with each example, or a factor follows no rule.
+    "all pairs": (lambda: Own(in_pairs), {6}),
+    "another course": (lambda: Own(otherwise_if_short), {6, 5}),
+    "a factor of its own": (lambda: Own(by_length), {6}),
+}
+"""And the lengths whose steps are interpreted."""
+
+
+def bound_to(model: Any, weights: Any, recording: StepRecording) -> BoundModule:
+    made = BoundModule(model, weights, TASK, weights.params.dtype, plain=False, recording=recording)
+    made.load(weights)
+    return made
+
+
+RESIZES = StepRecording((LONGEST,), interprets=True, longest=LONGEST)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_steps_of_short_batches_are_autograds(name: str) -> None:
+    factory, interpreted = MODULES[name]
+    model, weights = create(factory, 0, torch.float64)
+    got, wanted = (bound_to(model, weights, recording) for recording in (RESIZES, StepRecording()))
+    x, y = torch.randn(LONGEST, 12, dtype=torch.float64), torch.arange(LONGEST) % 4
+    if got.dropouts:
+        keys: list[Tensor | None] = list(dropout.keys([5, 6], 3, len(got.dropouts), x.device)[:, 0].unbind(1))
+    else:
+        keys = [None, None]
+    assert got.record([x], [y], [LONGEST])
+    # In any order; a batch of another length in between uses the same memory.
+    for length in (*LENGTHS, *reversed(LENGTHS)):
+        if length > 1 or name != "batch norm":
+            assert got.record([x[:length]], [y[:length]], [length]) == (length in interpreted)
+            for batch, key in zip((x, x[:length].flip(0), x), keys * 2, strict=False):
+                short, targets = batch[:length], y[:length]
+                results = []
+                for bound in (got, wanted):
+                    with torch.no_grad():
+                        outputs, _ = bound.differentiate(short, targets, key, 1.0)
+                        assert outputs is not None
+                        results.append((outputs.clone(), bound.gradient.clone(), bound.weights.buffers.clone()))
+                for one, expected in zip(*results, strict=True):
+                    torch.testing.assert_close(one, expected, rtol=1e-9, atol=1e-12)
+                with torch.no_grad():
+                    got.differentiate(x, y, key, 1.0)
+                    wanted.differentiate(x, y, key, 1.0)
+
+
+@pytest.mark.parametrize("name", ["plain", "dropout", "GRU", "attention", "pauses"])
+def test_bits_are_those_of_a_recording_of_that_length(name: str) -> None:
+    model, weights = create(MODULES[name][0], 0, torch.float32)
+    x, y = torch.randn(LONGEST, 12), torch.arange(LONGEST) % 4
+    gradients = []
+    for recording in (RESIZES, StepRecording(range(1, LONGEST + 1), interprets=True)):
+        bound = bound_to(model, weights, recording)
+        key = dropout.keys([5], 1, len(bound.dropouts), x.device)[:, 0, 0] if bound.dropouts else None
+        for length in LENGTHS:
+            assert bound.record([x[:length]], [y[:length]], [length])
+            with torch.no_grad():
+                bound.differentiate(x[:length], y[:length], key, 1.0)
+            gradients.append(bound.gradient.clone())
+    for one, other in zip(gradients[: len(LENGTHS)], gradients[len(LENGTHS) :], strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_bits_do_not_depend_on_which_length_comes_first() -> None:
+    model, weights = create(MODULES["pauses"][0], 0, torch.float32)
+    x, y = torch.randn(LONGEST, 12), torch.arange(LONGEST) % 4
+    found = []
+    for order in ((LONGEST, *LENGTHS), (*reversed(LENGTHS), LONGEST), (3, LONGEST, 1, 5, 2, 6)):
+        bound = bound_to(model, weights, RESIZES)
+        made = {}
+        for length in order:
+            # Of a first batch, only the shape counts.
+            first = torch.randn(length, 12) if order[0] != LONGEST else x[:length]
+            assert bound.record([first], [y[:length]], [length])
+            with torch.no_grad():
+                bound.differentiate(x[:length], y[:length], None, 1.0)
+            made[length] = bound.gradient.clone()
+        found.append([made[length] for length in sorted(made)])
+    for others in found[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(found[0], others, strict=True))
+
+
+def test_a_length_is_not_recorded_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    record = local_step.record_step
+
+    def noted(weighted: Any, loss_gradient: Any, x: Tensor, *given: Any) -> Any:
+        lengths.append(len(x))
+        return record(weighted, loss_gradient, x, *given)
+
+    monkeypatch.setattr(bound_module, "record_step", noted)
+    model, weights = create(MODULES["plain"][0], 0, torch.float32)
+    bound = bound_to(model, weights, RESIZES)
+    x, y = torch.randn(LONGEST, 12), torch.arange(LONGEST) % 4
+    for length in LENGTHS:
+        assert bound.record([x[:length]], [y[:length]], [length])
+    assert lengths == [LONGEST, LONGEST - 1]
+
+
+def test_an_index_out_of_its_range_is_torchs_error() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.out = nn.Embedding(9, 5), nn.Linear(5, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return cast(Tensor, self.out(self.table(x).sum(1)))
+
+    model, weights = create(Words, 0, torch.float32)
+    bound = bound_to(model, weights, RESIZES)
+    x, y = torch.randint(0, 9, (LONGEST, 3)), torch.arange(LONGEST) % 4
+    assert bound.record([x[:4]], [y[:4]], [4])
+    with torch.no_grad():
+        bound.differentiate(x[:4], y[:4], None, 1.0)
+        with pytest.raises(IndexError):
+            bound.differentiate(torch.full((4, 3), 9), y[:4], None, 1.0)
+
+
+def sized(length: int, name: str) -> resized.Sized:
+    model, weights = create(MODULES[name][0], 0, torch.float32)
+    bound = bound_to(model, weights, StepRecording((length,), interprets=True))
+    assert bound.record([torch.randn(length, 12)], [torch.arange(length) % 4], [length])
+    found = bound._recorded_by_itself[length]
+    assert found is not None
+    assert found.sized is not None
+    return found.sized
+
+
+@pytest.mark.parametrize(
+    ("large", "small", "length", "why"),
+    [
+        ((7, "plain"), (5, "plain"), 3, "no two lengths"),
+        ((7, "plain"), (6, "plain"), 8, "no two lengths"),
+        ((7, "plain"), (6, "attention"), 3, "another step"),
+        ((7, "plain"), (6, "GRU"), 3, "another step"),
+        ((7, "all pairs"), (6, "all pairs"), 1, "another step"),
+    ],
+)
+def test_what_is_no_two_lengths_of_one_step_is_refused(
+    large: tuple[int, str], small: tuple[int, str], length: int, why: str
+) -> None:
+    with pytest.raises(NotInterpreted, match=why):
+        resized.resized(sized(*large), sized(*small), length)
