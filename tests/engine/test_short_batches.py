@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -94,3 +95,17 @@ def test_workers_change_no_bit_on_either_side_of_the_rule(
         for engine in (EXECUTORS["in-process"], {"workers": 1, "cpus_per_worker": 0.5}, EXECUTORS["2 workers"])
     )
     assert others == [here, here]
+
+
+def test_a_run_that_began_without_short_recordings_goes_on_without(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = experiment(cohort={"size": 4}, rounds=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer_choice, "SHORT_STEPS", {"interpreted": 100.0})
+        whole = raysim.run(made, dataset=dataset, model=Skip, path=tmp_path / "whole")
+        raysim.run(made.changed({"rounds": 2}), dataset=dataset, model=Skip, path=tmp_path / "resumed")
+    on = raysim.run(made, dataset=dataset, model=Skip, path=tmp_path / "resumed", resume=True)
+    assert all(torch.equal(on.params[name], one) for name, one in whole.params.items())
+    anew = raysim.run(made, dataset=dataset, model=Skip, path=tmp_path / "anew")
+    assert not all(torch.equal(anew.params[name], one) for name, one in whole.params.items())

@@ -117,6 +117,19 @@ def test_other_processors_compute_the_same(processor: str, tmp_path: Path) -> No
                     torch.testing.assert_close(one, wanted, rtol=1e-12, atol=1e-12)
 
 
+def test_wide_and_narrow_vectors_have_the_same_bits(tmp_path: Path) -> None:
+    def bits() -> list[Tensor | None]:
+        by = Winograd(torch.float32)
+        return [one for shape in SHAPES for one in filtered(by, drawn(shape, torch.float32), shape[-1], CONTIGUOUS)]
+
+    here = bits()
+    with compiled_for("haswell", tmp_path):
+        for one, other in zip(bits(), here, strict=True):
+            assert one is not None
+            assert other is not None
+            assert torch.equal(one, other)
+
+
 def test_the_bits_depend_on_nothing_before() -> None:
     """Nor on where operands lie, nor on what memory held."""
     shape = SHAPES[3]
