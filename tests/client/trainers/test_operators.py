@@ -106,3 +106,19 @@ def test_pieces_of_memory_share_places_only_where_their_uses_lie_apart(sizes: li
             if other != base and max(times[0], others[0]) <= min(times[-1], others[-1]):
                 apart = places[base] + sizes[base] <= places[other] or places[other] + sizes[other] <= places[base]
                 assert apart or not sizes[base] or not sizes[other]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("code", "function"), [(Code.SOFTMAX, torch.softmax), (Code.LOG_SOFTMAX, torch.log_softmax)])
+@pytest.mark.parametrize("n", [1, 31, 63, 64, 101])
+def test_softmaxes_of_rows_with_their_largest_number_anywhere(
+    code: Code, function: Callable[[Tensor, int], Tensor], n: int, dtype: torch.dtype
+) -> None:
+    rows = torch.randn(n + 3, n, dtype=dtype)
+    # In which place the largest number is, and by how much, decides whether any number overflows.
+    rows[range(n), range(n)] = 200.0
+    rows[n, -1], rows[n + 1, 0], rows[n + 2] = math.nan, math.nan, -math.inf
+    out = torch.zeros_like(rows)
+    operands = Operand(0, 0, (n, 1)), Operand(1, 0, (n, 1))
+    assert run([Instruction(code, (n + 3, n), operands)], [out, rows])
+    torch.testing.assert_close(out, function(rows, 1), rtol=1e-5, atol=1e-6, equal_nan=True)

@@ -588,9 +588,26 @@ static void multiply_out(const Product *of, REAL *packed) {
 
 /* --- rows ---------------------------------------------------------------------------------------------------------- */
 
+/* The largest number; where one is not a number, any. */
+INLINE REAL largest_of(int64_t n, const REAL *a) {
+    REAL most = a[0];
+    int64_t i = 1;
+    if (n >= 4 * LANES) {
+        vec all = load(a);
+        for (i = LANES; i + LANES <= n; i += LANES) {
+            const vec x = load(a + i);
+            const mask above = x > all;
+            all = (vec)(((mask)x & above) | ((mask)all & ~above));
+        }
+        for (int j = 0; j < LANES; j++) most = all[j] > most ? all[j] : most;
+    }
+    for (; i < n; i++) most = a[i] > most ? a[i] : most;
+    return most;
+}
+
 static void softmax(int64_t n, REAL *o, const REAL *a) {
-    REAL most = a[0], total;
-    for (int64_t i = 1; i < n; i++) most = a[i] > most ? a[i] : most;
+    const REAL most = largest_of(n, a);
+    REAL total;
     APART for (int64_t i = 0; i < n; i++) o[i] = exp_of(a[i] - most);
     SUMMED(total, n, o[i]);
     const REAL share = 1 / total;
@@ -598,8 +615,8 @@ static void softmax(int64_t n, REAL *o, const REAL *a) {
 }
 
 static void log_softmax(int64_t n, REAL *o, const REAL *a) {
-    REAL most = a[0], total;
-    for (int64_t i = 1; i < n; i++) most = a[i] > most ? a[i] : most;
+    const REAL most = largest_of(n, a);
+    REAL total;
     SUMMED(total, n, exp_of(a[i] - most));
     const REAL less = most + (REAL)log(total);
     APART for (int64_t i = 0; i < n; i++) o[i] = a[i] - less;
