@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 from raysim.data import prepare as preparing
 from raysim.data.prepare import prepare
 from raysim.data.sources.ag_news import AgNews
+from raysim.data.sources.emnist import Emnist
+from raysim.data.sources.leaf import Leaf
+from raysim.data.sources.shakespeare import Shakespeare
 from raysim.data.sources.table import Table
 from raysim.errors import DataError, RaysimError
 from raysim.storage import parquet
@@ -95,3 +99,24 @@ def test_a_table_at_a_uri_that_changes_while_it_is_fetched_is_refused(
         with pytest.raises(DataError, match=r"there/t\.parquet changed while it was read: try again"):
             prepare(section, 0)
     assert labels_of(section) == [1, 0]
+
+
+LEAF_FORMS: Mapping[str, tuple[type[Emnist | Leaf | Shakespeare], dict[str, str], list[Any], list[Any]]] = {
+    "emnist": (Emnist, {"form": "leaf"}, [[0.0] * 784], [3]),
+    "leaf": (Leaf, {}, [[0.5, 1.0]], [3]),
+    "shakespeare": (Shakespeare, {"form": "leaf"}, ["abc"], ["d"]),
+}
+
+
+@pytest.mark.parametrize("source", LEAF_FORMS)
+def test_a_file_that_is_moved_to_the_test_split_makes_another_dataset(source: str, tmp_path: Path) -> None:
+    kind, keys, x, y = LEAF_FORMS[source]
+    for side in ("train", "test"):
+        (tmp_path / "data" / side).mkdir(parents=True)
+    for side, user in (("train", "a"), ("train", "b"), ("test", "c")):
+        content = {"users": [user], "num_samples": [1], "user_data": {user: {"x": x, "y": y}}}
+        (tmp_path / "data" / side / f"{user}.json").write_text(json.dumps(content))
+    section = kind.model_validate({"root": str(tmp_path), **keys})
+    assert [len(split) for split in prepare(section, 0).splits.values()] == [2, 1]
+    (tmp_path / "data" / "train" / "b.json").rename(tmp_path / "data" / "test" / "b.json")
+    assert [len(split) for split in prepare(section, 0).splits.values()] == [1, 2]

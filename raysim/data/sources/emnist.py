@@ -16,7 +16,7 @@ from raysim.data.field import Field
 from raysim.data.populated import Populated
 from raysim.data.source import LABEL, ClientRows, Population
 from raysim.data.sources import hdf5, leaf_json, tff_sqlite, whole_numbers
-from raysim.data.sources.published import Published, SourceFile
+from raysim.data.sources.published import Digests, Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
 
@@ -63,25 +63,26 @@ def open_source(section: Emnist) -> Population:
     if section.form == "leaf":
         folder = locate(section.root, "emnist", leaf_json.published(_LEAF))
         sides = {side: leaf_json.find(folder, side, _LEAF) for side in ("train", "test")}
-        files = [file for side in sides.values() for file in side]
-        return _population(section, files, lambda: leaf_json.names(sides["train"]), lambda: _from_leaf(section, sides))
+        digests, train_ids = leaf_json.digests(sides), lambda: leaf_json.names(sides["train"])
+        return _population(section, digests, train_ids, lambda: _from_leaf(section, sides))
     folder = locate(section.root, "emnist", HDF5[section.digits])
     if (file := SQLITE.here(folder)) is not None:
-        return _population(section, [file], lambda: tff_sqlite.ids(file, "train"), lambda: _from_sqlite(section, file))
+        return _population(
+            section, [file.digest], lambda: tff_sqlite.ids(file, "train"), lambda: _from_sqlite(section, file)
+        )
     train, test = (published.find(folder) for published in HDF5[section.digits])
-    return _population(
-        section, [train, test], lambda: hdf5.ids(train), lambda: _from_hdf5(section, {"train": train, "test": test})
-    )
+    tff = {"train": train, "test": test}
+    return _population(section, [train.digest, test.digest], lambda: hdf5.ids(train), lambda: _from_hdf5(section, tff))
 
 
 def _population(
     section: Emnist,
-    files: list[SourceFile],
+    digests: Digests,
     train_ids: Callable[[], list[str]],
     stream: Callable[[], Iterator[ClientRows]],
 ) -> Population:
     return Population(
-        address={"name": "emnist", "files": [file.digest for file in files]},
+        address={"name": "emnist", "files": digests},
         x=Field((1, _SIDE, _SIDE), "uint8", scale=1 / 255),
         y=LABEL,
         num_classes=10 if section.digits else _CLASSES,

@@ -56,8 +56,6 @@ def open_source(section: Leaf) -> Population:
                     raise DataError(f"{where}: expected x of shape {shape} as the first user's, found {x.shape[1:]}")
                 yield ClientRows(split, user.name, x, leaf_json.labels(user.y, section.classes, where))
 
-    digests = {split: [file.digest for file in files] for split, files in sides.items()}
+    address = {"name": "leaf", "files": leaf_json.digests(sides)}
     x = Field(shape, "float32")
-    return Population(
-        {"name": "leaf", "files": digests}, x, LABEL, section.classes, lambda: leaf_json.names(sides["train"]), stream
-    )
+    return Population(address, x, LABEL, section.classes, lambda: leaf_json.names(sides["train"]), stream)

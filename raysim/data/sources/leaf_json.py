@@ -96,6 +96,11 @@ def names(files: list[SourceFile]) -> list[str]:
     return [user.name for _, user in all_users(files)]
 
 
+def digests(sides: dict[str, list[SourceFile]]) -> dict[str, list[str]]:
+    """Return the digests of each side's files: a file that is moved to the other side makes another dataset."""
+    return {side: [file.digest for file in files] for side, files in sides.items()}
+
+
 def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
     """Return rows of numbers as float32.
 

@@ -192,6 +192,10 @@ class SourceFile:
         return hasher.hexdigest()
 
 
+Digests = list[str] | dict[str, list[str]]
+"""Of a source's files in an order that is always the same, or of any number of files for each split."""
+
+
 @contextmanager
 def digested() -> Iterator[list[SourceFile]]:
     """Yield a list that receives each file whose digest is taken inside the block.

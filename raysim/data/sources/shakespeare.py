@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from raysim.data.source import ClientRows, Population
 from raysim.data.sources import characters, gutenberg, hdf5, leaf_json
 from raysim.data.sources.gutenberg import Role
 from raysim.data.sources.leaf_json import LeafUser
-from raysim.data.sources.published import Published, SourceFile
+from raysim.data.sources.published import Digests, Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
 
@@ -103,20 +103,20 @@ def open_source(section: Shakespeare) -> Population:
         case "tff":
             folder = locate(section.root, "shakespeare", TFF)
             train, test = (file.find(folder) for file in TFF)
-            return _population(section, [train, test], lambda: hdf5.ids(train), lambda: _snippets(train, test, length))
+            digests = [train.digest, test.digest]
+            return _population(section, digests, lambda: hdf5.ids(train), lambda: _snippets(train, test, length))
         case "leaf":
             return _leaf(section, locate(section.root, "shakespeare", leaf_json.published(_LEAF)))
 
 
 def _population(
     section: Shakespeare,
-    files: list[SourceFile],
+    digests: Digests,
     train_ids: Callable[[], list[str]],
     stream: Callable[[], Iterator[ClientRows]],
 ) -> Population:
-    address: dict[str, Any] = {"name": "shakespeare", "files": [file.digest for file in files]}
     return Population(
-        address=address,
+        address={"name": "shakespeare", "files": digests},
         x=Field((section.length,), "uint8"),
         y=Field((section.length,), "uint8", padding=characters.PADDING, uncounted=characters.UNCOUNTED),
         num_classes=characters.NUM_CLASSES,
@@ -140,7 +140,7 @@ def _by_role(section: Shakespeare, file: SourceFile, read: Callable[[SourceFile]
                     x, y = characters.continuous(characters.numbers("\n".join(lines)), section.length)
                 yield ClientRows(split, role.name, x, y)
 
-    return _population(section, [file], lambda: [role.name for role in roles()], stream)
+    return _population(section, [file.digest], lambda: [role.name for role in roles()], stream)
 
 
 def num_train(role: Role) -> int:
@@ -170,8 +170,7 @@ def _leaf(section: Shakespeare, folder: Path) -> Population:
                 ]
                 yield ClientRows(split, user.name, *_stacked(pairs, section.length))
 
-    files = [file for side in sides.values() for file in side]
-    return _population(section, files, lambda: leaf_json.names(sides["train"]), stream)
+    return _population(section, leaf_json.digests(sides), lambda: leaf_json.names(sides["train"]), stream)
 
 
 def joined_windows(user: LeafUser, where: str) -> list[str]:
