@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -112,12 +113,20 @@ def _naturally(section: Populated, population: Population, seed: int) -> Iterato
     holdout = Holdout(len(taken), section.holdout, seed)
     validating = set(holdout.validation().tolist()) if section.holdout else set()
     stream = _chosen(section, population, taken.keys())
+    left = Counter[bool]()
     for rows in _mixed(stream, section.mix, seed) if section.mix else stream:
         if rows.split == "train":
             place = taken[rows.client]
+            left[place in validating] += 1
             yield from _held_out(rows, place, place in validating, section, seed)
         else:
             yield rows
+    if section.holdout and not (left[False] and left[True]):
+        raise DataError(
+            f"data.holdout and data.min_examples = {section.min_examples} must leave at least one training and one "
+            f"validation client, but {left[False]} of {holdout.num_train} and {left[True]} of "
+            f"{holdout.num_validation} are left"
+        )
 
 
 def _chosen(section: Populated, population: Population, taken: Collection[str]) -> Iterator[ClientRows]:
@@ -138,10 +147,14 @@ def _chosen(section: Populated, population: Population, taken: Collection[str]) 
             _check_validation(section, rows.split)
             yield rows
     if not trained:
-        raise DataError(
-            f"at least one training client must be left, but none of {len(population.train_ids()):,} has min_examples "
-            f"= {section.min_examples} examples"
-        )
+        raise _nobody_left(section, population)
+
+
+def _nobody_left(section: Populated, population: Population) -> DataError:
+    return DataError(
+        f"at least one training client must be left, but none of {len(population.train_ids()):,} has min_examples "
+        f"= {section.min_examples} examples"
+    )
 
 
 def _mixed(stream: Iterator[ClientRows], share: float, seed: int) -> Iterator[ClientRows]:
@@ -225,6 +238,10 @@ def _anew(section: Populated, population: Population, seed: int) -> Iterator[Cli
                 continue
             rows = rows._replace(x=rows.x[kept], y=rows.y[kept])
         by_split.setdefault(rows.split, []).append(rows)
+    if "train" not in by_split:
+        raise _nobody_left(section, population)
+    if section.test_clients == "partition" and "test" not in by_split:
+        raise DataError("data.test_clients = 'partition' deals the test examples, but this source has none: remove it")
     train = _pooled(by_split["train"])
     labels = _labels(section, population, train.rows)
     parts = divide(section.partition, labels, section.clients or 0, seed, train.keys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,7 @@ def test_natural_clients_give_a_share_of_their_examples_to_all(share: float) -> 
 
 def test_mixed_clients_are_chosen_cut_and_held_out_as_those_that_are_not() -> None:
     keys: dict[str, Any] = {"min_examples": 3, "max_examples": 4, "holdout": 0.34}
-    plain, mixed = made(**keys), made(**keys, mix=1.0)
+    plain, mixed = made(1, **keys), made(1, **keys, mix=1.0)
     assert {place: len(x) for place, x in mixed.items()} == {place: len(x) for place, x in plain.items()}
     examples = [sorted(x for (name, _), part in of.items() if name != "test" for x in part) for of in (plain, mixed)]
     assert examples[0] == examples[1]
@@ -179,3 +180,26 @@ def test_examples_without_a_single_label_are_not_divided_by_it() -> None:
 def test_keys_that_do_not_go_together(keys: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         Populated.model_validate(keys)
+
+
+def test_what_leaves_nobody_to_divide_says_so() -> None:
+    with pytest.raises(DataError, match="none of 4 has min_examples = 9 examples"):
+        made(partition={"name": "iid"}, clients=2, min_examples=9)
+    whole = population()
+    trained = replace(whole, stream=lambda: (rows for rows in whole.stream() if rows.split == "train"))
+    assert split(made(source=trained, partition={"name": "iid"}, clients=2), "test") == {}
+    with pytest.raises(DataError, match=r"data\.test_clients = 'partition' deals the test examples, .* has none"):
+        made(source=trained, partition={"name": "iid"}, clients=2, test_clients="partition")
+
+
+def test_clients_that_are_left_out_do_not_empty_a_split_in_silence() -> None:
+    """Who is held out does not depend on min_examples; of four clients, half have at least five examples."""
+    met = set()
+    for seed in range(12):
+        try:
+            rows = made(seed, holdout=0.5, min_examples=5)
+        except DataError as error:
+            met.add(str(error).rpartition(", but ")[2])
+        else:
+            assert [len(split(rows, name)) for name in ("train", "validation")] == [1, 1]
+    assert met == {"2 of 2 and 0 of 2 are left", "0 of 2 and 2 of 2 are left"}
