@@ -150,7 +150,7 @@ def test_natural_clients_give_a_share_of_their_examples_to_all(share: float) -> 
 
 def test_mixed_clients_are_chosen_cut_and_held_out_as_those_that_are_not() -> None:
     keys: dict[str, Any] = {"min_examples": 3, "max_examples": 4, "holdout": 0.34}
-    plain, mixed = made(1, **keys), made(1, **keys, mix=1.0)
+    plain, mixed = made(5, **keys), made(5, **keys, mix=1.0)
     assert {place: len(x) for place, x in mixed.items()} == {place: len(x) for place, x in plain.items()}
     examples = [sorted(x for (name, _), part in of.items() if name != "test" for x in part) for of in (plain, mixed)]
     assert examples[0] == examples[1]
