@@ -107,7 +107,7 @@ def _rows(
         raise DataError(
             f"{where}: expected images of {SIDE} x {SIDE} x 3, found {len(images)} of {found} for {len(y)} labels"
         )
-    pixels = whole_numbers.whole(images, "pixels", 255, where).astype(np.uint8)
+    pixels = whole_numbers.whole_bytes(images, "pixels", where)
     x = pixels.reshape(-1, SIDE, SIDE, 3).transpose(0, 3, 1, 2)
     named = client if split == "train" else f"test-{client}"
     return ClientRows(split, named, cifar.stored_images(x, section.crop, section.standardise), y)

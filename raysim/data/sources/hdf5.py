@@ -26,8 +26,8 @@ CPU_S = 60
 MEMORY_BYTES = 8 << 30
 """Address space of the process that reads, which has one client in memory."""
 
-COLUMN_BYTES = 1 << 30
-"""Of a client's column at most; EMNIST's largest have 2 MB."""
+COLUMN_BYTES = 1 << 28
+"""Of a client's column at most; EMNIST's largest have 2 MB. What is made of it may take several times as much."""
 
 _PIPE_BYTES = 1 << 20
 """Linux holds this much for an unprivileged process; other systems have a size of their own."""
@@ -63,7 +63,7 @@ def clients(file: SourceFile, columns: Sequence[str]) -> Generator[ClientColumns
                 if len({len(column) for column in found.values()}) > 1:
                     lengths = {name: len(column) for name, column in found.items()}
                     raise DataError(
-                        f"{file.path}, client {head['client']!r}: expected columns of one length, found {lengths}"
+                        f"{file.path}, client {head['client']!r:.80}: expected columns of one length, found {lengths}"
                     )
                 yield ClientColumns(head["client"], found)
     finally:

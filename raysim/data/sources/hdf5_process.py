@@ -15,12 +15,19 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 _ROWS = 1024
 """Of texts that are read together: each row may name the same long one."""
+
+_TEXT_BYTES = 128
+"""What a text takes beside its letters, here and where it becomes a row."""
+
+_SHOWN = 20
+"""Names that an error lists at most."""
 
 
 def main(path: str, cpu_s: int, memory_bytes: int, most_bytes: int, columns: list[str]) -> None:
@@ -35,11 +42,12 @@ def main(path: str, cpu_s: int, memory_bytes: int, most_bytes: int, columns: lis
         with h5py.File(path, "r") as file:
             expected = "the groups and columns of TensorFlow Federated"
             if "examples" not in file:
-                _send({"refused": f": expected the group 'examples', found {list(file)}"})
+                _send({"refused": f": expected the group 'examples', found {_shown(file)}"})
                 return
             examples = _own(file, "examples", h5py.Group)
+            places = set[int]()
             for client in examples:
-                if not _sent(examples, client, columns, most_bytes):
+                if not _sent(examples, client, columns, most_bytes, places):
                     return
                 # Each client has the same time: a file may have any number of them.
                 _limit(resource.RLIMIT_CPU, int(time.process_time()) + cpu_s)
@@ -50,8 +58,11 @@ def main(path: str, cpu_s: int, memory_bytes: int, most_bytes: int, columns: lis
         _send({"expected": expected, "error": str(error) or type(error).__name__})
 
 
-def _sent(examples: Any, client: str, columns: list[str], most_bytes: int) -> bool:
-    """Send a client; return whether it has all columns."""
+def _sent(examples: Any, client: str, columns: list[str], most_bytes: int, places: set[int]) -> bool:
+    """Send a client; return whether it has all columns. `places` are those of the columns that were sent, in the file.
+
+    A file of a few kilobytes could name one column for any number of clients.
+    """
     import h5py  # optional
 
     group = _own(examples, client, h5py.Group)
@@ -59,13 +70,18 @@ def _sent(examples: Any, client: str, columns: list[str], most_bytes: int) -> bo
         _send({"client": client})
         return True
     if any(name not in group for name in columns):
-        _send({"refused": f", client {client!r}: expected columns {columns}, found {list(group)}"})
+        _send({"refused": f", client {client!r:.80}: expected columns {columns}, found {_shown(group)}"})
         return False
     forms: list[dict[str, Any]] = []
     contents: list[bytes | memoryview] = []
     for name in columns:
         dataset = _own(group, name, h5py.Dataset)
         _check_size(dataset, name, most_bytes)
+        _check_stored(dataset, name)
+        place = h5py.h5o.get_info(dataset.id).addr
+        if place in places:
+            raise ValueError(f"client {client!r:.80} has the column {name!r} of another one")
+        places.add(place)
         if dataset.dtype == object:
             texts = _texts(dataset, name, most_bytes)
             forms.append({"texts": [len(text) for text in texts], "shape": dataset.shape})
@@ -80,10 +96,31 @@ def _sent(examples: Any, client: str, columns: list[str], most_bytes: int) -> bo
 
 def _check_size(dataset: Any, name: str, most_bytes: int) -> None:
     """Refuse what unpacks to more, before it is read: rows that are not stored have a value all the same."""
+    if dataset.shape is None:
+        raise ValueError(f"{name!r} has no values")
     for shape in (dataset.shape, dataset.chunks):
-        size = math.prod(shape or ()) * max(1, dataset.dtype.itemsize)
+        each = _TEXT_BYTES if dataset.dtype == object else max(1, dataset.dtype.itemsize)
+        size = math.prod(shape or ()) * each
         if size > most_bytes:
             raise ValueError(f"{name!r} unpacks to {size:,} bytes, and a client's column has at most {most_bytes:,}")
+
+
+def _check_stored(dataset: Any, name: str) -> None:
+    """Refuse rows that were never written: the library reads zeros in their place, and says nothing."""
+    chunk = dataset.chunks
+    if chunk is None:
+        is_stored = not dataset.size or dataset.id.get_storage_size() > 0
+    else:
+        parts = math.prod(-(-rows // of) for rows, of in zip(dataset.shape, chunk, strict=True))
+        is_stored = dataset.id.get_num_chunks() == parts
+    if not is_stored:
+        raise ValueError(f"{name!r} has rows that were never written")
+
+
+def _shown(group: Any) -> str:
+    """Return the names in a group, the first ones if there are many."""
+    names = [name[:80] for name in islice(group, _SHOWN)]
+    return f"{names}{' and more' if len(group) > _SHOWN else ''}"
 
 
 def _texts(dataset: Any, name: str, most_bytes: int) -> list[bytes]:

@@ -23,15 +23,28 @@ def whole(values: npt.NDArray[Any], name: str, most: int, where: str) -> npt.NDA
     >>> whole(np.array([0.0, 2.0]), "labels", 9, "train.h5").tolist()
     [0, 2]
     """
+    _check(values, name, most, where)
+    return values.astype(np.int64)
+
+
+def whole_bytes(values: npt.NDArray[Any], name: str, where: str) -> npt.NDArray[np.uint8]:
+    """Return the values as bytes; DataError if one is not a whole number in 0..255. Bytes take no memory of their own.
+
+    >>> whole_bytes(np.array([0.0, 255.0]), "pixels", "train.h5").tolist()
+    [0, 255]
+    """
+    _check(values, name, 255, where)
+    return values.astype(np.uint8, copy=False)
+
+
+def _check(values: npt.NDArray[Any], name: str, most: int, where: str) -> None:
     real(values, name, where)
     if values.size and not (values.min() >= 0 and values.max() <= most):
         raise DataError(
             f"{where}: expected {name} in 0..{most}, found {values.min()} to {values.max()}: the file may be another "
             f"edition"
         )
-    found = values.astype(np.int64)
-    if (parts := found != values).any():
+    if values.dtype.kind == "f" and (parts := np.trunc(values) != values).any():
         raise DataError(
             f"{where}: expected whole numbers as {name}, found {values[parts].flat[0]}: the file may be another edition"
         )
-    return found

@@ -79,10 +79,58 @@ def test_a_column_is_refused_by_the_size_that_it_declares(
 
 
 def test_texts_of_many_rows_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdf5, "COLUMN_BYTES", 1 << 16)
+    monkeypatch.setattr(hdf5, "COLUMN_BYTES", 1 << 19)
     tff_files.hdf5(tmp_path / "texts.h5", {"a": {"t": np.array([b"t" * 500] * 2000, object)}})
-    with pytest.raises(DataError, match="'t' has texts of more than 65,536 bytes"):
+    with pytest.raises(DataError, match="'t' has texts of more than 524,288 bytes"):
         read(tmp_path / "texts.h5", "t")
+
+
+def test_texts_that_were_never_written_are_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text without letters takes no byte of the file, and a row of words where it is read."""
+    monkeypatch.setattr(hdf5, "COLUMN_BYTES", 1 << 16)
+    tff_files.hdf5(tmp_path / "texts.h5", {"a": {"t": np.array([b""] * 513, object)}})
+    with pytest.raises(DataError, match="'t' unpacks to 65,664 bytes, and a client's column has at most 65,536"):
+        read(tmp_path / "texts.h5", "t")
+
+
+@pytest.mark.parametrize("chunks", [None, (2,)])
+@pytest.mark.parametrize("kind", ["u1", "text"])
+def test_rows_that_were_never_written_are_no_zeros(chunks: tuple[int] | None, kind: str, tmp_path: Path) -> None:
+    dtype = h5py.string_dtype() if kind == "text" else kind
+    with h5py.File(tmp_path / "begun.h5", "w") as file:
+        column = file.create_dataset("examples/a/x", (5,), dtype, chunks=chunks)
+        if chunks:
+            column[:4] = b"a" if kind == "text" else 1
+    with pytest.raises(DataError, match=r"begun\.h5: .*'x' has rows that were never written"):
+        read(tmp_path / "begun.h5", "x")
+    with h5py.File(tmp_path / "begun.h5", "r+") as file:
+        file["examples/a/x"][:] = b"a" if kind == "text" else 1
+    (found,) = read(tmp_path / "begun.h5", "x")
+    assert found.columns["x"].tolist() == [b"a" if kind == "text" else 1] * 5
+
+
+def test_a_column_has_one_client(good: Path) -> None:
+    with h5py.File(good, "r+") as file:
+        file["examples/c"] = file["examples/a"]
+    with pytest.raises(DataError, match=r"good\.h5: .*client 'c' has the column 'x' of another one"):
+        read(good, "x")
+
+
+def test_an_error_lists_few_of_many_names(tmp_path: Path) -> None:
+    for name in ("examples/a", "others"):
+        with h5py.File(tmp_path / "many.h5", "w") as file:
+            for number in range(1000):
+                file.create_group(f"{name}/column{number}" if name == "examples/a" else f"{name}{number}")
+        with pytest.raises(DataError, match=r"many\.h5.*found \[.* and more") as refused:
+            read(tmp_path / "many.h5", "x")
+        assert len(str(refused.value)) < 1000
+
+
+def test_a_column_without_values_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "none.h5", "w") as file:
+        file["examples/a/x"] = h5py.Empty("u1")
+    with pytest.raises(DataError, match=r"none\.h5: .*'x' has no values"):
+        read(tmp_path / "none.h5", "x")
 
 
 def test_a_group_is_no_column_and_a_column_no_client(tmp_path: Path) -> None:
