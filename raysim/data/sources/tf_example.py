@@ -8,65 +8,88 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 _BYTES, _FLOATS, _INTEGERS = 1, 2, 3
 
+_LARGEST = (1 << 64) - 1
+_MOST_SHIFT = 70
+"""A number of 64 bits takes ten bytes, seven bits in each."""
+
 Values = list[bytes] | list[float] | list[int]
+
+
+_Field = tuple[int, int, Any]
+"""Number, wire type, and content: bytes for length-delimited fields, else an integer."""
 
 
 def parse(message: bytes) -> dict[str, Values]:
     """Return the features by name.
 
     Raises:
-        ValueError: not such a message; states the byte and the part.
+        ValueError: not such a message, or one that has something twice, or in another form; states the byte or the
+            part. What other fields hold is of later versions, and not read.
     """
     features: dict[str, Values] = {}
-    for number, content in _fields(message):
-        if number != 1 or not isinstance(content, bytes):
+    for number, wire, inner in _fields(message):
+        if number != 1 or wire != _LENGTH:
             continue
-        for entry_number, entry in _fields(content):
-            if entry_number == 1 and isinstance(entry, bytes):
-                pair = dict(_fields(entry))
-                name, feature = pair.get(1), pair.get(2, b"")
-                if not isinstance(name, bytes) or not isinstance(feature, bytes):
-                    raise ValueError("a feature must have a name and a value")
-                if (text := name.decode()) in features:
-                    raise ValueError(f"it has the feature {text!r:.40} twice")
-                features[text] = _values(feature)
+        for entry_number, entry_wire, entry in _fields(inner):
+            if entry_number == 1 and entry_wire == _LENGTH:
+                name, feature = _pair(entry)
+                if name in features:
+                    raise ValueError(f"it has the feature {name!r:.40} twice")
+                features[name] = _values(feature)
     return features
 
 
+def _pair(entry: bytes) -> tuple[str, bytes]:
+    found: dict[int, bytes] = {}
+    for number, wire, content in _fields(entry):
+        if number in (1, 2):
+            if wire != _LENGTH or number in found:
+                raise ValueError("a feature must have one name and one value")
+            found[number] = content
+    if 1 not in found:
+        raise ValueError("a feature must have a name and a value")
+    return found[1].decode(), found.get(2, b"")
+
+
 def _values(feature: bytes) -> Values:
-    for kind, content in _fields(feature):
-        if not isinstance(content, bytes):
-            break
-        items = [value for number, value in _fields(content) if number == 1]
-        if kind == _BYTES:
-            return [item for item in items if isinstance(item, bytes)]
-        if kind == _FLOATS:
-            floats: list[float] = []
-            for item in items:
-                packed = item if isinstance(item, bytes) else struct.pack("<I", item)
-                floats += struct.unpack(f"<{len(packed) // 4}f", packed)
-            return floats
-        if kind == _INTEGERS:
-            integers: list[int] = []
-            for item in items:
-                integers += list(_varints(item)) if isinstance(item, bytes) else [_signed(item)]
-            return integers
-    return []
+    kinds = [field for field in _fields(feature) if field[0] in (_BYTES, _FLOATS, _INTEGERS)]
+    if not kinds:
+        return []
+    kind, kind_wire, content = kinds[0]
+    if len(kinds) > 1 or kind_wire != _LENGTH:
+        raise ValueError("a feature must have one list of values")
+    texts: list[bytes] = []
+    floats: list[float] = []
+    integers: list[int] = []
+    for number, wire, value in _fields(content):
+        if number != 1:
+            continue
+        if kind == _BYTES and wire == _LENGTH:
+            texts.append(value)
+        elif kind == _FLOATS and wire in (_LENGTH, _FOUR_BYTES):
+            packed = value if wire == _LENGTH else struct.pack("<I", value)
+            floats += struct.unpack(f"<{len(packed) // 4}f", packed)
+        elif kind == _INTEGERS and wire in (_LENGTH, _VARINT):
+            integers += _varints(value) if wire == _LENGTH else [_signed(value)]
+        else:
+            raise ValueError(f"a list of kind {kind} has a value of wire type {wire}")
+    return texts if kind == _BYTES else floats if kind == _FLOATS else integers
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Yield (field number, content) in order; content is bytes for length-delimited fields, else an integer."""
+def _fields(message: bytes) -> Iterator[_Field]:
+    """Yield the fields in order."""
     place = 0
     while place < len(message):
         key, place = _varint(message, place)
         number, wire = key >> 3, key & 7
         if wire == _VARINT:
             value, place = _varint(message, place)
-            yield number, value
+            yield number, wire, value
             continue
         if wire == _LENGTH:
             length, place = _varint(message, place)
@@ -78,7 +101,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
         if len(content) != length:
             raise ValueError(f"expected {length} bytes at byte {place}, found {len(content)}")
         place += length
-        yield number, content if wire == _LENGTH else int.from_bytes(content, "little")
+        yield number, wire, content if wire == _LENGTH else int.from_bytes(content, "little")
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
@@ -88,9 +111,15 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
         place += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if value > _LARGEST:
+                break
             return value, place
         shift += 7
-    raise ValueError(f"a number breaks off at byte {place}")
+        if shift >= _MOST_SHIFT:
+            break
+    else:
+        raise ValueError(f"a number breaks off at byte {place}")
+    raise ValueError(f"a number before byte {place} has more than 64 bits")
 
 
 def _varints(packed: bytes) -> Iterator[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from raysim.data.section import Stackoverflow
 from raysim.data.sources import tf_example
 from raysim.data.sources.sentences import PADDING, Sentences
 from raysim.errors import DataError, ExperimentError
-from tests.support.tff_files import hdf5, message, sqlite
+from tests.support.tff_files import field, hdf5, message, sqlite, varint
 
 VOCABULARY = {"the": 1, "a": 2, "list": 3}
 UNKNOWN, BEGIN, END = 4, 5, 6
@@ -144,6 +145,38 @@ def test_messages_are_read_as_they_were_written(text: bytes, floats: list[float]
 def test_a_feature_that_is_there_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="it has the feature 'tokens' twice"):
         tf_example.parse(message({"tokens": b"a"}) + message({"tokens": b"b"}))
+
+
+TEXTS, NUMBERS = field(1, field(1, b"the")), field(3, field(1, varint(7)))
+NAME = field(1, b"tokens")
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (NAME + field(2, TEXTS + NUMBERS), "must have one list of values"),
+        (NAME + field(2, TEXTS + TEXTS), "must have one list of values"),
+        (NAME + field(2, TEXTS) + field(2, TEXTS), "must have one name and one value"),
+        (NAME + field(1, b"other") + field(2, TEXTS), "must have one name and one value"),
+        (NAME + varint(2 << 3) + varint(5), "must have one name and one value"),
+        (NAME + field(2, field(1, varint(1 << 3) + varint(5))), "a list of kind 1 has a value of wire type 0"),
+        (NAME + field(2, field(2, varint(1 << 3 | 1) + bytes(8))), "a list of kind 2 has a value of wire type 1"),
+        (NAME + field(2, field(2, varint(1 << 3) + varint(5))), "a list of kind 2 has a value of wire type 0"),
+        (NAME + field(2, field(3, varint(1 << 3 | 5) + bytes(4))), "a list of kind 3 has a value of wire type 5"),
+        (NAME + field(2, field(3, field(1, b"\xff" * 9 + b"\x02"))), "has more than 64 bits"),
+        (NAME + field(2, field(3, field(1, b"\xff" * 1000 + b"\x01"))), "number before byte 10 has more than 64 bits"),
+    ],
+)
+def test_a_value_that_another_parser_would_read_in_another_way_is_refused(entry: bytes, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        tf_example.parse(field(1, field(1, entry)))
+
+
+def test_values_need_not_be_packed_and_unknown_fields_are_left_out() -> None:
+    floats = field(2, struct.pack("<Bf", 1 << 3 | 5, 0.5) + struct.pack("<Bf", 1 << 3 | 5, 2.0))
+    entry = field(1, b"x") + field(2, field(9, b"later") + floats) + field(7, b"later")
+    later = field(8, b"later") + varint(9 << 3 | 1) + bytes(8)
+    assert tf_example.parse(field(1, field(1, entry) + field(5, b"")) + later) == {"x": [0.5, 2.0]}
 
 
 def test_half_a_message_is_refused() -> None:
