@@ -53,12 +53,15 @@ class Sentences:
         return Field((self.length,), self.dtype, padding=PADDING, uncounted=marks)
 
     def rows(self, texts: Sequence[str]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return x and y (texts, length): begin, the first `length` words, and end if there is a place for it."""
+        """Return x and y (texts, length): begin, the first `length` words, and end if there is a place for it.
+
+        Blanks divide words. Other white space is part of a word, as in TensorFlow Federated.
+        """
         unknown, begin, end = self.unknown, self.unknown + 1, self.unknown + 2
         stream = np.full((len(texts), self.length + 1), PADDING, self.dtype)
         get = self.numbers.get
         for row, text in zip(stream, texts, strict=True):
-            words = [get(word, unknown) for word in text.split()[: self.length]]
+            words = [get(word, unknown) for word in [word for word in text.split(" ") if word][: self.length]]
             if len(words) < self.length:
                 words.append(end)
             row[0] = begin

@@ -70,7 +70,9 @@ def open_source(section: Stackoverflow) -> Population:
         found = {split: published.find(folder) for split, published in HDF5.items()}
         files = list(found.values())
         train_ids, stream = lambda: hdf5.ids(found["train"]), lambda: _from_hdf5(found, sentences)
-    address: dict[str, Any] = {"name": "stackoverflow", "files": [file.digest for file in (counts, *files)]}
+    digests = [file.digest for file in (counts, *files)]
+    # What words are divided by is said because it was another once.
+    address: dict[str, Any] = {"name": "stackoverflow", "files": digests, "divided_by": " "}
     return Population(address, sentences.x, sentences.y, sentences.num_classes, train_ids, stream)
 
 
@@ -87,13 +89,20 @@ def vocabulary(file: SourceFile, size: int) -> dict[str, int]:
         raise DataError(
             f"{file.path}: expected at least data.vocabulary = {size} words with their counts, found {found}"
         )
+    odd = next((word for word, count in counts.items() if type(count) is not int), None)
+    if odd is not None:
+        raise DataError(f"{file.path}: expected a whole number as the count of {odd!r:.40}, found {counts[odd]!r:.40}")
     taken = dict(islice(counts.items(), size))
-    if odd := [word for word, count in taken.items() if type(count) is not int]:
-        raise DataError(
-            f"{file.path}: expected a whole number as the count of {odd[0]!r:.40}, found {counts[odd[0]]!r:.40}"
-        )
-    if any(before < after for before, after in pairwise(taken.values())):
+    least, most_behind = min(taken.values()), max(islice(counts.values(), size, None), default=0)
+    if any(before < after for before, after in pairwise(taken.values())) or least < most_behind:
         log.warning("%s is not in falling order of counts: its first %d words are the vocabulary", file.path, size)
+    if never := [word for word in taken if not word or " " in word]:
+        log.warning(
+            "%s: %d words of the vocabulary are in no sentence, as blanks divide words; the first is %.40r",
+            file.path,
+            len(never),
+            never[0],
+        )
     return {word: number for number, word in enumerate(taken, start=FIRST)}
 
 

@@ -115,6 +115,23 @@ def test_counts_are_numbers_and_said_not_to_fall(tmp_path: Path, caplog: pytest.
     counts.write_text('{"the": 1, "a": 7, "of": 1}')
     stackoverflow(tmp_path, vocabulary=3)
     assert "is not in falling order of counts" in caplog.text
+    caplog.clear()
+    counts.write_text('{"the": 9, "a": 7, "of": 1, "rare": 1, "frequent": 2}')
+    stackoverflow(tmp_path, vocabulary=3)
+    assert "is not in falling order of counts" in caplog.text
+    counts.write_text('{"the": 9, "a": 7, "of": 1, "": null}')
+    with pytest.raises(DataError, match="expected a whole number as the count of '', found None"):
+        stackoverflow(tmp_path, vocabulary=3)
+
+
+def test_blanks_alone_divide_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in TensorFlow Federated, which splits at " "; a word of the vocabulary may hold other white space."""
+    x, _ = Sentences({"a\u00a0b": 1, "c": 2}, 4).rows(["a\u00a0b c\u3000c", "  c \t  c"])
+    assert x.tolist() == [[4, 1, 3, 0], [4, 2, 3, 2]]
+    as_sqlite(tmp_path)
+    (tmp_path / "stackoverflow.word_count").write_text('{"the": 9, "a b": 7, "": 5}')
+    stackoverflow(tmp_path, vocabulary=3)
+    assert "2 words of the vocabulary are in no sentence, as blanks divide words; the first is 'a b'" in caplog.text
 
 
 @pytest.mark.parametrize(
