@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import os
 import re
 import warnings
@@ -27,6 +28,8 @@ from raysim.errors import DataError
 from raysim.storage.cache import hasher
 from raysim.storage.inside import inside
 from raysim.storage.reading import parsing, regular
+
+log = logging.getLogger("raysim")
 
 _TFF = "https://storage.googleapis.com/tff-datasets-public"
 _BUNDLE = "https://storage.googleapis.com/gresearch/federated-vision-datasets/landmarks-user-160k.zip (unpack it)"
@@ -97,6 +100,7 @@ def open_source(section: Gld) -> Population:
 
     names = [name for images in by_client().values() for name, _ in images]
     names += [name for _, name, _ in mapping(test, (None, "image_id", "class"), num_classes)]
+    _warn_of_copies(names, folder)
     address: dict[str, Any] = {
         "name": "gld",
         "files": [train.digest, test.digest],
@@ -110,29 +114,40 @@ def mapping(file: SourceFile, columns: tuple[str | None, str, str], num_classes:
     """Yield (user, image, class) of every row; the user is "" if there is no such column.
 
     Raises:
-        DataError: a column is missing or there twice, or a row has no user, no valid class, or more fields than there
-            are columns; names the row.
+        DataError: a column is missing or there twice, a quote is open at the end, or a row has no user, no valid
+            class, or more fields than there are columns; names the row.
     """
     user, image_id, label = columns
-    with file.reading("a table in csv and UTF-8"), file.path.open(encoding="utf-8", newline="") as stream:
-        reader = csv.DictReader(stream)
+    with file.reading("a table in csv and UTF-8"), file.path.open(encoding="utf-8-sig", newline="") as stream:
+        # Otherwise a quote that is not closed would take all later rows into its own.
+        reader = csv.DictReader(stream, strict=True)
         if twice := [name for name, times in Counter(reader.fieldnames or ()).items() if times > 1]:
             raise DataError(f"{file.path}: expected columns that differ, found {twice[0]!r:.40} twice")
         missing = [name for name in columns if name is not None and name not in (reader.fieldnames or ())]
         if missing:
-            raise DataError(f"{file.path}: expected the columns {', '.join(missing)}, found {reader.fieldnames}")
+            raise DataError(f"{file.path}: expected the columns {', '.join(missing)}, found {reader.fieldnames!r:.200}")
         for number, row in enumerate(reader, start=2):
             number_text = row[label]
             if not (row[image_id] and number_text and _CLASS.fullmatch(number_text) and int(number_text) < num_classes):
                 raise DataError(
                     f"{file.path}, row {number}: expected an image and a class in 0..{num_classes - 1}, "
-                    f"found {row[image_id]!r} and {number_text!r}"
+                    f"found {row[image_id]!r:.40} and {number_text!r:.40}"
                 )
             if None in row:
                 raise DataError(f"{file.path}, row {number}: expected {len(row) - 1} fields, found more")
             if user and not row[user]:
                 raise DataError(f"{file.path}, row {number}: expected whose the image is in {user!r}, found nothing")
             yield (row[user] if user else ""), row[image_id], int(number_text)
+
+
+def _warn_of_copies(names: list[str], folder: Path) -> None:
+    if again := [name for name, times in Counter(names).items() if times > 1]:
+        log.warning(
+            "%s: the tables have %d images more than once, the first is %.40r: each row is an example",
+            folder,
+            len(again),
+            again[0],
+        )
 
 
 def image(path: Path, size: int) -> npt.NDArray[np.uint8]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,6 +46,8 @@ def read(path: str, words: Sequence[str], width: int) -> npt.NDArray[np.float32]
     found, again = set[int](), list[bytes]()
     with file.reading(f"a word and {width} numbers a line"), place.open("rb") as stream:
         line = b""
+        if stream.read(len(BOM_UTF8)) != BOM_UTF8:
+            stream.seek(0)
         for count, line in enumerate(stream, start=1):
             row = number.get(line.partition(b" ")[0])
             # Other lines are only looked at where another kind of file shows: a gigabyte takes minutes to parse.

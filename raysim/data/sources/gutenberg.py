@@ -114,7 +114,7 @@ def tiny_roles(file: SourceFile) -> list[Role]:
     spoken: dict[str, list[str]] = {}
     speaker: str | None = None
     with file.reading("text in UTF-8"):
-        lines = file.path.read_text(encoding="utf-8").splitlines()
+        lines = file.path.read_text(encoding="utf-8-sig").splitlines()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             speaker = None

@@ -35,6 +35,11 @@ def test_of_a_word_that_is_there_twice_the_first_vector_is_taken(
     assert "has 1 words twice, the first is 'the'" in caplog.text
 
 
+def test_a_mark_of_utf_8_is_no_part_of_the_first_word(tmp_path: Path) -> None:
+    found = glove.read(written(tmp_path, "\ufeffthe 1 2 3", "oil 4 5 6"), ["the", "oil"], 3)
+    assert found[2:].tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
 def test_a_missing_file_is_named_with_its_address(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"none\.txt is missing.*nlp\.stanford\.edu/projects/glove.*glove\.6B"):
         glove.read(str(tmp_path / "none.txt"), ["oil"], 3)

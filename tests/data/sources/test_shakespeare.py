@@ -169,6 +169,8 @@ def test_tiny_is_by_name_of_the_speaker(tmp_path: Path) -> None:
     ]
     data = prepare(Shakespeare(root=str(tmp_path), form="tiny"), seed=0)
     assert text_of(data, "test", "First Citizen") == "No.\n"
+    tiny.path.write_text("All:\nSpeak.\n\nAll:\nOn.\n", encoding="utf-8-sig")
+    assert gutenberg.tiny_roles(tiny) == [Role("All", ("Speak.", "On."))]
     tiny.path.write_text("All:\nSpeak.\n\nno speaker\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"input\.txt, line 4: expected a speaker and a colon, found 'no speaker'"):
         gutenberg.tiny_roles(tiny)
