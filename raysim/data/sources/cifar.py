@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
+from pydantic import field_validator
 
 from raysim.arrays import Int64s
 from raysim.config.section import Section
@@ -41,6 +42,7 @@ class Cifar10(Partitioned, Section):
     )
     train_files: tuple[FilePath, ...] = Key(
         CIFAR10.train,
+        min_length=1,
         max_length=100,
         description=(
             "Names of unpacked binary files, if they are not the published ones. A departure: results with a "
@@ -48,8 +50,15 @@ class Cifar10(Partitioned, Section):
         ),
     )
     test_files: tuple[FilePath, ...] = Key(
-        CIFAR10.test, max_length=100, description="As `train_files`, for the test examples."
+        CIFAR10.test, min_length=1, max_length=100, description="As `train_files`, for the test examples."
     )
+
+    @field_validator("train_files", "test_files")
+    @classmethod
+    def _each_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) < len(names):
+            raise ValueError(f"must name each file once, but is {', '.join(names)}")
+        return names
 
 
 class Cifar100(Partitioned, Section):

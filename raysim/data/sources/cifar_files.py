@@ -126,7 +126,9 @@ class CifarFiles:
     def load(self, train: tuple[str, ...], test: tuple[str, ...]) -> tuple[CifarImages, CifarImages]:
         """Return the training and the test images; DataError naming a damaged file and its defect."""
         if len(self.files) > 1 or self.files[0].path.suffix == ".bin":
-            content = {file.path.name: file.path.read_bytes() for file in self.files}
+            # By the names that were given: files of several folders may be called the same.
+            names = (*train, *test)
+            content = {name: file.path.read_bytes() for name, file in zip(names, self.files, strict=True)}
             where = str(self.files[0].path.parent)
             return self._binary(content, train, where), self._binary(content, test, where)
         path = self.files[0].path
@@ -184,8 +186,12 @@ def _are_labels(values: list[object]) -> bool:
 
 
 def _members(path: Path, names: set[str]) -> dict[str, bytes]:
-    """Return the content of an archive's members by file name; DataError if one is missing or damaged."""
-    found = {Path(name).name: content for name, content in packed.members(path, lambda name: Path(name).name in names)}
+    """Return the content of an archive's members by file name; DataError if one is missing, there twice, or damaged."""
+    found: dict[str, bytes] = {}
+    for name, content in packed.members(path, lambda name: Path(name).name in names):
+        if (file := Path(name).name) in found:
+            raise DataError(f"{path}: expected one {file}, found one in several folders")
+        found[file] = content
     if missing := sorted(names - set(found)):
         raise DataError(
             f"{path}: expected the members {', '.join(missing)}, found {', '.join(sorted(found)) or 'none'}"

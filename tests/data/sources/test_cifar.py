@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from raysim.data import FederatedDataset
 from raysim.data.prepare import prepare
@@ -82,6 +83,28 @@ def test_files_of_ones_own_are_read_though_an_archive_is_there(tmp_path: Path) -
     for name in ("data_batch_1.bin", "test_batch.bin"):
         (tmp_path / "cifar" / name).write_bytes(BINARY[name])
     np.testing.assert_array_equal(ten(tmp_path / "cifar", **names).train.client(0)[1], LABELS[:PER_FILE])
+
+
+def test_files_of_ones_own_may_have_one_name_in_several_folders(tmp_path: Path) -> None:
+    names = ["one/images.bin", "other/images.bin", "images.bin"]
+    for number, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(BINARY[f"data_batch_{number + 1}.bin"])
+    data = ten(tmp_path, train_files=names[:2], test_files=names[2:])
+    np.testing.assert_array_equal(data.train.client(0)[1], LABELS[: 2 * PER_FILE])
+    np.testing.assert_array_equal(data.split("test").client(0)[1], LABELS[2 * PER_FILE : 3 * PER_FILE])
+    for files, problem in ((["images.bin"] * 2, "must name each file once"), ([], "at least 1")):
+        with pytest.raises(ValidationError, match=problem):
+            ten(tmp_path, train_files=files, test_files=["images.bin"])
+
+
+@pytest.mark.parametrize("form", ["binary", "python"])
+def test_an_archive_has_each_batch_in_one_folder(form: str, tmp_path: Path) -> None:
+    batches = BINARY if form == "binary" else PYTHON
+    both = {f"{folder}/{name}": content for folder in ("one", "other") for name, content in batches.items()}
+    packed(tmp_path / f"cifar-10-{form}.tar.gz", both)
+    with pytest.raises(DataError, match=r"tar\.gz: expected one data_batch_1.*, found one in several folders"):
+        ten(tmp_path)
 
 
 def test_red_comes_before_green_row_by_row(tmp_path: Path) -> None:

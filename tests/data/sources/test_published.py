@@ -9,7 +9,7 @@ import logging
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -153,10 +153,12 @@ def test_equal_content_has_an_equal_digest_and_other_content_another(tmp_path: P
     assert digests[0] == digests[1] != digests[2]
 
 
-def served(tmp_path: Path, kind: str) -> Path:
-    """An archive with two wanted files in a folder, and another."""
+TWO_AND_ANOTHER = {"gzip/a.gz": b"first", "gzip/b.gz": b"second", "readme.txt": b"words"}
+
+
+def served(tmp_path: Path, kind: str, contents: Mapping[str, bytes] = TWO_AND_ANOTHER) -> Path:
+    """An archive of these files, where `address` serves it."""
     archive = tmp_path / "served" / f"all.{kind}"
-    contents = {"gzip/a.gz": b"first", "gzip/b.gz": b"second", "readme.txt": b"words"}
     if kind == "zip":
         with zipfile.ZipFile(archive, "w") as opened:
             for name, content in contents.items():
@@ -190,6 +192,14 @@ def test_a_damaged_or_another_archive_leaves_nothing_behind(tmp_path: Path, addr
     with pytest.raises(DataError, match=rf"all\.{kind}: expected a whole archive"):
         Packed(f"{address}/{archive.name}", ("a.gz", "b.gz")).fetch(new)
     assert list(new.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.bz2"])
+def test_of_files_with_one_name_none_is_taken_in_silence(tmp_path: Path, address: str, kind: str) -> None:
+    archive = served(tmp_path, kind, {"one/a.gz": b"first", "other/a.gz": b"second"})
+    with pytest.raises(DataError, match=rf"all\.{kind}: expected one a\.gz in it, found several"):
+        Packed(f"{address}/{archive.name}", ("a.gz",)).fetch(tmp_path / "new")
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 NEWS = {"name": "ag_news", "clients": 1}

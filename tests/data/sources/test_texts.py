@@ -147,6 +147,26 @@ def test_a_message_that_is_in_the_archive_twice_is_named(tmp_path: Path) -> None
         newsgroups.read(SourceFile(path))
 
 
+def test_a_message_that_is_a_link_is_no_message_less(tmp_path: Path) -> None:
+    path = archive(tmp_path / "news", {"train": GROUPS, "test": GROUPS})
+    link = tarfile.TarInfo("20news-bydate-train/a/1")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    path.write_bytes(gzip.compress(link.tobuf() + gzip.decompress(path.read_bytes())))
+    with pytest.raises(DataError, match=r"20news-bydate-train/a/1 must be a file, but is a link"):
+        newsgroups.read(SourceFile(path))
+
+
+def test_many_messages_do_not_unpack_to_all_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = archive(tmp_path / "news", {"train": GROUPS, "test": GROUPS})
+    with tarfile.open(path) as whole:
+        total = sum(member.size for member in whole)
+    monkeypatch.setattr("raysim.data.sources.packed._MOST_BYTES", total)
+    newsgroups.read(SourceFile(path))
+    monkeypatch.setattr("raysim.data.sources.packed._MOST_BYTES", total - 1)
+    with pytest.raises(DataError, match=r"expected at most [\d,]+ bytes of files, found more"):
+        newsgroups.read(SourceFile(path))
+
+
 def test_the_published_messages(public: Public) -> None:
     texts = newsgroups.read(SourceFile(public("20news-bydate") / "20news-bydate.tar.gz"))
     assert (len(texts.train), len(texts.test)) == (11_314, 7_532)
