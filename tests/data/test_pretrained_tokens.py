@@ -54,6 +54,19 @@ def test_tokens_are_addressed_by_what_the_files_say_wherever_they_lie(folder: Pa
     assert address(Pretrained(path=str(copy))) != here
 
 
+@pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "added_tokens.json", "source.spm", "config.json"])
+def test_every_file_that_a_tokeniser_may_read_is_part_of_the_address(folder: Path, name: str) -> None:
+    section = Pretrained(path=str(folder))
+    met = [address(section)]
+    for content in ("{}", '{"a": 1}'):
+        (folder / name).write_text(content)
+        met.append(address(section))
+    assert met[0] != met[1] != met[2]
+    (folder / "model.safetensors").write_bytes(b"weights")
+    (folder / "folder").mkdir()
+    assert address(section) == met[2]
+
+
 def test_padding_must_be_0_as_models_take_it_to_be(folder: Path) -> None:
     (folder / "vocab.txt").write_text("\n".join(("oil", *VOCABULARY[:5])) + "\n")
     with pytest.raises(DataError, match="must pad with token 0, but pads with 1"):

@@ -17,9 +17,26 @@ from raysim.config.values import FilePath, Width
 from raysim.data.tokens.encoder import encoding
 from raysim.data.tokens.growth import growth_of
 from raysim.errors import DataError
-from raysim.storage.reading import MOST_BYTES, content, parsing, regular
+from raysim.storage.reading import MOST_BYTES, listed, parsing, regular
 
-_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "config.json",
+)
+"""Of tokenisers; of the last one transformers takes the tokeniser's class, where no other file names it."""
+
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".gguf", ".ot")
+"""How names of files end which no tokeniser has."""
+
 _VOCABULARIES = ("tokenizer.json", "vocab.txt")
 
 
@@ -34,13 +51,27 @@ class Pretrained(Section):
 
 
 def address(section: Pretrained) -> list[str]:
-    """Return digests of the tokeniser's files: they determine the tokens in any folder."""
-    found = [Path(section.path).expanduser() / name for name in _FILES]
-    there = {file.name: content(file, DataError) for file in found if os.path.lexists(file)}
-    digests = [f"{name} {hashlib.blake2b(read, digest_size=16).hexdigest()}" for name, read in there.items()]
-    if not digests:
-        raise DataError(f"{section.path} must hold a tokeniser's files ({', '.join(_FILES)}), but has none of them")
-    return digests
+    """Return digests of all files in the folder but weights: they determine the tokens, in any folder.
+
+    Tokenisers have files of many names.
+    """
+    folder = Path(section.path).expanduser()
+    for name in _FILES:
+        if os.path.lexists(folder / name):
+            regular(folder / name, DataError)
+    found = sorted(listed(folder, DataError)) if folder.is_dir() else []
+    there = [file for file in found if file.is_file() and file.suffix not in _WEIGHTS]
+    if not {file.name for file in there}.intersection(_FILES[:-1]):
+        raise DataError(
+            f"{section.path} must hold a tokeniser's files ({', '.join(_FILES[:-1])}), but has none of them"
+        )
+    with parsing(section.path, "files that can be read", DataError, verdict=""):
+        return [f"{file.name} {_digest(file)}" for file in there]
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def numbers(folder: str) -> dict[str, int] | None:
