@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
+from pydantic import model_validator
 
 from raysim.config.section import Section
 from raysim.config.values import FilePath, Width
@@ -89,6 +90,15 @@ class Shakespeare(Populated, Section):
         ),
     )
     length: Width = Key(80, description="Characters of an example.")
+
+    @model_validator(mode="after")
+    def _lines_are_roles(self) -> Self:
+        if self.form in ("tff", "leaf") and (self.example, self.min_lines) != ("line", 2):
+            raise ValueError(
+                f"example and min_lines are of forms 'mcmahan' and 'tiny', which have lines; form {self.form!r} has its "
+                f"own examples: remove them"
+            )
+        return self
 
 
 def open_source(section: Shakespeare) -> Population:

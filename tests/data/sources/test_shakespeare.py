@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from pydantic import ValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -253,3 +254,12 @@ def test_the_published_tiny_file(public: Public) -> None:
     assert text_of(data, "train", "First Citizen").startswith(
         "Before we proceed any further, hear me speak.\nYou are all"
     )
+
+
+@pytest.mark.parametrize("form", ["tff", "leaf"])
+@pytest.mark.parametrize("keys", [{"min_lines": 3}, {"example": "window"}])
+def test_keys_of_lines_are_not_read_in_silence_where_there_are_none(form: str, keys: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="example and min_lines are of forms 'mcmahan' and 'tiny'"):
+        Shakespeare.model_validate({"form": form, **keys})
+    Shakespeare.model_validate({"form": form, "example": "line", "min_lines": 2})
+    Shakespeare.model_validate({"form": "tiny", **keys})
