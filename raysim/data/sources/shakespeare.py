@@ -95,8 +95,8 @@ class Shakespeare(Populated, Section):
     def _lines_are_roles(self) -> Self:
         if self.form in ("tff", "leaf") and (self.example, self.min_lines) != ("line", 2):
             raise ValueError(
-                f"example and min_lines are of forms 'mcmahan' and 'tiny', which have lines; form {self.form!r} has its "
-                f"own examples: remove them"
+                f"example and min_lines are of forms 'mcmahan' and 'tiny', which have lines; form {self.form!r} has "
+                "its own examples: remove them"
             )
         return self
 
