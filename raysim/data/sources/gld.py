@@ -114,8 +114,8 @@ def mapping(file: SourceFile, columns: tuple[str | None, str, str], num_classes:
     """Yield (user, image, class) of every row; the user is "" if there is no such column.
 
     Raises:
-        DataError: a column is missing or there twice, a quote is open at the end, or a row has no user, no valid
-            class, or more fields than there are columns; names the row.
+        DataError: a column is missing or there twice, a quote is open at the end, there is no row, or one has no
+            user, no valid class, or more fields than there are columns; names the row.
     """
     user, image_id, label = columns
     with file.reading("a table in csv and UTF-8"), file.path.open(encoding="utf-8-sig", newline="") as stream:
@@ -126,6 +126,7 @@ def mapping(file: SourceFile, columns: tuple[str | None, str, str], num_classes:
         missing = [name for name in columns if name is not None and name not in (reader.fieldnames or ())]
         if missing:
             raise DataError(f"{file.path}: expected the columns {', '.join(missing)}, found {reader.fieldnames!r:.200}")
+        number = 1
         for number, row in enumerate(reader, start=2):
             number_text = row[label]
             if not (row[image_id] and number_text and _CLASS.fullmatch(number_text) and int(number_text) < num_classes):
@@ -138,6 +139,8 @@ def mapping(file: SourceFile, columns: tuple[str | None, str, str], num_classes:
             if user and not row[user]:
                 raise DataError(f"{file.path}, row {number}: expected whose the image is in {user!r}, found nothing")
             yield (row[user] if user else ""), row[image_id], int(number_text)
+        if number == 1:
+            raise DataError(f"{file.path}: expected rows below the columns, found none")
 
 
 def _warn_of_copies(names: list[str], folder: Path) -> None:

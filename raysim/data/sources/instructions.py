@@ -114,8 +114,8 @@ def lines_by_user(section: Instructions, file: SourceFile) -> dict[str, list[Lin
     """Return the lines of each user, users in the order of their first lines; empty lines of the file are left out.
 
     Raises:
-        DataError: a line has another form, or a user is a number in one line and a text in another; names file and
-            line.
+        DataError: there is no line, one has another form, or a user is a number in one line and a text in another;
+            names file and line.
     """
     found: dict[str, list[Line]] = {}
     kinds: dict[str, type] = {}
@@ -125,6 +125,8 @@ def lines_by_user(section: Instructions, file: SourceFile) -> dict[str, list[Lin
             written = stream.readline(MOST_LINE_BYTES)
             if len(written) == MOST_LINE_BYTES:
                 raise DataError(f"{where}: expected less than {MOST_LINE_BYTES:,} bytes, found more")
+            if not written and not found:
+                raise DataError(f"{file.path}: expected lines of instructions, found none")
             if not written:
                 return found
             if written.strip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from raysim.data.tokens import encoder
 from raysim.data.tokens.encoder import Encode
 from raysim.data.tokens.growth import TextGrowth, growth_of
 from raysim.errors import DataError
-from raysim.storage.reading import content, json_object, parsing
+from raysim.storage.reading import content, json_object, json_value, parsing
+
+log = logging.getLogger("raysim")
 
 PADDING = -1
 """The target of a place that is not part of an answer. Tokenisers pad with one that has a meaning; this has none."""
@@ -134,11 +137,20 @@ def tokeniser(folder: Path) -> Any:
     path = folder / NUMBERS
     written = content(path, DataError)
     with parsing(path, "a tokeniser, as the package tokenizers saves it", DataError, verdict=""):
+        said = json_value(written.decode())
         tokenizer: Any = Tokenizer.from_str(written.decode())
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        if not tokenizer.get_vocab():
+        if not (numbers := tokenizer.get_vocab()):
             raise ValueError("it has no token")
+        for added in said.get("added_tokens") or ():
+            if numbers.get(added["content"]) != added["id"]:
+                raise ValueError(
+                    f"it says that {added['content']!r:.60} is {added['id']}, but its vocabulary has "
+                    f"{numbers.get(added['content'])}"
+                )
+    if again := len(numbers) - len(set(numbers.values())):
+        log.warning("%s: %d tokens have the number of another one, so the model cannot tell them apart", path, again)
     return tokenizer
 
 
@@ -146,6 +158,8 @@ def _end(folder: Path) -> str | None:
     """Return the text of a tokeniser's end; None if it has none."""
     if not (folder / SETTINGS).exists():
         return None
-    token = json_object(folder / SETTINGS, DataError).get("eos_token")
-    token = token.get("content") if isinstance(token, dict) else token
+    named = json_object(folder / SETTINGS, DataError).get("eos_token")
+    token = named.get("content") if isinstance(named, dict) else named
+    if named is not None and not isinstance(token, str):
+        raise DataError(f"{folder / SETTINGS}: expected a text as eos_token, found {named!r:.60}")
     return token if isinstance(token, str) else None

@@ -67,6 +67,15 @@ def test_a_quote_that_is_left_open_takes_no_later_row(tmp_path: Path, line: str,
         rows(tmp_path)
 
 
+def test_a_table_without_rows_is_no_missing_split(tmp_path: Path) -> None:
+    for train, test, named in (
+        (HEAD, "image_id,class\nd,0\n", "train_split"),
+        (HEAD + "1,a,3\n", "image_id,class\n", "test"),
+    ):
+        with pytest.raises(DataError, match=rf"mini_gld_{named}\.csv: expected rows below the columns, found none"):
+            prepared(written(tmp_path, train, test))
+
+
 def test_an_error_shows_little_of_a_long_field(tmp_path: Path) -> None:
     for table in (HEAD + "1," + "a" * 9999 + ",x\n", "a" * 9999 + ",image_id,class\n"):
         written(tmp_path, table)

@@ -152,7 +152,7 @@ GOOD = json.dumps(line("ann", "say one", "one")) + "\n"
         (json.dumps(line(True, "say", "one")), r"line 1: expected a text in 'user', found True"),
         (json.dumps(line("ann", "", "one")), r"train.jsonl, line 1: the prompt has no token"),
         (GOOD + json.dumps(line("bob", "say", "  ")), r"train.jsonl, line 2: the answer has no token"),
-        ("\n", "holds no training client"),
+        ("\n", r"train.jsonl: expected lines of instructions, found none"),
         ('{"user": "\\ud800", "prompt": "say", "answer": "one"}', "line 1: expected an object of json"),
         (
             GOOD + '{"user": "a", "prompt": "say", "answer": "one", "answer": "two"}',
@@ -192,6 +192,38 @@ def test_a_damaged_tokeniser_is_an_error_of_raysim(root: Path, content: bytes) -
     (root / "tokenizer" / "tokenizer.json").write_bytes(content)
     with pytest.raises(DataError, match=r"tokenizer.json: expected a tokeniser, as the package tokenizers saves it"):
         opened(root, GOOD)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_file_without_a_line_is_no_missing_split(root: Path, split: str) -> None:
+    (root / "none.jsonl").write_text("\n")
+    with pytest.raises(DataError, match=r"none.jsonl: expected lines of instructions, found none"):
+        opened(root, GOOD, **{split: "none.jsonl"})
+
+
+@pytest.mark.parametrize("token", [5, True, ["</s>"], {}, {"content": None}])
+def test_an_end_that_is_no_text_is_not_left_out(root: Path, token: object) -> None:
+    (root / "tokenizer" / "tokenizer_config.json").write_text(json.dumps({"eos_token": token}))
+    with pytest.raises(DataError, match=r"tokenizer_config.json: expected a text as eos_token, found"):
+        opened(root, GOOD)
+
+
+def test_a_tokeniser_means_what_it_says(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = root / "tokenizer" / "tokenizer.json"
+    whole = path.read_text()
+    path.write_text(whole.replace('"one":', '"two":'))
+    with pytest.raises(DataError, match=r"tokenizer.json: .* it has the key 'two' twice"):
+        opened(root, GOOD)
+    said = json.loads(whole)
+    said["added_tokens"][0]["id"] = 7
+    path.write_text(json.dumps(said))
+    with pytest.raises(DataError, match=r"tokenizer.json: .* says that '</s>' is 7, but its vocabulary has 1"):
+        opened(root, GOOD)
+    said = json.loads(whole)
+    said["model"]["vocab"]["two"] = said["model"]["vocab"]["one"]
+    path.write_text(json.dumps(said))
+    opened(root, GOOD)
+    assert "tokenizer.json: 1 tokens have the number of another one" in caplog.text
 
 
 def test_a_test_split_has_one_origin(root: Path) -> None:
