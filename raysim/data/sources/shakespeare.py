@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import Field as Key
 from pydantic import model_validator
 
-from raysim.config.section import Section
+from raysim.config.section import Section, has_other
 from raysim.config.values import FilePath, Width
 from raysim.data.field import Field
 from raysim.data.populated import Populated
@@ -93,7 +93,7 @@ class Shakespeare(Populated, Section):
 
     @model_validator(mode="after")
     def _lines_are_roles(self) -> Self:
-        if self.form in ("tff", "leaf") and (self.example, self.min_lines) != ("line", 2):
+        if self.form in ("tff", "leaf") and has_other(self, "example", "min_lines"):
             raise ValueError(
                 f"example and min_lines are of forms 'mcmahan' and 'tiny', which have lines; form {self.form!r} has "
                 "its own examples: remove them"
