@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -130,24 +131,28 @@ def _divided(section: Partitioned, seed: int, source: Source, files: Sequence[So
 
 def _populated(section: Populated, seed: int, population: Population, files: Sequence[SourceFile]) -> FederatedDataset:
     folder = getattr(section, "root", None) or "the folder of its files"
-    nobody = DataError(f"{folder} holds no training client with an example: a file is empty, or cut off")
+
+    def nobody(split: str) -> DataError:
+        name = "training" if split == "train" else split
+        return DataError(f"{folder} holds no {name} client with an example: a file is empty, or cut off")
 
     def stream() -> Iterator[ClientRows]:
-        trained = 0
+        met = Counter[str]()
         with _reading(section):
             for rows in population.stream():
-                trained += len(rows.y) if rows.split == "train" else 0
-                if rows.split != "train" and not trained:
-                    raise nobody
+                met[rows.split] += len(rows.y)
+                if rows.split != "train" and not met["train"]:
+                    raise nobody("train")
                 yield rows
-        if not trained:
-            raise nobody
+        for split in population.splits:
+            if not met[split]:
+                raise nobody(split)
 
     def train_ids() -> Sequence[str]:
         with _reading(section):
             found = population.train_ids()
         if not found:
-            raise nobody
+            raise nobody("train")
         return found
 
     def build(path: Path) -> None:

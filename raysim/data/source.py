@@ -65,6 +65,7 @@ class Population:
         train_ids: lists the training clients, in the order of `stream`.
         stream: all examples, split by split, client by client, "train" first; a client's rows may come in several
             pieces, one directly after the other.
+        splits: those which have examples in files that are whole.
     """
 
     address: dict[str, Any]
@@ -73,3 +74,4 @@ class Population:
     num_classes: int | None
     train_ids: Callable[[], Sequence[str]]
     stream: Callable[[], Iterator[ClientRows]]
+    splits: tuple[str, ...] = ("train", "test")

@@ -100,10 +100,11 @@ def _from_hdf5(section: Emnist, sides: dict[str, SourceFile]) -> Iterator[Client
 
 
 def _from_sqlite(section: Emnist, file: SourceFile) -> Iterator[ClientRows]:
+    tff_sqlite.check_splits(file, ("train", "test"))
     for split in ("train", "test"):
         for client, examples in tff_sqlite.clients(file, split):
             with file.reading(f"pixels and label of client {client!r}"):
-                pixels = np.array([example["pixels"] for example in examples], np.float32)
+                pixels = np.array([example["pixels"] for example in examples])
                 labels = np.array([example["label"] for example in examples])
                 rows = _rows(section, split, client, pixels, labels, file.path)
             yield rows

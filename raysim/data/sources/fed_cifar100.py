@@ -88,6 +88,7 @@ def _from_hdf5(section: FedCifar100, train: SourceFile, test: SourceFile) -> Ite
 
 def _from_sqlite(section: FedCifar100, file: SourceFile) -> Iterator[ClientRows]:
     label = _LABELS[section.labels][0]
+    tff_sqlite.check_splits(file, ("train", "test"))
     for split in ("train", "test"):
         for client, examples in tff_sqlite.clients(file, split):
             with file.reading(f"image and {label} of client {client!r}"):

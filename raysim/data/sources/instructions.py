@@ -107,7 +107,10 @@ def open_source(section: Instructions) -> Population:
                 for user, lines in users.items():
                     yield ClientRows(split, user, *tokens.rows(lines, encode))
 
-    return Population(address, tokens.x, tokens.y, tokens.num_classes, lambda: list(splits()["train"]), stream)
+    def train_ids() -> list[str]:
+        return list(splits()["train"])
+
+    return Population(address, tokens.x, tokens.y, tokens.num_classes, train_ids, stream, tuple(files))
 
 
 def lines_by_user(section: Instructions, file: SourceFile) -> dict[str, list[Line]]:

@@ -115,6 +115,8 @@ def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
         # What is too large becomes an infinity, which is refused below.
         with np.errstate(over="ignore"):
             array = found.astype(np.float32)
+    except DataError:
+        raise
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{where}: expected rows of equally many numbers: {error}") from error
     if 0 in array.shape[1:]:

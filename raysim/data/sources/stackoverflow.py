@@ -73,7 +73,8 @@ def open_source(section: Stackoverflow) -> Population:
     digests = [file.digest for file in (counts, *files)]
     # What words are divided by is said because it was another once.
     address: dict[str, Any] = {"name": "stackoverflow", "files": digests, "divided_by": " "}
-    return Population(address, sentences.x, sentences.y, sentences.num_classes, train_ids, stream)
+    splits = tuple(_FILE_SPLITS)
+    return Population(address, sentences.x, sentences.y, sentences.num_classes, train_ids, stream, splits)
 
 
 def vocabulary(file: SourceFile, size: int) -> dict[str, int]:
@@ -116,6 +117,7 @@ def _from_hdf5(files: dict[str, SourceFile], sentences: Sentences) -> Iterator[C
 
 
 def _from_sqlite(file: SourceFile, sentences: Sentences) -> Iterator[ClientRows]:
+    tff_sqlite.check_splits(file, _FILE_SPLITS.values())
     for split, name in _FILE_SPLITS.items():
         for client, examples in tff_sqlite.clients(file, name):
             where, texts = f"{file.path}, client {client!r}", []

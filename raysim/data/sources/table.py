@@ -114,7 +114,8 @@ def open_source(section: Table) -> Population:
             yield from table.stream(split)
 
     x = Field(section.shape or x.shape, x.dtype, scale=section.scale)
-    return Population({"name": "arrow", "files": digests}, x, y, num_classes, train.ids, stream)
+    address = {"name": "arrow", "files": digests}
+    return Population(address, x, y, num_classes, train.ids, stream, tuple(tables))
 
 
 def _check_there(path: Path, table: pa.Table, column: str) -> None:

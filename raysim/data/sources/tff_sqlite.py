@@ -6,8 +6,9 @@ import os
 import sqlite3
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from raysim.errors import DataError
 from raysim.storage.reading import parsing
 
 _MAGIC, _HEADER_BYTES = b"SQLite format 3\0", 100
+
+_TABLES = ("examples", "client_metadata")
 
 _EXPECTED = "an SQLite file with the tables examples and client_metadata"
 
@@ -43,6 +46,22 @@ class ClientExamples(NamedTuple):
 
     client: str
     examples: list[dict[str, Values]]
+
+
+def check_splits(file: SourceFile, splits: Collection[str]) -> None:
+    """Raise DataError if the file has rows of another split: nothing would read them."""
+    names = sorted(splits)
+    # Ranges between the names, which the published files' index finds at once.
+    between = " OR ".join("split_name > ? COLLATE BINARY AND split_name < ? COLLATE BINARY" for _ in names[1:])
+    other = f"split_name < ? COLLATE BINARY OR {between} OR split_name > ? COLLATE BINARY"
+    bounds = [names[0], *(name for pair in pairwise(names) for name in pair), names[-1]]
+    with _opened(file) as database:
+        for table in _TABLES:
+            found = database.execute(f"SELECT split_name FROM {table} WHERE {other} LIMIT 1", bounds).fetchone()
+            if found is not None:
+                raise DataError(
+                    f"{file.path}: expected the splits {', '.join(splits)} in {table}, found {found[0]!r:.40}"
+                )
 
 
 def ids(file: SourceFile, split: str) -> list[str]:
@@ -157,7 +176,7 @@ def _check_tables(file: SourceFile, database: sqlite3.Connection) -> None:
     # No value is longer than the file.
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, file.path.stat().st_size)
     database.execute("PRAGMA trusted_schema = OFF")
-    for name in ("examples", "client_metadata"):
+    for name in _TABLES:
         found = database.execute("SELECT type, sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()
         if found is None or found[0] != "table" or not str(found[1]).upper().startswith("CREATE TABLE"):
             raise DataError(f"{file.path}: expected a table {name}, found {_called(found)}")

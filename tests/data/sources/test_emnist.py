@@ -19,7 +19,7 @@ from raysim.data.prepare import prepare
 from raysim.data.section import Emnist, EmnistIdx
 from raysim.data.sources import tff_sqlite
 from raysim.errors import DataError
-from tests.support.tff_files import hdf5, image, sqlite
+from tests.support.tff_files import field, hdf5, image, sqlite, varint
 
 # Writer -> (grey value, label) of each image.
 TRAIN = {"f0000_14": [(255, 0), (7, 61)], "f0001_41": [(100, 5)]}
@@ -305,3 +305,38 @@ def test_a_label_of_leafs_that_is_none_is_named(tmp_path: Path, label: object) -
     file.write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"all_data_1\.json, user 'f0001_41': expected whole numbers in 0\.\.61"):
         emnist(tmp_path, "leaf")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_test_split_without_an_image_is_not_left_out(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "TEST", {})
+    FORMS[form](tmp_path)
+    if form == "leaf":
+        (tmp_path / "data" / "test" / "none.json").write_text('{"users": [], "num_samples": [], "user_data": {}}')
+    with pytest.raises(DataError, match="holds no test client with an example: a file is empty, or cut off"):
+        emnist(tmp_path, form)
+
+
+@pytest.mark.parametrize("split", ["Train", "train ", "validation", "a", "z", "tf"])
+@pytest.mark.parametrize("table", ["examples", "client_metadata"])
+def test_rows_of_a_split_that_nothing_reads_are_named(tmp_path: Path, split: str, table: str) -> None:
+    as_sqlite(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "emnist_all.sqlite")) as database, database:
+        values = "(?, 'w', x'')" if table == "examples" else "('w', ?, 1)"
+        database.execute(f"INSERT INTO {table} VALUES {values}", (split,))
+    with pytest.raises(DataError, match=rf"sqlite: expected the splits train, test in {table}, found {split!r}"):
+        emnist(tmp_path, "sqlite")
+
+
+def test_texts_are_no_pixels(tmp_path: Path) -> None:
+    as_sqlite(tmp_path)
+    texts = field(1, b"pixels") + field(2, field(1, b"".join(field(1, b"0.0") for _ in range(784))))
+    label = field(1, b"label") + field(2, field(3, field(1, varint(3))))
+    with closing(sqlite3.connect(tmp_path / "emnist_all.sqlite")) as database, database:
+        written = field(1, field(1, texts) + field(1, label))
+        database.execute("INSERT INTO examples VALUES ('train', 'w', ?)", (written,))
+        database.execute("INSERT INTO client_metadata VALUES ('w', 'train', 1)")
+    with pytest.raises(DataError, match="client 'w': expected numbers as pixels"):
+        emnist(tmp_path, "sqlite")

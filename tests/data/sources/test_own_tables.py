@@ -318,8 +318,9 @@ def test_leafs_numbers(tmp_path: Path) -> None:
     ],
 )
 def test_rows_that_do_not_fit_are_named(tmp_path: Path, x: Any, problem: str) -> None:
-    with pytest.raises(DataError, match=rf"my\.json, user 'v': .*{problem}"):
+    with pytest.raises(DataError, match=rf"my\.json, user 'v': .*{problem}") as refused:
         prepare(leaf(tmp_path, x), seed=0)
+    assert str(refused.value).count("my.json") == 1
 
 
 def test_a_user_who_is_twice_in_a_file_of_leaf_is_named(tmp_path: Path) -> None:
