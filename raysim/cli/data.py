@@ -100,7 +100,7 @@ def dataset_at(source: Path, changes: list[str] | None) -> FederatedDataset:
     from raysim.storage.remote.uri import uri_of
 
     uri = uri_of(source)
-    if uri is None and not source.exists() and not source.suffix and len(source.parts) == 1:
+    if uri is None and _is_name(source):
         return _prepared(experiment_file.of_source(str(source), None, changes or ()), source)
     if uri is None and not source.is_dir():
         return _prepared(load(source, changes, None), source)
@@ -113,6 +113,18 @@ def dataset_at(source: Path, changes: list[str] | None) -> FederatedDataset:
     from raysim.data.dataset import FederatedDataset
 
     return FederatedDataset.open(uri or source)
+
+
+def _is_name(source: Path) -> bool:
+    """Whether a source is meant: nothing of that name is there, or a folder that may have the source's files."""
+    from raysim.data import manifest
+    from raysim.experiment import experiment_file
+    from raysim.run_folder import files
+
+    if source.suffix or len(source.parts) != 1:
+        return False
+    is_prepared = (source / files.RECORD).exists() or (source / manifest.FILE).exists()
+    return not source.exists() or (source.is_dir() and str(source) in experiment_file.sources() and not is_prepared)
 
 
 def _record(dataset: FederatedDataset) -> dict[str, Any]:

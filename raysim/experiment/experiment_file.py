@@ -90,6 +90,11 @@ def text_of(path: str | Path) -> str:
         raise ExperimentError(f"{shown(str(path))} cannot be read: {error}") from None
 
 
+def sources() -> Mapping[str, Any]:
+    """Return the sections of all sources of data by name."""
+    return {kind.model_fields["name"].default: kind for kind in get_args(AnyData)}
+
+
 def of_source(name: str, root: str | None, set: Iterable[str] = ()) -> Experiment:
     """Return a minimal experiment with a source's data, to prepare them by the source's name.
 
@@ -101,7 +106,7 @@ def of_source(name: str, root: str | None, set: Iterable[str] = ()) -> Experimen
     Raises:
         ExperimentError: there is no such source, or a change does not fit.
     """
-    known = {kind.model_fields["name"].default: kind for kind in get_args(AnyData)}
+    known = sources()
     if name not in known:
         form = f" {name!r} is {FORMS[name]}." if name in FORMS else ""
         raise ExperimentError(

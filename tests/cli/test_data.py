@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from raysim.data import downloads
@@ -67,6 +70,15 @@ def test_a_source_is_prepared_by_its_name(raysim: Raysim) -> None:
     assert "'tinyshakespeare' is shakespeare with data.form = 'tiny'" in raysim.err
     assert raysim("data", "prepare", "ag_news", "--root", "nowhere") == 2
     assert "there is no folder nowhere" in raysim.err
+
+
+def test_the_folder_of_a_sources_files_is_called_as_the_source(raysim: Raysim) -> None:
+    Path("digits").mkdir()
+    assert raysim("data", "prepare", "digits") == raysim("data", "inspect", "digits") == 0
+    assert "classification, 10 classes" in raysim.out
+    raysim("run", "tiny.toml", "--set", "name=digits")
+    shutil.copytree("runs/digits", "digits", dirs_exist_ok=True)
+    assert raysim("data", "inspect", "digits", "--set", "data.clients=7") == 2
 
 
 def test_inspect_takes_a_sources_name_too_and_names_the_nearest(raysim: Raysim) -> None:
