@@ -208,6 +208,48 @@ def test_weights_are_read_in_their_type(folder: Path) -> None:
     assert module(x).dtype == torch.float32
 
 
+@pytest.mark.parametrize("said", ["bfloat16", "float16"])
+def test_weights_lose_no_digit_by_what_the_configuration_says(folder: Path, tmp_path: Path, said: str) -> None:
+    other = copied(folder, tmp_path / "other", {"dtype": said, "torch_dtype": said})
+    whole = load_file(folder / "model.safetensors")["lm_head.weight"]
+    assert torch.equal(factory_of(other)().language_model.lm_head.weight, whole)
+
+
+def test_shards_lie_in_the_folder_though_links_lead_out_of_it(folder: Path, tmp_path: Path) -> None:
+    """As in the cache of transformers."""
+    part = copied(folder, tmp_path / "part", without=("model.safetensors",))
+    names = load_file(folder / "model.safetensors")
+    index = part / "model.safetensors.index.json"
+    (part / "one.safetensors").symlink_to(folder / "model.safetensors")
+    index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, "one.safetensors")}))
+    assert torch.equal(factory_of(part)().language_model.lm_head.weight, names["lm_head.weight"])
+    (tmp_path / "outside.safetensors").symlink_to(folder / "model.safetensors")
+    for map_, said in (
+        (dict.fromkeys(names, "../outside.safetensors"), r"which has the part '\.\.'"),
+        (dict.fromkeys(names, str(folder / "model.safetensors")), "which is absolute"),
+        (["one.safetensors"], "must have the file of each weight"),
+        (dict.fromkeys(names, 1), "must have the file of each weight"),
+    ):
+        index.write_text(json.dumps({"metadata": {}, "weight_map": map_}))
+        with pytest.raises(ModelError, match=rf"index\.json .*{said}"):
+            factory_of(part)()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"quantization_config": {"quant_method": "gptq"}}, "config.json says that the weights are quantised"),
+        ({"attn_implementation": "some/kernels"}, "config.json names code to download, 'some/kernels'"),
+        ({"text_config": [{"_attn_implementation": {"text": "some/kernels"}}]}, "names code to download"),
+    ],
+)
+def test_a_configuration_brings_no_code_and_no_codes(
+    folder: Path, tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        factory_of(copied(folder, tmp_path / "other", config))()
+
+
 def test_only_weights_travel(folder: Path) -> None:
     """Angles of rotary positions are constants."""
     model, weights = create(factory_of(folder), 0, torch.float32)
