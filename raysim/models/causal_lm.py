@@ -12,12 +12,11 @@ from torch import Tensor, nn
 from raysim.config.section import Section
 from raysim.config.values import FilePath
 from raysim.errors import ModelError
+from raysim.models import pretrained_folder
 from raysim.models.model import ModelChoice
-from raysim.storage.inside import flaw
-from raysim.storage.reading import json_object, parsing
+from raysim.storage.reading import parsing
 
-CONFIG = "config.json"
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+WEIGHTS = ("model.safetensors", pretrained_folder.INDEX)
 
 _RECOMPUTES = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
 
@@ -109,16 +108,8 @@ def _loaded(folder: Path, dtype: torch.dtype) -> Any:
 
 
 def _check_config(folder: Path, length: int, outputs: int) -> None:
-    """Refuse texts of other tokens, or with more places, than the model's configuration says, and what it must not say:
-    weights that are codes, and code to download.
-    """
-    if not (file := folder / CONFIG).is_file():
-        raise ModelError(f"{file} is missing: model.path must be a folder as transformers saves it.")
-    config = json_object(file, ModelError)
-    if "quantization_config" in config:
-        raise ModelError(f"{file} says that the weights are quantised: raysim trains those that are numbers.")
-    if (code := _code(config)) is not None:
-        raise ModelError(f"{file} names code to download, {code!r:.100}: remove it, nothing is downloaded.")
+    """Refuse texts of other tokens, or with more places, than the model's configuration says."""
+    config = pretrained_folder.configuration(folder)
     words = config.get("vocab_size")
     if isinstance(words, int) and words < outputs:
         raise ModelError(
@@ -130,37 +121,12 @@ def _check_config(folder: Path, length: int, outputs: int) -> None:
         raise ModelError(f"{folder} takes texts of at most {places:,} tokens, but data.length is {length:,}.")
 
 
-def _code(said: Any) -> str | None:
-    """Return the repository that a configuration names as the implementation of a layer; None if it names none."""
-    if isinstance(said, list):
-        said = dict(enumerate(said))
-    if not isinstance(said, dict):
-        return None
-    for key, value in said.items():
-        chosen = value.values() if isinstance(value, dict) else (value,)
-        if str(key).endswith("_implementation"):
-            for name in chosen:
-                if isinstance(name, str) and "/" in name:
-                    return name
-        if (inner := _code(value)) is not None:
-            return inner
-    return None
-
-
 def _check_weights(folder: Path) -> None:
     if not any((folder / name).is_file() for name in WEIGHTS):
         others = sorted(file.name for file in folder.glob("*.bin"))
         pickles = f" ({others[0]} is a pickle, which raysim does not read)" if others else ""
         raise ModelError(f"{folder / WEIGHTS[0]} is missing{pickles}: model.path must hold the weights as safetensors.")
-    index = folder / WEIGHTS[1]
-    if index.is_file():
-        names = json_object(index, ModelError).get("weight_map")
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise ModelError(f"{index} must have the file of each weight as weight_map.")
-        for name in sorted(set(names.values())):
-            # A link may lead out of the folder: so do those of transformers' own cache.
-            if (why := flaw(name)) is not None:
-                raise ModelError(f"{index} names the file {name!r:.100}, which {why}: weights lie in the folder.")
+    pretrained_folder.check_index(folder)
 
 
 def _keep_constants(module: nn.Module) -> None:

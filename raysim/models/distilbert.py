@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from raysim.config.section import Section
 from raysim.config.values import FilePath
 from raysim.errors import ModelError
+from raysim.models import pretrained_folder
 from raysim.models.model import ModelChoice
 from raysim.storage.reading import parsing
 
@@ -55,10 +57,18 @@ def make(section: Distilbert, x_shape: tuple[int, ...], outputs: int) -> nn.Modu
             "model 'distilbert' needs the package transformers: pip install 'raysim[transformers]'"
         ) from None
     folder = Path(section.path).expanduser()
+    pretrained_folder.configuration(folder)
+    pretrained_folder.check_index(folder)
     with parsing(folder, "a folder that transformers reads as model.path", ModelError, verdict=""):
         # A stranger's folder may name code of its own, for which transformers would ask at the terminal.
         encoder, found = AutoModelForSequenceClassification.from_pretrained(
-            str(folder), local_files_only=True, num_labels=outputs, trust_remote_code=False, output_loading_info=True
+            str(folder),
+            # Otherwise that of config.json: weights would lose digits on their way.
+            dtype=torch.float32,
+            local_files_only=True,
+            num_labels=outputs,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
         # Only the classifier may be drawn.
         if missing := sorted(key for key in found["missing_keys"] if key.startswith(f"{encoder.base_model_prefix}.")):

@@ -69,6 +69,30 @@ def test_the_papers_encoder_has_66_million() -> None:
     assert round(encoder(30_522, 512, 768, 6, 3072) / 1e6) == 66
 
 
+@pytest.mark.parametrize("said", ["bfloat16", "float16"])
+def test_weights_lose_no_digit_by_what_the_configuration_says(folder: Path, said: str) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": said, "torch_dtype": said}))
+    model, weights = made(folder, outputs=3)
+    name = "embeddings.word_embeddings.weight"
+    found = {key: value for key, value in weights.to_named(model).items() if key.endswith(name)}
+    (read,) = found.values()
+    assert torch.equal(read, load_file(folder / "model.safetensors")[name])
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"quantization_config": {"quant_method": "gptq"}}, "config.json says that the weights are quantised"),
+        ({"attn_implementation": "some/kernels"}, "config.json names code to download, 'some/kernels'"),
+    ],
+)
+def test_a_configuration_brings_no_code_and_no_codes(folder: Path, config: dict[str, Any], said: str) -> None:
+    (folder / "config.json").write_text(json.dumps({**json.loads((folder / "config.json").read_text()), **config}))
+    with pytest.raises(ModelError, match=said):
+        made(folder, outputs=3)
+
+
 def test_no_place_attends_to_padding(folder: Path) -> None:
     model, weights = made(folder, outputs=3)
     module = bind(model, weights, torch.device("cpu")).eval()
@@ -152,7 +176,7 @@ def test_tokens_of_another_tokeniser_are_refused(folder: Path, tmp_path: Path, a
 
 
 def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="expected a folder that transformers reads"):
+    with pytest.raises(ModelError, match=r"config\.json is missing: model\.path must be a folder"):
         made(tmp_path / "nothing", outputs=3)
 
 
