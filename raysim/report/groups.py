@@ -14,7 +14,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.report.column_names import headlines
 from raysim.report.looks import CurveStyle, looks
 from raysim.report.runs import Run
-from raysim.report.series import Series, last_of, over_trials
+from raysim.report.series import Course, Series, last_of, over_trials, rising
 
 LISTED = 24
 """With more groups a picture would be too high."""
@@ -47,6 +47,10 @@ class Group:
     def series(self, column: str, cumulated: bool = False, best_so_far: bool = False) -> Series | None:
         """Return mean and deviation of a column by round, see `over_trials`; None if no trial has it."""
         return over_trials([run.rounds for run in self.runs], column, cumulated, best_so_far)
+
+    def rising(self, column: str, cumulated: bool = False) -> Course | None:
+        """Return the mean of a column that never falls, by round, see `series.rising`; None if no trial has it."""
+        return rising([run.rounds for run in self.runs], column, cumulated)
 
     def finals(self, column: str) -> list[float]:
         """Return the newest value of each trial that has one."""

@@ -32,6 +32,13 @@ class Series(NamedTuple):
         return Series(self.rounds[rows], self.mean[rows], self.deviation[rows], self.trials[rows])
 
 
+class Course(NamedTuple):
+    """A mean over trials: `values[i]` after `rounds[i]` finished rounds, in rising order."""
+
+    rounds: Int64s
+    values: Float64s
+
+
 def over_trials(
     trials: Sequence[pa.Table], column: str, cumulated: bool = False, best_so_far: bool = False
 ) -> Series | None:
@@ -43,23 +50,39 @@ def over_trials(
         cumulated: first cumulate each trial's values; undefined values count 0.
         best_so_far: first replace each trial's values by the best until then: the least loss, else the largest value.
     """
-    parts = [_finite(rounds, column, cumulated) for rounds in trials if column in rounds.column_names]
-    parts = [part for part in parts if len(part[0])]
+    parts = _parts(trials, column, cumulated)
     if best_so_far:
         best = np.minimum if column.endswith("loss") else np.maximum
         parts = [(rounds, best.accumulate(values)) for rounds, values in parts]
     if not parts:
         return None
-    after = np.unique(np.concatenate([rounds for rounds, _ in parts]))
-    values = np.full((len(parts), len(after)), np.nan)
-    for row, (rounds, found) in zip(values, parts, strict=True):
-        row[np.searchsorted(after, rounds)] = found
+    after, values = _aligned(parts)
     count = (~np.isnan(values)).sum(0)
     mean = np.nansum(values, 0) / count
     squares = np.nansum((values - mean) ** 2, 0)
     deviation = np.full(len(after), np.nan)
     np.divide(squares, count - 1, out=deviation, where=count > 1)
     return Series(after, mean, np.sqrt(deviation), count)
+
+
+def rising(trials: Sequence[pa.Table], column: str, cumulated: bool = False) -> Course | None:
+    """Return the mean over trials of a quantity that never falls, such as time; None if no trial has a value.
+
+    Where a trial ends before the others, the mean goes on by the others' steps: their mean may lie below it.
+
+    Args:
+        trials: as for `over_trials`, and so is `column`.
+        cumulated: first cumulate each trial's values.
+    """
+    parts = _parts(trials, column, cumulated)
+    if not parts:
+        return None
+    after, values = _aligned(parts)
+    if not np.isnan(values).any():
+        return Course(after, values.mean(0))
+    steps = np.diff(values)
+    known = np.maximum((~np.isnan(steps)).sum(0), 1)
+    return Course(after, np.nanmean(values[:, 0]) + np.cumsum(np.concatenate([[0.0], np.nansum(steps, 0) / known])))
 
 
 def left_out(rounds: pa.Table) -> dict[str, int]:
@@ -98,6 +121,21 @@ def crossing(spent: Float64s, accuracies: Float64s, target: float) -> float | No
 def thin_out(count: int, most: int) -> Int64s:
     """Return the indices of at most `most` of `count` points at even distances, the first and last included."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
+
+
+def _parts(trials: Sequence[pa.Table], column: str, cumulated: bool) -> list[tuple[Int64s, Float64s]]:
+    """Return (finished rounds, values) of each trial that has values."""
+    parts = [_finite(rounds, column, cumulated) for rounds in trials if column in rounds.column_names]
+    return [part for part in parts if len(part[0])]
+
+
+def _aligned(parts: Sequence[tuple[Int64s, Float64s]]) -> tuple[Int64s, Float64s]:
+    """Return the rounds that a trial has, and the values, (trials, rounds); NaN where a trial has none."""
+    after = np.unique(np.concatenate([rounds for rounds, _ in parts]))
+    values = np.full((len(parts), len(after)), np.nan)
+    for row, (rounds, found) in zip(values, parts, strict=True):
+        row[np.searchsorted(after, rounds)] = found
+    return after, values
 
 
 def _finite(rounds: pa.Table, column: str, cumulated: bool) -> tuple[Int64s, Float64s]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.report.series import last_of, left_out, over_trials, thin_out
+from raysim.report.series import last_of, left_out, over_trials, rising, thin_out
 from raysim.run_folder.rows import table
 
 
@@ -38,6 +38,19 @@ def test_times_are_summed_up() -> None:
     found = over_trials([rounds], "s", cumulated=True)
     assert found is not None
     assert found.mean.tolist() == [1.0, 1.0, 3.0]
+
+
+def test_a_mean_of_times_does_not_fall_where_a_slow_trial_ends() -> None:
+    slow = table([{"round": 0, "s": 10.0}, {"round": 1, "s": 10.0}])
+    fast = table([{"round": t, "s": 1.0} for t in range(4)])
+    found = rising([slow, fast], "s", cumulated=True)
+    assert found is not None
+    assert found.rounds.tolist() == [1, 2, 3, 4]
+    assert found.values.tolist() == [5.5, 11.0, 12.0, 13.0]
+    alone = rising([fast], "s", cumulated=True)
+    assert alone is not None
+    assert alone.values.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert rising([fast], "t") is None
 
 
 @given(st.integers(1, 5_000), st.integers(2, 400))

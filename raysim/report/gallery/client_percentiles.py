@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BOX = (25.0, 50.0, 75.0)
+_, MEDIAN, _ = BOX
 
 
 class _Box(NamedTuple):
-    """Percentile -> its mean over trials, and the deviation."""
+    """Percentile -> its mean over the trials that have it, and the deviation; how many have the median."""
 
     group: Group
     values: dict[float, float]
     deviations: dict[float, float | None]
+    trials: int
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
@@ -51,7 +53,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
                     f"p{percentile:g}_std": pa.array([box.deviations[percentile] for box in boxes], pa.float64())
                     for percentile in columns
                 },
-                "trials": [len(box.group.runs) for box in boxes],
+                "trials": [box.trials for box in boxes],
             }
         )
         low, high = f"{min(columns):g}th", f"{max(columns):g}th"
@@ -74,6 +76,7 @@ def _box(group: Group, columns: dict[float, str]) -> _Box | None:
         group,
         {percentile: statistics.fmean(found) for percentile, found in values.items()},
         {percentile: lanes.deviation(found) for percentile, found in values.items()},
+        len(values[MEDIAN]),
     )
 
 

@@ -15,7 +15,7 @@ from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import reference_marks
 from raysim.report.gallery.figure import Figure, Kind, Panel
 from raysim.report.groups import Group
-from raysim.report.series import Series, thin_out
+from raysim.report.series import Course, Series, thin_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,13 +40,13 @@ class Against(NamedTuple):
     cumulated: bool = False
     of: tuple[str, ...] = ()
 
-    def values(self, group: Group) -> Series | None:
+    def values(self, group: Group) -> Course | None:
         """Return its values of a group, by round; None if a column is missing."""
         assert self.column is not None
-        first, *others = [group.series(column, self.cumulated) for column in self.of or (self.column,)]
+        first, *others = [group.rising(column, self.cumulated) for column in self.of or (self.column,)]
         if first is None or None in others:
             return None
-        return first._replace(mean=np.sum([part.mean for part in (first, *others) if part is not None], axis=0))
+        return first._replace(values=np.sum([part.values for part in (first, *others) if part is not None], axis=0))
 
 
 ROUNDS = Against("rounds", "finished rounds")
@@ -80,7 +80,7 @@ def lines(
         elif (x := against.values(group)) is not None:
             known = np.flatnonzero(np.isin(y.rounds, x.rounds))
             y = y.at(known)
-            found.append(GroupCurve(group, x.mean[np.searchsorted(x.rounds, y.rounds)], y))
+            found.append(GroupCurve(group, x.values[np.searchsorted(x.rounds, y.rounds)], y))
     rows = [drawn_points(len(line.x), len(found)) for line in found]
     return [GroupCurve(line.group, line.x[kept], line.y.at(kept)) for line, kept in zip(found, rows, strict=True)]
 

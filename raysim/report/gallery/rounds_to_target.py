@@ -125,5 +125,5 @@ def _line(
 def _frame(axes: Axes, found: Target, is_speed_up: bool) -> None:
     found.along.frame(axes)
     axes.set_yscale("log")
-    axes.set_ylabel("speed-up over the smallest" if is_speed_up else "rounds")
+    axes.set_ylabel("speed-up over the smallest to reach it" if is_speed_up else "rounds")
     ticks.plain_logarithm(axes)

@@ -1,4 +1,4 @@
-"""Draws simulated time to target accuracies against cohort size, relative to the smallest cohort's."""
+"""Draws simulated time to target accuracies against cohort size, relative to the smallest cohort that reaches them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
         several = len(aims.targets) > 1
         yield Figure(
             "time-to-target" + (f"-{found.target:g}" if several else ""),
-            f"Simulated time to {number_formats.share(found.target)}, relative to the smallest cohort",
-            f"{'' if several else aims.caption + ' '}Below 1 a larger cohort arrives before the smallest; above 1 "
+            f"Simulated time to {number_formats.share(found.target)}, relative to the smallest cohort that reaches it",
+            f"{'' if several else aims.caption + ' '}Below 1 a larger cohort arrives before that one; above 1 "
             f"waiting for its slowest clients costs more time than its fewer rounds save.{found.missed}",
             found.table("seconds", "relative", lambda first, mean: mean / first),
             partial(_draw, found),
@@ -48,4 +48,4 @@ def _draw(found: Target, axes: Axes) -> None:
     reference_marks.dashed(axes, [min(found.along.ticks), max(found.along.ticks)], [1.0, 1.0])
     found.along.frame(axes)
     axes.set_ylim(bottom=0)
-    axes.set_ylabel("time over that of the smallest")
+    axes.set_ylabel("time over that of the smallest to arrive")

@@ -116,6 +116,16 @@ def test_learning_curves_are_means_over_trials_against_each_axis(sweep: Path) ->
     assert first["trials"] == 2
 
 
+def test_a_curve_against_time_does_not_go_back_where_a_trial_ends_before_the_others(tmp_path: Path) -> None:
+    for seed, (count, seconds) in enumerate(((2, 100.0), (4, 10.0))):
+        rows = [{"accuracy": 0.1 * t, "simulated_time_s": seconds} for t in range(count)]
+        write(tmp_path / f"{seed}", rows, rounds=4, seed=seed)
+    made = {figure.name: figure for figure in learning_curves.make(of(tmp_path))}
+    points = made["accuracy-by-simulated_time"].data.to_pylist()
+    assert [point["simulated_time_s"] for point in points] == pytest.approx([55.0, 110.0, 120.0, 130.0])
+    assert [point["trials"] for point in points] == [2, 2, 1, 1]
+
+
 def test_without_an_evaluation_training_is_shown(tmp_path: Path) -> None:
     write(tmp_path / "run", [{"loss": 1.0, "accuracy": 0.5}] * 2)
     assert [figure.name for figure in learning_curves.make(of(tmp_path))] == ["accuracy-by-rounds", "loss-by-rounds"]
@@ -162,6 +172,11 @@ def test_time_to_target_is_relative_to_the_smallest_cohort(tmp_path: Path) -> No
     assert [row["seconds"] for row in figure.data.to_pylist()] == [40.0, 60.0, None]
     assert [row["relative"] for row in figure.data.to_pylist()] == [1.0, 1.5, None]
     assert "Not reached by: made with 9 (not in 4 rounds)." in figure.caption
+    rows[4] = rows[9]
+    (figure,) = time_to_target.make(by_size(tmp_path / "late", rows), [0.5])
+    assert [row["relative"] for row in figure.data.to_pylist()] == [None, 1.0, None]
+    assert figure.title.endswith("relative to the smallest cohort that reaches it")
+    assert [axes.get_ylabel() for axes in drawn(figure)] == ["time over that of the smallest to arrive"]
     assert not list(time_to_target.make(by_size(tmp_path / "none", {4: accuracies(0.5), 8: accuracies(0.5)}), [0.5]))
 
 
@@ -337,3 +352,6 @@ def test_percentiles_over_clients_have_their_deviation_over_trials(tmp_path: Pat
     assert row["p50"] == pytest.approx(0.35)
     assert row["p50_std"] == pytest.approx(statistics.stdev([0.25, 0.45]))
     assert row["trials"] == 2
+    write(tmp_path / "2", [{"accuracy": 0.5}], rounds=1, seed=2)
+    (figure,) = client_percentiles.make(of(tmp_path))
+    assert figure.data["trials"].to_pylist() == [2], "the third trial ended before its first evaluation"
