@@ -26,7 +26,8 @@ BASE: Mapping[str, Any] = {
     "name": "method",
     "rounds": 2,
     "data": {"name": "digits", "clients": CLIENTS, "test_clients": "partition"},
-    "model": {"name": "mlp", "hidden": [3]},
+    # A hundred thousand numbers: the bytes of compressed vectors are those of a usual size.
+    "model": {"name": "mlp", "hidden": [1_333]},
     "client": {"optimizer": {"lr": 0.1}, "local_steps": 2},
     "cohort": {"size": 10},
     "engine": {"workers": 0},

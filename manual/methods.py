@@ -28,7 +28,9 @@ changes how a model is trained. FedAvg is `client.optimizer` = `sgd`, `server.op
 
 - *State*: what a client, and the server beside the model, keep from round to round; n is the size of the model, N the
   number of clients.
-- *Down, up*: what a client of the cohort receives and sends in a round, the model included, and its bytes in float32.
+- *Down, up*: what a client of the cohort receives and sends in a round, the model included, and its bytes in float32;
+  compressed, the bytes of a model of a hundred thousand numbers, at the keys that are given. Places grow with the
+  model, and rotations fill vectors up to a power of two.
 - *Passes*: of a client over its examples in a round, local training included, and the gradients of a local step.
 - *FedGLAD*: whether `server.glad` goes with it; a number names the reason below the table.
 - *Not with*: choices of other keys that raysim refuses beside it, whatever the data.
@@ -68,7 +70,7 @@ COLUMNS = (
 
 def _row(method: Method, others: list[Method], reasons: list[str]) -> str:
     part, config = method.part, shown_in(method)
-    facts = _facts(plan_of(method))
+    facts = _facts(plan_of(method), method)
     reason = refusal(method, None)
     if reason and reason not in reasons:
         reasons.append(reason)
@@ -96,12 +98,12 @@ def _listed(names: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _facts(plan: Plan) -> list[str]:
+def _facts(plan: Plan, method: Method) -> list[str]:
     algorithm = plan.algorithm()
     one = transfers(plan, algorithm.traffic, 1)
     numbers, item = plan.model.params.num_values - algorithm.traffic.unsent, plan.initial.params.element_size()
     less = ", n without its own groups" if algorithm.traffic.unsent else ""
-    sent = [_sent(int(one[f"bytes_{way}"]), item, numbers) for way in ("down", "up")]
+    sent = [_sent(int(one[f"bytes_{way}"]), item, numbers, method) for way in ("down", "up")]
     kind = personalisations.make(plan.experiment.client, plan.model.params)
     # A client trains in one phase, also where each of several models has its own.
     others = [phase for phase in algorithm.phases if phase.of != "training"]
@@ -114,12 +116,14 @@ def _facts(plan: Plan) -> list[str]:
     ]
 
 
-def _sent(num_bytes: int, item: int, numbers: int) -> str:
+def _sent(num_bytes: int, item: int, numbers: int, method: Method) -> str:
     """Return how many vectors of the model's size these bytes are, and the bytes; an open bracket follows them."""
     count, others = divmod(num_bytes, item * numbers)
     if not others:
         return f"{_vectors(count)} ({item * count} n bytes"
-    return f"compressed ({num_bytes / numbers:.2g} n bytes"
+    keys = {} if isinstance(method.table, str) else method.table
+    at = ", ".join(f"{key} = {value}" for key, value in keys.items() if key != "name")
+    return f"compressed ({num_bytes / numbers:.2g} n bytes{' at ' * bool(at)}{at}"
 
 
 def _vectors(count: int) -> str:

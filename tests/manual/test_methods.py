@@ -48,6 +48,20 @@ def test_facts_are_those_of_the_equations(
     assert rows[key, name][2:7] == facts
 
 
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        # Of 99,985 numbers. Filled up to 2^17, a bit each; a hundredth, 32 bits and 17 for the place each.
+        ("eden", "compressed (0.16 n bytes at bits = 1)"),
+        ("top_k", "compressed (0.061 n bytes at fraction = 0.01)"),
+    ],
+)
+def test_compressed_vectors_have_the_bytes_of_a_model_of_a_usual_size(
+    rows: dict[tuple[str, str], list[str]], name: str, sent: str
+) -> None:
+    assert rows["client.compression", name][5] == sent
+
+
 def test_a_choice_has_the_config_that_shows_it(rows: dict[tuple[str, str], list[str]]) -> None:
     assert rows["client.personalisation", "apfl"][9] == "`field_guide/apfl`"
     # Its table has no name, because there is no other choice.
