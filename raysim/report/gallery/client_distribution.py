@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+FINE_TUNING = "fine_tuning/"
+"""How the splits of clients that fine-tuned the model begin."""
+
+
 def splits(groups: Sequence[Group]) -> list[str]:
     """Return the splits with recorded clients, in order of appearance."""
     found = (split for group in groups for run in group.runs for split in pc.unique(run.clients["split"]).to_pylist())
@@ -27,8 +31,13 @@ def splits(groups: Sequence[Group]) -> list[str]:
 
 
 def scored(clients: pa.Table, split: str) -> pa.Table:
-    """Return the rows of a split's clients whose accuracy is known."""
-    return clients.filter(pc.and_(pc.equal(clients["split"], split), pc.is_finite(clients["accuracy"])))
+    """Return clients and accuracies of a split, by the model that it is of; those whose accuracy is known.
+
+    Rows of fine-tuning have the accuracy before it under `accuracy`.
+    """
+    name = "tuned_accuracy" if split.startswith(FINE_TUNING) else "accuracy"
+    rows = clients.filter(pc.and_(pc.equal(clients["split"], split), pc.is_finite(clients[name])))
+    return pa.table({"client": rows["client"], "accuracy": rows[name]})
 
 
 def steps(axes: Axes, group: Group, x: Float64s, y: Float64s, where: Literal["mid", "post"]) -> None:

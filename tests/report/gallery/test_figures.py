@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from raysim.report.gallery import (
+    client_distribution,
     client_gain,
     client_percentiles,
     curves,
@@ -32,6 +34,7 @@ from raysim.report.gallery.gallery import kinds
 from raysim.report.groups import Group, group_runs
 from raysim.report.runs import read_all
 from raysim.report.series import crossing
+from raysim.run_folder import run_table
 from tests.support.drawn import drawn, texts, ticks
 from tests.support.run_folders import accuracies, write
 
@@ -341,6 +344,16 @@ def test_curves_carry_their_labels_bands_and_percent(sweep: Path) -> None:
 def test_losses_over_many_decades_are_on_a_logarithmic_axis(tmp_path: Path) -> None:
     write(tmp_path / "run", [{"eval/test/loss": 1.0}, {"eval/test/loss": 1e6}])
     assert drawn(next(learning_curves.make(of(tmp_path))))[0].get_yscale() == "log"
+
+
+def test_the_accuracies_of_clients_that_fine_tuned_are_those_after_it(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", accuracies(0.5, 0.5), {"a": 0.2, "b": 0.4}, clients_of="fine_tuning/test")
+    (file,) = (folder / "clients").iterdir()
+    rows = run_table.read_table(folder, file)
+    run_table.write_table(rows.append_column("tuned_accuracy", pa.array([0.9, 0.7])), file)
+    (figure,) = client_distribution.make(of(tmp_path))
+    assert figure.name == "clients-fine_tuning-test-distribution"
+    assert figure.data["accuracy"].to_pylist() == [0.7, 0.9]
 
 
 def test_percentiles_over_clients_have_their_deviation_over_trials(tmp_path: Path) -> None:
