@@ -14,26 +14,44 @@ from raysim.report.gallery import curves
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
 
-_EVALUATION = re.compile(r"(eval(?:_average|_tuned)?)/(.+)/(accuracy|loss)")
+_EVALUATION = re.compile(r"(?P<of>eval(?:_[a-z]+)?)/(?P<split>.+?)/(?:(?P<part>[a-z]+)/)?(?P<metric>accuracy|loss)")
 _WHAT = MappingProxyType(
-    {"eval": "", "eval_average": " of the clients' mean model", "eval_tuned": " after fine-tuning"}
+    {
+        ("eval", None): "",
+        ("eval_average", None): " of the clients' mean model",
+        ("eval_tuned", None): " after fine-tuning",
+        ("eval_tuned", "before"): " before fine-tuning",
+        ("eval_personal", None): " of clients' own models",
+        ("eval_personal", "global"): " of the model of all, on clients with own models",
+        ("eval_personal", "seen"): " of own models of clients that took part",
+        ("eval_personal", "new"): " of own models of clients that did not take part",
+    }
 )
+"""Columns by their first part, and the one behind the split: the model that was scored, for people."""
 _AXES = (curves.ROUNDS, curves.EXAMPLES, curves.BYTES, curves.SIMULATED_TIME, curves.WALL_TIME, curves.EPSILON)
 
 
 def make(groups: Sequence[Group], monotone: bool = False) -> Iterator[Figure]:
     """Yield the curves of evaluations, or of local training if nothing was evaluated."""
     names = dict.fromkeys(name for group in groups for run in group.runs for name in run.rounds.column_names)
-    evaluations = [match for name in names if (match := _EVALUATION.fullmatch(name))]
-    evaluations.sort(key=lambda match: (list(_WHAT).index(match[1]), match[2] != "test", match[2], match[3]))
+    found = [match for name in names if (match := _EVALUATION.fullmatch(name)) and _model(match) in _WHAT]
+    evaluations = sorted(found, key=_order)
     for match in evaluations:
-        what = f"{match[2].capitalize()} {match[3]}{_WHAT[match[1]]}"
+        what = f"{match['split'].capitalize()} {match['metric']}{_WHAT[_model(match)]}"
         # Only the broadcast model's score is shown against all axes.
-        for against in _AXES if match[1] == "eval" else _AXES[:1]:
+        for against in _AXES if match["of"] == "eval" else _AXES[:1]:
             yield from _figure(groups, match[0], what, against, monotone)
     for column in ("accuracy", "loss") if not evaluations else ():
         for against in _AXES:
             yield from _figure(groups, column, f"Training {column} (nothing was evaluated)", against, monotone)
+
+
+def _model(column: re.Match[str]) -> tuple[str, str | None]:
+    return column["of"], column["part"]
+
+
+def _order(column: re.Match[str]) -> tuple[int, bool, str, str]:
+    return list(_WHAT).index(_model(column)), column["split"] != "test", column["split"], column["metric"]
 
 
 def _figure(

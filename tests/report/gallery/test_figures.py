@@ -129,6 +129,23 @@ def test_a_curve_against_time_does_not_go_back_where_a_trial_ends_before_the_oth
     assert [point["trials"] for point in points] == [2, 2, 1, 1]
 
 
+def test_scores_of_other_models_are_drawn_and_called_what_they_are(tmp_path: Path) -> None:
+    names = ("eval/test", "eval_average/test", "eval_tuned/test", "eval_tuned/test/before", "eval_personal/test")
+    parts = (f"eval_personal/test/{part}" for part in ("global", "seen", "new"))
+    write(tmp_path / "run", [{f"{name}/accuracy": 0.5 for name in (*names, *parts)}], rounds=1)
+    titles = [each.title for each in learning_curves.make(of(tmp_path)) if each.name.endswith("accuracy-by-rounds")]
+    assert titles == [
+        "Test accuracy against rounds",
+        "Test accuracy of the clients' mean model against rounds",
+        "Test accuracy after fine-tuning against rounds",
+        "Test accuracy before fine-tuning against rounds",
+        "Test accuracy of clients' own models against rounds",
+        "Test accuracy of the model of all, on clients with own models against rounds",
+        "Test accuracy of own models of clients that took part against rounds",
+        "Test accuracy of own models of clients that did not take part against rounds",
+    ]
+
+
 def test_without_an_evaluation_training_is_shown(tmp_path: Path) -> None:
     write(tmp_path / "run", [{"loss": 1.0, "accuracy": 0.5}] * 2)
     assert [figure.name for figure in learning_curves.make(of(tmp_path))] == ["accuracy-by-rounds", "loss-by-rounds"]
