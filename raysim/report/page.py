@@ -17,6 +17,7 @@ from raysim.report.gallery.curves import MAX_POINTS
 from raysim.report.gallery.render import themed
 from raysim.report.groups import Group, written
 from raysim.report.looks import DARK, variable
+from raysim.report.series import over_trials
 
 GENERATOR = '<meta name="generator" content="raysim report">'
 """It marks a page as a report of raysim."""
@@ -149,5 +150,7 @@ def _final(group: Group, column: str) -> str:
 
 
 def _time(group: Group) -> str:
-    series = group.series("wall_time_s", cumulated=True)
-    return "" if series is None else number_formats.duration(float(series.mean[-1]))
+    """Return the trials' mean time, as text; they may have ended after different rounds."""
+    each = [over_trials([run.rounds], "wall_time_s", cumulated=True) for run in group.runs]
+    totals = [float(series.mean[-1]) for series in each if series is not None]
+    return number_formats.duration(statistics.fmean(totals)) if totals else ""

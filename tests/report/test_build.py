@@ -40,6 +40,12 @@ def test_the_page_asks_for_nothing_beside_itself(built: Built) -> None:
     assert all(link.startswith("data:") for link in re.findall(r'(?:src|href)="([^"#][^"]*)"', loaded))
 
 
+def test_the_time_of_a_method_is_its_trials_mean_also_where_one_ended_first(tmp_path: Path) -> None:
+    for seed, (count, seconds) in enumerate(((2, 5.0), (4, 0.5))):
+        write(tmp_path / f"{seed}", [{"accuracy": 0.5, "wall_time_s": seconds}] * count, rounds=4, seed=seed)
+    assert "6.0 s" in build([tmp_path], tmp_path / "report").page.read_text()
+
+
 def test_every_picture_is_there_as_png_svg_and_csv(built: Built) -> None:
     text, folder = built.page.read_text(), built.page.parent
     linked = re.findall(r'<a href="(figures/[^"]+)"', text)
