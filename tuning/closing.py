@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def _run_of(best: Path, study: Study) -> str:
     runs = sorted(trial_folder(study.path, study.best.number).glob(f"*/{RECORD}"))
     passed = stored_passed(runs[0].parent) if runs else None
     if passed is None or not passed.names:
-        return f"raysim run {best}"
+        return f"raysim run {shlex.quote(str(best))}"
     parts = ", ".join(f"{name}=..." for name in passed.names)
     return f"raysim.run(raysim.load({str(best)!r}), {parts})"
 

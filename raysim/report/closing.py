@@ -145,7 +145,8 @@ def _best(experiment: Experiment, rounds: pa.Table, folder: str) -> Iterator[Lin
         value = (max if best.is_maximised else min)(values)
         index = rounds[best.metric].to_pylist().index(value)
         written = number_formats.share(value) if is_share(best.metric) else number_formats.loss(value)
-        yield "best model", f"{best.metric} {written} (after round {index + 1:,}): raysim export {folder} --best"
+        command = f"raysim export {shlex.quote(folder)} --best"
+        yield "best model", f"{best.metric} {written} (after round {index + 1:,}): {command}"
 
 
 def _training(columns: Columns) -> Iterator[Line]:

@@ -91,6 +91,11 @@ def test_every_figure_of_a_complete_run(experiment: Make, tmp_path: Path) -> Non
     }
 
 
+def test_the_command_that_exports_the_best_model_quotes_the_folder(experiment: Make) -> None:
+    best = experiment(rounds=4, checkpoint={"best": "eval/test/accuracy"}, evaluation={"every": 1})
+    assert said(best, ROWS, Path("runs/my run"))["best model"].endswith(": raysim export 'runs/my run' --best")
+
+
 def test_a_run_that_was_followed_from_another_machine_is_said_to_be_where_it_is(
     experiment: Make, tmp_path: Path
 ) -> None:

@@ -42,6 +42,11 @@ def test_tune_closes_with_a_table_and_a_file_that_runs() -> None:
     assert Path("runs/tiny-best/rounds.parquet").exists()
 
 
+def test_the_command_that_comes_next_quotes_the_folder() -> None:
+    _, out, err = call("tune", "tiny.toml", "--path", "runs/my study", "--set", "tuning.final=0")
+    assert "raysim run 'runs/my study/best.toml'" in out, err
+
+
 def test_a_file_with_a_byte_order_mark_is_tuned_and_its_words_are_kept() -> None:
     Path("tiny.toml").write_text(EXPERIMENT, encoding="utf-8-sig")
     code, _, err = call("tune", "tiny.toml", "--set", "tuning.final=0", "--no-progress")
