@@ -340,6 +340,15 @@ def test_the_picture_has_a_curve_for_each_point_and_their_ends() -> None:
     assert [axes.yaxis.get_major_formatter()(0.234) for axes in (left, right)] == ["23.4 %"] * 2
 
 
+def test_the_end_of_a_point_is_the_mean_of_the_last_values_of_all_of_its_trials() -> None:
+    trials = [(rounds(0.2, 0.9), 0), (rounds(0.3, 0.4, 0.5), 1)]
+    both = pa.concat_tables(table.append_column("trial", pa.array([i] * len(table))) for table, i in trials)
+    picture = sweep_picture.figure([({"m": 1}, both)], "title", ReportSection())
+    assert picture is not None
+    ends = picture.axes[1].get_lines()[0]
+    assert np.asarray(ends.get_ydata()).tolist() == pytest.approx([0.7])
+
+
 def test_the_picture_of_words_and_of_nothing() -> None:
     points = [({"o": name, "m": m}, rounds(0.2, 0.4)) for name in ("sgd", "adam") for m in (1, 2)]
     picture = sweep_picture.figure(points, "title", ReportSection())

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from raysim.report import curve, number_formats
 from raysim.report.curve import Curve
 from raysim.report.drawing import blank, drawing
 from raysim.report.looks import INK, NAMED, CurveStyle, nth, plain
-from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, part, summarise
+from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, deviation, mean, part, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +34,14 @@ WIDE = 8.0
 
 Tagged = tuple[Mapping[str, Any], pa.Table]
 """A point's swept values, and its rounds; rounds of several trials have a column `trial`."""
+
+
+class _Point(NamedTuple):
+    """`ends`: the last value of each trial, which may have ended after different rounds."""
+
+    values: Mapping[str, Any]
+    line: Curve
+    ends: tuple[float, ...]
 
 
 def draw(points: Sequence[Tagged], path: Path, title: str, report: ReportSection) -> None:
@@ -56,8 +64,8 @@ def figure(points: Sequence[Tagged], title: str, report: ReportSection) -> Figur
     Raises:
         ExperimentError: see `drawing`.
     """
-    found = [(values, *_line(rounds)) for values, rounds in points]
-    drawn = [(values, line) for values, line, _ in found if line is not None]
+    found = [(values, rounds, *_line(rounds)) for values, rounds in points]
+    drawn = [_Point(values, line, _last(rounds, line.name)) for values, rounds, line, _ in found if line is not None]
     if not drawn:
         return None
     with drawing(report):
@@ -67,23 +75,21 @@ def figure(points: Sequence[Tagged], title: str, report: ReportSection) -> Figur
         else:
             picture.set_figheight(2 * picture.get_figwidth() * HEIGHT_IN / NARROW_IN)
             left, right = picture.subplots(2, 1)
-        _panels(left, right, drawn, found[0][2], title)
+        _panels(left, right, drawn, found[0][3], title)
     return picture
 
 
-def _panels(
-    left: Axes, right: Axes, drawn: Sequence[tuple[Mapping[str, Any], Curve]], is_accuracy: bool, title: str
-) -> None:
+def _panels(left: Axes, right: Axes, drawn: Sequence[_Point], is_accuracy: bool, title: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    _curves(left, [replace(line, name=_words(values)) for values, line in drawn], is_accuracy)
+    _curves(left, [replace(point.line, name=_words(point.values)) for point in drawn], is_accuracy)
     _ends(right, drawn)
     for axes in (left, right):
         if is_accuracy:
             axes.yaxis.set_major_formatter(lambda fraction, _: number_formats.tick(fraction))
-    keys = list(drawn[0][0])
+    keys = list(drawn[0].values)
     left.set_title(title, loc="left", fontsize="large", fontweight="bold", color=INK)
-    what = f"{drawn[0][1].name} {'accuracy' if is_accuracy else 'loss'}"
+    what = f"{drawn[0].line.name} {'accuracy' if is_accuracy else 'loss'}"
     left.set_ylabel(f"{what},\nby {', '.join(keys)}", color=INK)
     right.set_ylabel(f"{what}\nafter the last round", color=INK)
     left.set_xlabel("finished rounds", color=INK)
@@ -98,6 +104,12 @@ def _line(rounds: pa.Table) -> tuple[Curve | None, bool]:
     lines, is_accuracy = curve.curves(part(table, MEAN), part(table, DEVIATION) if len(trials) > 1 else None)
     evaluated = [line for line in lines if line.name != curve.TRAINING]
     return next(iter(evaluated or lines), None), is_accuracy
+
+
+def _last(rounds: pa.Table, name: str) -> tuple[float, ...]:
+    """Return the last value of the line of this name, of each trial that has it."""
+    lines = (line for trial in by_trial(rounds) for line in curve.curves(trial)[0])
+    return tuple(line.values[-1] for line in lines if line.name == name)
 
 
 def _curves(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
@@ -129,17 +141,17 @@ def _curves(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
         )
 
 
-def _ends(axes: Axes, drawn: Sequence[tuple[Mapping[str, Any], Curve]]) -> None:
+def _ends(axes: Axes, drawn: Sequence[_Point]) -> None:
     """Draw final values against the first key's value; a line for each combination of the other keys."""
-    first, *others = drawn[0][0]
-    at = [values[first] for values, _ in drawn]
+    first, *others = drawn[0].values
+    at = [point.values[first] for point in drawn]
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in at)
     words = list(dict.fromkeys(_word(value) for value in at))
     groups: dict[str, list[tuple[float, float, float]]] = {}
-    for values, line in drawn:
-        x = float(values[first]) if numeric else words.index(_word(values[first]))
-        end = (x, line.values[-1], line.deviations[-1] if line.deviations else 0.0)
-        groups.setdefault(_words({key: values[key] for key in others}), []).append(end)
+    for point in drawn:
+        x = float(point.values[first]) if numeric else words.index(_word(point.values[first]))
+        end = (x, mean(point.ends), deviation(point.ends) if len(point.ends) > 1 else 0.0)
+        groups.setdefault(_words({key: point.values[key] for key in others}), []).append(end)
     drawn_as = [CurveStyle(INK, marker="o")] if len(groups) == 1 else _looks(len(groups))
     for place, (name, ends) in enumerate(groups.items()):
         xs, ys, around = zip(*sorted(ends) if numeric else ends, strict=True)
