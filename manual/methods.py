@@ -107,7 +107,9 @@ def _facts(plan: Plan, method: Method) -> list[str]:
     kind = personalisations.make(plan.experiment.client, plan.model.params)
     # A client trains in one phase, also where each of several models has its own.
     others = [phase for phase in algorithm.phases if phase.of != "training"]
-    passes = len(others) + 1 + (kind is not None and kind.own is not None)
+    correction = corrections.make(plan.experiment.client.correction)
+    again = correction is not None and correction.client.own_gradient
+    passes = len(others) + 1 + again + (kind is not None and kind.own is not None)
     return [
         _vectors(algorithm.state_vectors),
         _of_server(plan),

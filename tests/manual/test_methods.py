@@ -34,6 +34,8 @@ def test_the_page_is_as_the_parts_are(rows: dict[tuple[str, str], list[str]]) ->
         # State of client and server, down, up, passes: by hand, from docs/algorithms.md.
         ("client.correction", "scaffold", ["n", "n", "2 n (8 n bytes)", "2 n (8 n bytes)", "1"]),
         ("client.correction", "mime", ["none", "n", "3 n (12 n bytes)", "2 n (8 n bytes)", "2; 2 gradients a step"]),
+        # A gradient of all examples for the cohort's mean, it again for what it is taken off, and training.
+        ("client.correction", "feddane", ["none", "none", "2 n (8 n bytes)", "2 n (8 n bytes)", "3"]),
         ("client.correction", "fedpd", ["2 n", "none", "n (4 n bytes)", "n (4 n bytes)", "1"]),
         ("server.optimizer", "adam", ["none", "2 n", "n (4 n bytes)", "n (4 n bytes)", "1"]),
         ("server.fairness", "afl", ["none", "N", "n (4 n bytes)", "n (4 n bytes)", "2"]),
