@@ -1,6 +1,7 @@
 """Draws the share of trials with a catastrophic failure against cohort size.
 
-Source: Charles et al. (2021), section 3.1: the training accuracy falls by half, or more, in a single round.
+Source: Charles et al. (2021), section 3.1: the training accuracy falls by half, or more, in a single round. Here it
+must fall below the half, because one of 0 may stay there.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     yield Figure(
         "failed-trials",
         "Catastrophic failures against cohort size",
-        f"The share of trials in which the cohort's training accuracy fell by half or more in a single round: {failed} "
-        f"of {trials} in all.",
+        f"The share of trials in which the cohort's training accuracy fell below half of the last round's: {failed} of "
+        f"{trials} in all.",
         data,
         partial(_draw, along, points),
     )

@@ -35,6 +35,7 @@ def test_a_trial_failed_if_one_of_its_rounds_did(tmp_path: Path) -> None:
         rows = [{"accuracy": 0.5, "catastrophic_failure": found} for found in failed]
         write(tmp_path / f"{size}-{seed}", rows, cohort={"size": size}, seed=seed, rounds=3)
     (figure,) = failures.make(groups(tmp_path))
+    assert "fell below half of the last round's" in figure.caption
     assert figure.data.select(["cohort_size", "failed", "trials", "share"]).to_pylist() == [
         {"cohort_size": 5.0, "failed": 0, "trials": 2, "share": 0.0},
         {"cohort_size": 10.0, "failed": 1, "trials": 2, "share": 0.5},
