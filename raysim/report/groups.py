@@ -14,7 +14,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.report.column_names import headlines
 from raysim.report.looks import CurveStyle, looks
 from raysim.report.runs import Run
-from raysim.report.series import Course, Series, last_of, over_trials, rising
+from raysim.report.series import MeanCourse, Series, last_of, over_trials, rising
 
 LISTED = 24
 """With more groups a picture would be too high."""
@@ -48,7 +48,7 @@ class Group:
         """Return mean and deviation of a column by round, see `over_trials`; None if no trial has it."""
         return over_trials([run.rounds for run in self.runs], column, cumulated, best_so_far)
 
-    def rising(self, column: str, cumulated: bool = False) -> Course | None:
+    def rising(self, column: str, cumulated: bool = False) -> MeanCourse | None:
         """Return the mean of a column that never falls, by round, see `series.rising`; None if no trial has it."""
         return rising([run.rounds for run in self.runs], column, cumulated)
 

@@ -32,7 +32,7 @@ class Series(NamedTuple):
         return Series(self.rounds[rows], self.mean[rows], self.deviation[rows], self.trials[rows])
 
 
-class Course(NamedTuple):
+class MeanCourse(NamedTuple):
     """A mean over trials: `values[i]` after `rounds[i]` finished rounds, in rising order."""
 
     rounds: Int64s
@@ -65,7 +65,7 @@ def over_trials(
     return Series(after, mean, np.sqrt(deviation), count)
 
 
-def rising(trials: Sequence[pa.Table], column: str, cumulated: bool = False) -> Course | None:
+def rising(trials: Sequence[pa.Table], column: str, cumulated: bool = False) -> MeanCourse | None:
     """Return the mean over trials of a quantity that never falls, such as time; None if no trial has a value.
 
     Where a trial ends before the others, the mean goes on by the others' steps: their mean may lie below it.
@@ -79,10 +79,10 @@ def rising(trials: Sequence[pa.Table], column: str, cumulated: bool = False) -> 
         return None
     after, values = _aligned(parts)
     if not np.isnan(values).any():
-        return Course(after, values.mean(0))
+        return MeanCourse(after, values.mean(0))
     steps = np.diff(values)
     known = np.maximum((~np.isnan(steps)).sum(0), 1)
-    return Course(after, np.nanmean(values[:, 0]) + np.cumsum(np.concatenate([[0.0], np.nansum(steps, 0) / known])))
+    return MeanCourse(after, np.nanmean(values[:, 0]) + np.cumsum(np.concatenate([[0.0], np.nansum(steps, 0) / known])))
 
 
 def left_out(rounds: pa.Table) -> dict[str, int]:

@@ -36,7 +36,7 @@ Tagged = tuple[Mapping[str, Any], pa.Table]
 """A point's swept values, and its rounds; rounds of several trials have a column `trial`."""
 
 
-class _Point(NamedTuple):
+class _SweptPoint(NamedTuple):
     """`ends`: the last value of each trial, which may have ended after different rounds."""
 
     values: Mapping[str, Any]
@@ -65,7 +65,9 @@ def figure(points: Sequence[Tagged], title: str, report: ReportSection) -> Figur
         ExperimentError: see `drawing`.
     """
     found = [(values, rounds, *_line(rounds)) for values, rounds in points]
-    drawn = [_Point(values, line, _last(rounds, line.name)) for values, rounds, line, _ in found if line is not None]
+    drawn = [
+        _SweptPoint(values, line, _last(rounds, line.name)) for values, rounds, line, _ in found if line is not None
+    ]
     if not drawn:
         return None
     with drawing(report):
@@ -79,7 +81,7 @@ def figure(points: Sequence[Tagged], title: str, report: ReportSection) -> Figur
     return picture
 
 
-def _panels(left: Axes, right: Axes, drawn: Sequence[_Point], is_accuracy: bool, title: str) -> None:
+def _panels(left: Axes, right: Axes, drawn: Sequence[_SweptPoint], is_accuracy: bool, title: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     _curves(left, [replace(point.line, name=_words(point.values)) for point in drawn], is_accuracy)
@@ -141,7 +143,7 @@ def _curves(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
         )
 
 
-def _ends(axes: Axes, drawn: Sequence[_Point]) -> None:
+def _ends(axes: Axes, drawn: Sequence[_SweptPoint]) -> None:
     """Draw final values against the first key's value; a line for each combination of the other keys."""
     first, *others = drawn[0].values
     at = [point.values[first] for point in drawn]

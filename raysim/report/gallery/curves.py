@@ -15,7 +15,7 @@ from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import reference_marks
 from raysim.report.gallery.figure import Figure, Kind, Panel
 from raysim.report.groups import Group
-from raysim.report.series import Course, Series, thin_out
+from raysim.report.series import MeanCourse, Series, thin_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ class Against(NamedTuple):
     cumulated: bool = False
     of: tuple[str, ...] = ()
 
-    def values(self, group: Group) -> Course | None:
+    def values(self, group: Group) -> MeanCourse | None:
         """Return its values of a group, by round; None if a column is missing."""
         assert self.column is not None
         first, *others = [group.rising(column, self.cumulated) for column in self.of or (self.column,)]
