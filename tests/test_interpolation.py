@@ -18,7 +18,9 @@ from raysim.api.interpolation import between_runs
 from raysim.cli.output import MISUSED
 from raysim.engine.rounds.interpolation import THETAS, between
 from raysim.models.model import Weights
+from raysim.report.gallery import interpolated
 from tests.support.command import Raysim
+from tests.support.drawn import drawn
 
 
 def made(**model: Any) -> raysim.Experiment:
@@ -71,6 +73,15 @@ def test_rows_are_the_losses_of_the_models_between(folder: Path) -> None:
         outputs = x.double().flatten(1) / 16 @ weight.T + bias
         assert row["loss"] == pytest.approx(nn.functional.cross_entropy(outputs, y).item(), rel=1e-9)
         assert row["accuracy"] == pytest.approx((outputs.argmax(1) == y).double().mean().item())
+
+
+def test_the_dashed_line_is_spoken_of_where_both_models_were_scored() -> None:
+    rows = [{"theta": theta, "loss": loss} for theta, loss in ((0.0, 2.0), (0.5, 1.0), (1.0, 3.0))]
+    whole, inner = (interpolated.figure(some, ("a", "b"), "test") for some in (rows, rows[1:]))
+    assert whole.caption.endswith("the dashed line is the better of the two.")
+    assert "dashed" not in inner.caption
+    dashed = [[line for line in drawn(each)[0].get_lines() if line.is_dashed()] for each in (whole, inner)]
+    assert [[np.asarray(line.get_ydata()).tolist() for line in lines] for lines in dashed] == [[[2.0, 2.0]], []]
 
 
 def test_models_are_given_by_value_or_by_any_checkpoint(folder: Path) -> None:

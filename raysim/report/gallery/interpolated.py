@@ -21,21 +21,27 @@ NAME = "interpolation"
 def figure(rows: Sequence[Mapping[str, float]], names: tuple[str, str], split: str) -> Figure:
     """Return the picture of rows with `theta` and `loss`; the model at theta = 1 is the first of the two names."""
     first, second = names
+    better = "" if _better(rows) is None else "; the dashed line is the better of the two"
     return Figure(
         NAME,
         f"{split} loss between two models",
-        f"The model is theta w + (1 - theta) w', w from {first} and w' from {second}; the dashed line is the better of "
-        f"the two.",
+        f"The model is theta w + (1 - theta) w', w from {first} and w' from {second}{better}.",
         pa.Table.from_pylist([{"group": f"{first} and {second}", **row} for row in rows]),
         lambda axes: _draw(axes, rows, split),
     )
 
 
+def _better(rows: Sequence[Mapping[str, float]]) -> float | None:
+    """Return the lesser loss of the two models; None if one of them was not scored."""
+    loss = {row["theta"]: row["loss"] for row in rows}
+    return min(loss[0.0], loss[1.0]) if {0.0, 1.0} <= loss.keys() else None
+
+
 def _draw(axes: Axes, rows: Sequence[Mapping[str, float]], split: str) -> None:
     thetas, losses = [row["theta"] for row in rows], [row["loss"] for row in rows]
     axes.plot(thetas, losses, color=SERIES[0], linewidth=1.6)
-    if ends := [row["loss"] for row in rows if row["theta"] in (0.0, 1.0)]:
-        reference_marks.dashed(axes, [thetas[0], thetas[-1]], [min(ends)] * 2)
+    if (better := _better(rows)) is not None:
+        reference_marks.dashed(axes, [thetas[0], thetas[-1]], [better] * 2)
     for end in (0.0, 1.0):
         axes.axvline(end, color=GREY, linewidth=0.8)
     axes.set_xlabel("theta")
