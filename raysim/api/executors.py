@@ -144,19 +144,20 @@ def _here(
     plan: Plan, folder: RunFolder | None, state: ServerState | None, place: Begins
 ) -> Generator[Finished, None, _Left]:
     """Run in this process, to its end or until it moves."""
-    engine, rounds, state = plan.experiment.engine, plan.experiment.rounds, state or plan.initial_state()
-    outlook = None
+    engine, rounds = plan.experiment.engine, plan.experiment.rounds
+    device = numerics.choose_device(engine.gpus_per_worker)
+    outlook, state = None, state or plan.initial_state()
     seen = stopping.after_all(plan.experiment, () if folder is None else folder.rows)
     if place == "here at first":
         workers = workers_here(engine.cpus_per_worker)
         outlook = Outlook(rounds - state.round, workers, lambda: can_be_sent(plan))
-    run = loop.rounds(
-        plan, InProcess(plan, outlook=outlook), state, folder, lambda: bool(outlook and outlook.moves), overlap=False
-    )
+    with numerics.fixed(engine.threads, device, engine.precision):
+        executor = InProcess(plan, outlook=outlook)
+    run = loop.rounds(plan, executor, state, folder, lambda: bool(outlook and outlook.moves), overlap=False)
     with closing(run):
         while True:
             # Between rounds torch has the reader's settings.
-            with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
+            with numerics.fixed(engine.threads, device, engine.precision):
                 try:
                     finished = next(run)
                 except StopIteration as end:

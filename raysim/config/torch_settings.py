@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
+from torch.utils._device import DeviceContext
 
 
 class _Setting(NamedTuple):
@@ -23,6 +25,7 @@ class _Setting(NamedTuple):
 _SETTINGS = (
     _Setting(torch.get_default_dtype, torch.set_default_dtype, torch.float32),
     _Setting(lambda: torch.backends.mkldnn.enabled, partial(setattr, torch.backends.mkldnn, "enabled"), True),
+    _Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, True),
     _Setting(torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp, True),
     _Setting(torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp, True),
     _Setting(torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp, True),
@@ -45,17 +48,41 @@ def one_at_a_time() -> AbstractContextManager[object]:
 def as_on_workers() -> Iterator[None]:
     """Leave out, inside the block, what a script has set in its process alone, and a new process does not have.
 
-    That is torch.autocast, products of float32 in a shorter precision, the default dtype, which kernels torch may
-    take, and whether tiny numbers are taken for zero. One thread is inside at a time.
+    That is torch.autocast, products of float32 in a shorter precision, the default dtype and device, which kernels
+    torch may take, and whether tiny numbers are taken for zero. One thread is inside at a time.
     """
     with (
         one_at_a_time(),
+        _without_default_device(),
         _new_settings(),
         _whole_products(),
         _without_autocast("cpu"),
         _without_autocast("cuda"),
     ):
         yield
+
+
+@contextmanager
+def _without_default_device() -> Iterator[None]:
+    # Tensors would be made elsewhere, and torch's transformer layers take other kernels, even if the device is the CPU.
+    before = _get_current_function_mode_stack()
+    others = [each for each in before if not isinstance(each, DeviceContext)]
+    if len(others) == len(before):
+        yield
+        return
+    _set_modes(others)
+    try:
+        yield
+    finally:
+        _set_modes(before)
+
+
+def _set_modes(modes: Sequence[TorchFunctionMode]) -> None:
+    """Make these torch's active modes, the innermost last."""
+    for _ in _get_current_function_mode_stack():
+        _pop_mode()
+    for each in modes:
+        _push_mode(each)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.overrides import _get_current_function_mode_stack
 
 import raysim
 from raysim.client.trainers.trainer_choice import Precision
@@ -150,28 +151,40 @@ def short_products() -> Iterator[None]:
 def other_defaults() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    torch.backends.mha.set_fastpath_enabled(False)
     torch.backends.cuda.enable_flash_sdp(False)
     torch.set_flush_denormal(True)
     try:
         yield
-        assert defaults() == (torch.float64, False, False, True)
+        assert defaults() == (torch.float64, False, False, False, True)
     finally:
         torch.set_default_dtype(torch.float32)
         torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
+        torch.backends.mha.set_fastpath_enabled(True)
         torch.backends.cuda.enable_flash_sdp(True)
         torch.set_flush_denormal(False)
 
 
-def defaults() -> tuple[torch.dtype, bool, bool, bool]:
+def defaults() -> tuple[torch.dtype, bool, bool, bool, bool]:
     """What new tensors are, whether torch may take oneDNN and fused attention, and whether tiny numbers are zero."""
-    flash = torch.backends.cuda.flash_sdp_enabled()
-    return torch.get_default_dtype(), bool(torch.backends.mkldnn.enabled), flash, sys.float_info.min / 2 == 0
+    fused = torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()
+    return torch.get_default_dtype(), bool(torch.backends.mkldnn.enabled), *fused, sys.float_info.min / 2 == 0
+
+
+@contextmanager
+def other_device() -> Iterator[None]:
+    """Nothing can be computed on it."""
+    with torch.device("cpu"), torch.device("meta"):
+        yield
+        assert torch.empty(0).device.type == "meta"
+    assert not _get_current_function_mode_stack()
 
 
 AROUND: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     "short products": short_products,
     "other defaults": other_defaults,
+    "other device": other_device,
 }
 
 
@@ -222,6 +235,39 @@ def test_torch_has_the_settings_of_a_new_process_inside_a_block() -> None:
     usual = defaults()
     with other_defaults(), torch_settings.as_on_workers():
         assert defaults() == usual
+
+
+class OfTransformer(torch.nn.Module):
+    """In evaluation its layer takes a kernel of its own, unless a mode of torch is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.TransformerEncoderLayer(5, 1, 16, batch_first=True)
+        self.last = torch.nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.layer(x.flatten(1).unsqueeze(1)).mean(1))
+
+
+@pytest.mark.parametrize("around", [other_defaults, other_device, lambda: torch.device("cpu")])
+def test_scores_are_computed_by_the_kernels_of_a_new_process(
+    around: Callable[[], AbstractContextManager[Any]], experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    exp = experiment(engine={"workers": 0}, rounds=1)
+    usual = [bits(each) for each in raysim.rounds(exp, dataset=dataset, model=OfTransformer)]
+    with around():
+        assert [bits(each) for each in raysim.rounds(exp, dataset=dataset, model=OfTransformer)] == usual
+
+
+def test_a_series_has_the_same_numbers_where_a_script_has_another_default_device(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    exp = experiment(engine={"workers": 0, "trainer": "compiled"}, rounds=1, trials=2)
+    usual = raysim.run_trials(exp, path=tmp_path / "usual", dataset=dataset)
+    with other_device():
+        other = raysim.run_trials(exp, path=tmp_path / "other", dataset=dataset)
+    for name in ("mean_update_norm", "params_norm", "eval/test/loss"):
+        assert other.rounds[name].to_pylist() == usual.rounds[name].to_pylist()
 
 
 @torch.inference_mode()

@@ -89,7 +89,7 @@ class Host:
         self._worker = worker
         self._memory = ExampleMemory(share)
         self._plans: dict[int, Plan] = {}
-        self._loops: dict[Group, list[Loop]] = {}
+        self._loops: dict[Group, Sequence[Loop]] = {}
 
     def run(
         self, kind: Kind, broadcast: JobBroadcast, index: int, unit: object, kept: list[Tensor] | None
@@ -108,25 +108,30 @@ class Host:
         group = tuple(unit.plans)
         plans = [self._plans[number] for number in group]
         seen = [unit.seen.get(number, NOTHING) for number in group]
-        # The loops are put back when they are between rounds again. After an error they are not.
-        loops = self._loops.pop(group, None)
-        if loops is None:
-            # Groups only shrink: the loops of a larger group are not used again.
-            self._loops = {other: loops for other, loops in self._loops.items() if not set(other) & set(group)}
-            executor = InLockstep(plans, self._worker, self._memory)
-            folders = [None if plan.states is None else plan.states.parent for plan in plans]
-            loops = [
-                Loop(plan, executor.of(i), state, written_elsewhere=path, seen=before)
-                for i, (plan, state, path, before) in enumerate(zip(plans, sent.states, folders, seen, strict=True))
-            ]
-        else:
-            for loop, state, before in zip(loops, sent.states, seen, strict=True):
-                loop.continue_from(state, before)
         engine = plans[0].experiment.engine
         with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
+            loops = self._loops_of(group, plans, sent.states, seen)
             advanced = _advance(loops, plans, time.monotonic() + LONGEST_S)
         self._loops[group] = loops
         return advanced
+
+    def _loops_of(
+        self, group: Group, plans: Sequence[Plan], states: Sequence[ServerState], seen: Sequence[Seen]
+    ) -> Sequence[Loop]:
+        """Take the group's loops out, or make them, before the round that follows each state."""
+        # The loops are put back when they are between rounds again. After an error they are not.
+        if (loops := self._loops.pop(group, None)) is not None:
+            for loop, state, before in zip(loops, states, seen, strict=True):
+                loop.continue_from(state, before)
+            return loops
+        # Groups only shrink: the loops of a larger group are not used again.
+        self._loops = {other: loops for other, loops in self._loops.items() if not set(other) & set(group)}
+        executor = InLockstep(plans, self._worker, self._memory)
+        folders = [None if plan.states is None else plan.states.parent for plan in plans]
+        return [
+            Loop(plan, executor.of(i), state, written_elsewhere=path, seen=before)
+            for i, (plan, state, path, before) in enumerate(zip(plans, states, folders, seen, strict=True))
+        ]
 
     def _keep_only(self, numbers: Set[int]) -> None:
         self._plans = {number: plan for number, plan in self._plans.items() if number in numbers}

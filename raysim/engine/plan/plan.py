@@ -26,6 +26,7 @@ from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.cohort import chunks
 from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.section import cohorts
+from raysim.config.torch_settings import as_on_workers
 from raysim.data.dataset import FederatedDataset
 from raysim.data.optimum import Optimum
 from raysim.engine.plan.label_similarity import LabelSimilarity
@@ -195,6 +196,7 @@ class Plan:
         largest = max(int(size_at(t)) for t in range(e.rounds))
         return largest * params.numel() * params.element_size()
 
+    @as_on_workers()
     def initial_state(self) -> ServerState:
         """Return the state before the first round."""
         return self.algorithm().init(self.begins, self.cohorts().init())
