@@ -10,6 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from types import CellType, CodeType, FunctionType, MethodType
+from typing import NamedTuple
 
 _OTHERS = ("abc", "builtins", "dataclasses", "enum", "functools", "raysim", "torch", "typing")
 """Packages whose classes are not the script's."""
@@ -17,6 +18,13 @@ _OTHERS = ("abc", "builtins", "dataclasses", "enum", "functools", "raysim", "tor
 
 NO_CODE = ("dataset", "params")
 """Keywords of what a script passes that is none."""
+
+
+class FunctionCode(NamedTuple):
+    """A function as a process has it: the digest of its code, and the numbers that it reads by name alone."""
+
+    digest: str
+    numbers: Mapping[str, complex]
 
 
 def digest(part: object) -> str | None:
@@ -34,10 +42,37 @@ def digest(part: object) -> str | None:
     found = hashlib.blake2b(digest_size=16)
     own = _with_read(list(functions(part)))
     for function in own:
-        _add(found, function.__code__, function.__doc__)
-        found.update(repr([each for each in function.__defaults__ or () if isinstance(each, _PLAIN)]).encode())
+        _add_function(found, function)
         found.update(repr([item for item in _read(function).items() if _is_plain(item[1])]).encode())
     return f"{_VERSION}:{found.hexdigest()}" if own else None
+
+
+def of_scripts(part: object) -> list[FunctionType]:
+    """Return a part's functions, and those that they read by name, each once; none of installed packages."""
+    own = [each for each in functions(part) if not each.__code__.co_filename.startswith(_INSTALLED)]
+    return _with_read(own)
+
+
+def digest_of_code(function: FunctionType) -> str:
+    """Return the digest of a function's code and defaults alone; see `digest`."""
+    found = hashlib.blake2b(digest_size=16)
+    _add_function(found, function)
+    return found.hexdigest()
+
+
+def numbers_read(function: FunctionType) -> Mapping[str, complex]:
+    """Return the numbers that a function reads by name from where it was defined."""
+    return {name: value for name, value in _read(function).items() if isinstance(value, bool | int | float | complex)}
+
+
+def set_in_module(function: FunctionType) -> set[str]:
+    """Return the names that functions beside a function set there, such as counters."""
+    found = set[str]()
+    for value in list(function.__globals__.values()):
+        for each in functions(value) if isinstance(value, FunctionType | type) else ():
+            if each.__globals__ is function.__globals__:
+                found |= _names(each.__code__)[1]
+    return found
 
 
 def differs(one: str, other: str) -> bool:
@@ -132,6 +167,11 @@ def _is_plain(value: object) -> bool:
 def _is_others(defined: type | FunctionType) -> bool:
     # What a script made by exec has no module.
     return (defined.__module__ or "").partition(".")[0] in _OTHERS
+
+
+def _add_function(found: hashlib.blake2b, function: FunctionType) -> None:
+    _add(found, function.__code__, function.__doc__)
+    found.update(repr([each for each in function.__defaults__ or () if isinstance(each, _PLAIN)]).encode())
 
 
 def _add(found: hashlib.blake2b, code: CodeType, doc: str | None) -> None:

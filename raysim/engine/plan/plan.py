@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +37,7 @@ from raysim.models import linear
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task, squared_error
 from raysim.run_folder.client_states import ClientStore
+from raysim.run_folder.part_code import FunctionCode
 from raysim.run_folder.passed_parts import NOTHING, Passed
 from raysim.server import fedex
 from raysim.server.state import ServerState, Tensors
@@ -75,6 +76,8 @@ class Plan:
     """The fingerprint of the run whose client states these are."""
     passed: Passed = NOTHING
     """What a script passed beside the experiment."""
+    code: Mapping[str, Mapping[str, FunctionCode]] = field(default_factory=dict)
+    """The code of what a script passed, in the script's process; see sent_code.py."""
 
     @property
     def fingerprint(self) -> str:

@@ -80,7 +80,14 @@ def send_plan(plan: Plan, wait_s: float, data: SentDataset | None = None) -> Sen
 
 
 def receive_plan(sent: SentPlan) -> Plan:
-    """Return the plan, on a node that may have to fetch its data first; see `receive`."""
+    """Return the plan, on a node that may have to fetch its data first; see `receive`.
+
+    Raises:
+        ExperimentError: this process has other code of a script's parts.
+    """
+    from raysim.engine.plan import sent_code
+
+    sent_code.check(sent.plan)
     return replace(sent.plan, dataset=receive(sent.data))
 
 

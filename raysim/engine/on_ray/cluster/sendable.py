@@ -10,12 +10,21 @@ from typing import Any
 
 from ray import cloudpickle
 
-from raysim.config.own_part import own_parts
+from raysim.engine.plan import sent_code
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ExperimentError
 
 DEPTH = 8
 """Depth to which objects within objects are examined."""
+
+
+def checked(plan: Plan) -> Plan:
+    """Return the plan as it is sent, once it is clear that it can be; see `check`.
+
+    It tells the code of a script's parts, so that other processes can compare theirs.
+    """
+    check(plan)
+    return sent_code.with_code(plan)
 
 
 def check(plan: Plan) -> None:
@@ -24,7 +33,7 @@ def check(plan: Plan) -> None:
     Raises:
         ExperimentError: a part cannot be pickled; the error names the keyword, the object inside, and a remedy.
     """
-    for keyword, passed in _passed(plan):
+    for keyword, passed in sent_code.passed(plan):
         if (error := _failure(passed)) is not None:
             what = _culprit(passed, f"what was passed, {_named(passed)},")
             raise ExperimentError(
@@ -32,14 +41,6 @@ def check(plan: Plan) -> None:
                 f"generators and connections inside the function that uses them, and define functions and classes at "
                 f"the top of a module. engine.workers = 0 needs none of this."
             )
-
-
-def _passed(plan: Plan) -> Iterator[tuple[str, Any]]:
-    for part in own_parts(plan.experiment):
-        if part.is_bound:
-            yield part.KEYWORD, part.passed
-    yield "model", plan.model.factory
-    yield "loss", plan.task.losses
 
 
 def _failure(given: Any) -> str | None:

@@ -13,6 +13,7 @@ from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.cluster.dashboard import Dashboard
 from raysim.engine.on_ray.cluster.handles import GroupedMethod, RemoteMethod
 from raysim.engine.on_ray.executor.on_ray import OnRay, StartedPools
+from raysim.engine.plan import sent_code
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
 from raysim.engine.rounds.finished_round import Finished
@@ -107,6 +108,7 @@ class Driver:
     def start(self) -> None:
         """Wait for the first pool. Nothing is written to the disk before."""
         # Not in the constructor: an error there reaches the script as a dead actor, without its type.
+        sent_code.check(self._plan)
         self._executor = OnRay(self._plan, self._placement, self._started_pools)
         self._open.callback(self._executor.close)
 

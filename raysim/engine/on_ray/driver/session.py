@@ -64,7 +64,7 @@ def run(
     Raises:
         KeyboardInterrupt: after Ctrl-C or `raysim stop`, once the driver has checkpointed the last finished round.
     """
-    sendable.check(plan)
+    plan = sendable.checked(plan)
     opening = opening.absolute()
     seen: int | None = None
 
@@ -93,7 +93,7 @@ def run(
 
 def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Experiment], None], name: str) -> str:
     """Start a run that needs no script, and return its name once a worker has started; see `run`."""
-    sendable.check(plan)
+    plan = sendable.checked(plan)
     opening = opening.absolute()
     with connected(address, opening.path), with_states_folder(plan, opening.path) as plan:
         _check_shared(plan, opening.path)
@@ -169,7 +169,7 @@ def rounds(
 
     `start`: where to continue from, and what `[stop]` has seen before, if there is no folder that says so.
     """
-    sendable.check(plan)
+    plan = sendable.checked(plan)
     opening = None if opening is None else opening.absolute()
     path, run_folder = (None, None) if opening is None else (opening.path, opening.named)
     with connected(address, path), with_states_folder(plan, path) as plan:

@@ -43,7 +43,7 @@ class SharedOnRay:
 
     def send(self, plan: Plan) -> Callable[[], Plan]:
         """See `SharedExecutor`; runs with the same data share one copy."""
-        sendable.check(plan)
+        plan = sendable.checked(plan)
         data = plan.dataset.fingerprint
         if data not in self._datasets:
             self._datasets[data] = send(plan.dataset, self._wait_s)

@@ -1,0 +1,99 @@
+"""Finds out whether another process has the code of a script's parts as the script has it.
+
+What a script imports is imported again there: from a file that may have been changed since, or of which the script has
+changed a variable.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import FunctionType
+from typing import Any
+
+from raysim.config.own_part import own_parts
+from raysim.engine.plan.plan import Plan
+from raysim.errors import ExperimentError
+from raysim.models.frozen_norms import HeldNorms
+from raysim.run_folder import part_code
+from raysim.run_folder.part_code import FunctionCode
+
+
+def passed(plan: Plan) -> Iterator[tuple[str, Any]]:
+    """Yield what a script has passed, by keyword, as it goes to workers."""
+    for part in own_parts(plan.experiment):
+        if part.is_bound:
+            yield part.KEYWORD, part.passed
+    yield "model", plan.model.factory
+    yield "loss", plan.task.losses
+
+
+def with_code(plan: Plan) -> Plan:
+    """Return the plan with the code of its parts, right before it is sent."""
+    return replace(plan, code=_code(plan))
+
+
+def check(plan: Plan) -> None:
+    """Refuse a process that has other code than the script's. What only one of the two has is not compared.
+
+    Raises:
+        ExperimentError: names the part and the function, and the number that differs.
+    """
+    here = _code(plan) if plan.code else {}
+    for keyword, functions in plan.code.items():
+        for name, sent in functions.items():
+            found = here.get(keyword, {}).get(name)
+            if found is not None and (difference := _difference(sent, found)):
+                raise ExperimentError(
+                    f"{keyword}= is not the same in the script's process and in another one of the run, which imports "
+                    f"modules anew: {name} {difference}. If its file was changed after the script had imported it, "
+                    f"start the script again, or the notebook's kernel. If the script sets a variable of a module, set "
+                    f"it in the module's file. engine.workers = 0 trains in the script's process."
+                )
+
+
+def _difference(sent: FunctionCode, found: FunctionCode) -> str:
+    """Return how they differ, as the end of a sentence about the function; empty if they do not."""
+    if sent.digest != found.digest:
+        return "has other code there"
+    for name, number in sent.numbers.items():
+        there = found.numbers.get(name, number)
+        if repr(there) != repr(number):
+            return f"reads {name}, which is {number!r} in the script and {there!r} there"
+    return ""
+
+
+def _code(plan: Plan) -> Mapping[str, Mapping[str, FunctionCode]]:
+    return {keyword: dict(_functions(plan, part)) for keyword, part in passed(plan)}
+
+
+def _functions(plan: Plan, part: Any) -> Iterator[tuple[str, FunctionCode]]:
+    """Yield the script's functions that a part calls, by name; of functions with one name, none."""
+    whole = [part.factory if isinstance(part, HeldNorms) else part]
+    if part is plan.model.factory and not plan.model.constants:
+        # A factory reads a class as an attribute of its module. A large base would be in memory once more.
+        whole += dict.fromkeys(type(child) for child in plan.model.module().modules())
+    named: dict[str, list[FunctionType]] = {}
+    for function in part_code.of_scripts(whole):
+        named.setdefault(f"{function.__module__}.{function.__qualname__}", []).append(function)
+    for name, alike in named.items():
+        if len(alike) == 1 and not _is_rewritten(alike[0]):
+            yield name, FunctionCode(f"{sys.flags.optimize} {part_code.digest_of_code(alike[0])}", _numbers(alike[0]))
+
+
+def _is_rewritten(function: FunctionType) -> bool:
+    # pytest gives functions with an assert other code, in its own process alone.
+    return "@pytest_ar" in function.__globals__
+
+
+def _numbers(function: FunctionType) -> Mapping[str, complex]:
+    """Return the numbers that a function reads by name, but for those that a function of its module sets.
+
+    Those of a function that is not imported travel with it.
+    """
+    module = sys.modules.get(function.__module__ or "")
+    if module is None or module.__name__ == "__main__" or vars(module) is not function.__globals__:
+        return {}
+    found = part_code.numbers_read(function)
+    return {name: found[name] for name in found.keys() - part_code.set_in_module(function)} if found else {}

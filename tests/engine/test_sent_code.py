@@ -1,0 +1,159 @@
+"""A process that has other code of a script's parts than the script is refused: it imports modules anew."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import import_module, invalidate_caches
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import cloudpickle
+
+import raysim
+from raysim.engine.on_ray.cluster import data_on_nodes
+from raysim.engine.on_ray.cluster.data_on_nodes import SentDataset, SentPlan, receive_plan
+from raysim.engine.on_ray.driver.driver import Driver
+from raysim.engine.plan import sent_code
+from raysim.engine.plan.plan import Plan
+from raysim.engine.plan.resolve import resolve
+
+Make = Callable[..., raysim.Experiment]
+
+NAME = "parts_of_a_script"
+
+SOURCE = """
+import torch
+from torch.nn import functional
+
+scale, calls = 1.0, 0
+
+def counted():
+    global calls
+    calls += 1
+
+def loss(outputs, targets):
+    counted()
+    return functional.cross_entropy(outputs, targets, reduction="none") * scale + 0 * (calls > 0)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = torch.nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(x.flatten(1).tanh())
+
+def weighting(facts):
+    return facts.examples * 2
+
+def accurate(outputs, targets):
+    return (outputs.argmax(-1) == targets).float()
+
+def transform(section):
+    return raysim.Transform(lambda at: at.delta * 0.5)
+
+import raysim
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / f"{NAME}.py").write_text(SOURCE)
+    invalidate_caches()
+    yield import_module(NAME)
+    del sys.modules[NAME]
+
+
+def elsewhere(plan: Plan, source: str, folder: Path) -> Plan:
+    """Return the plan as a process has it that begins when the script's module has this source."""
+    sent = cloudpickle.dumps(replace(sent_code.with_code(plan), dataset=None))  # type: ignore[arg-type]
+    (folder / f"{NAME}.py").write_text(source)
+    invalidate_caches()
+    module = sys.modules.pop(NAME)
+    try:
+        received: Plan = cloudpickle.loads(sent)
+        import_module(NAME)
+        sent_code.check(received)
+        return received
+    finally:
+        sys.modules[NAME] = module
+
+
+def planned(experiment: Make, dataset: raysim.FederatedDataset, **parts: Any) -> Plan:
+    return resolve(experiment(model=None) if "model" in parts else experiment(), dataset=dataset, **parts)
+
+
+CHANGES: dict[str, tuple[str, str, str]] = {
+    "a number": ("loss", "scale, calls = 1.0", "scale, calls = 2.0"),
+    "loss": ("loss", "* scale +", "* scale * 2 +"),
+    "what a loss calls": ("loss", "calls += 1", "calls += 2"),
+    "model": ("model", "flatten(1).tanh()", "flatten(1).relu()"),
+    "weighting": ("weighting", "examples * 2", "examples * 3"),
+    "metrics": ("metrics", "targets).float()", "targets).double()"),
+    "transform": ("transform", "delta * 0.5", "delta * 0.25"),
+}
+
+
+def part(script: Any, keyword: str) -> Any:
+    return {"model": lambda: script.Net(), "metrics": {"accurate": script.accurate}}.get(keyword) or vars(script)[
+        keyword
+    ]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_process_with_other_code_is_refused(
+    change: str, script: Any, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    keyword, old, new = CHANGES[change]
+    plan = planned(experiment, dataset, **{keyword: part(script, keyword)})
+    elsewhere(plan, SOURCE, tmp_path)
+    elsewhere(plan, "# A comment.\n" + SOURCE.replace("calls = 1.0, 0", "calls = 1.0, 7"), tmp_path)
+    assert old in SOURCE
+    with pytest.raises(raysim.ExperimentError, match=f"{keyword}= is not the same .* start the script again"):
+        elsewhere(plan, SOURCE.replace(old, new), tmp_path)
+
+
+def test_a_variable_that_a_script_sets_in_a_module_is_said(
+    script: Any, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    script.scale = 3.0
+    with pytest.raises(raysim.ExperimentError, match=r"loss reads scale, which is 3\.0 in the script and 1\.0 there"):
+        elsewhere(planned(experiment, dataset, loss=script.loss), SOURCE, tmp_path)
+
+
+def test_what_is_not_imported_travels_with_its_numbers(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, script: Any
+) -> None:
+    names: dict[str, Any] = {"__name__": "cell", "factor": 2.0}
+    exec("def weighting(facts):\n    return facts.examples * factor", names)
+    elsewhere(planned(experiment, dataset, weighting=names["weighting"]), SOURCE, tmp_path)
+
+
+def test_code_that_pytest_has_rewritten_is_not_compared(
+    script: Any, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    vars(script)["@pytest_ar"] = None
+    plan = planned(experiment, dataset, weighting=script.weighting)
+    elsewhere(plan, SOURCE.replace("examples * 2", "examples * 3"), tmp_path)
+
+
+def test_driver_and_workers_compare(
+    script: Any,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = sent_code.with_code(planned(experiment, dataset, weighting=script.weighting))
+    code = {"weighting": {name: one._replace(digest="") for name, one in plan.code["weighting"].items()}}
+    plan, data = replace(plan, code=code), SentDataset(None, (), "", None, 0.0)  # type: ignore[arg-type]
+    monkeypatch.setattr(data_on_nodes, "receive", lambda data: dataset)
+    with pytest.raises(raysim.ExperimentError, match="has other code there"):
+        receive_plan(SentPlan(plan, data))
+    with pytest.raises(raysim.ExperimentError, match="has other code there"):
+        Driver(plan, None, None, None).start()  # type: ignore[arg-type]
