@@ -1,9 +1,10 @@
-"""Code that a script gives a part between two rounds is warned of, once."""
+"""Code and values that a script gives a part between two rounds are warned of, once."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch.nn import functional
 import raysim
 
 Make = Callable[..., raysim.Experiment]
+Weigh = Callable[[raysim.ClientFacts], float]
 
 
 class Body(nn.Module):
@@ -68,3 +70,66 @@ def test_a_run_is_left_alone_otherwise(
     with caplog.at_level(logging.WARNING, "raysim"):
         list(raysim.rounds(experiment(engine={"workers": 0}), model=Body, loss=Loss(), dataset=dataset))
     assert not warnings(caplog)
+
+
+factor, tables, seen = 1.0, {"factor": 1.0}, list[int]()
+
+
+def by_number(facts: raysim.ClientFacts) -> float:
+    return facts.examples * factor
+
+
+def by_table(facts: raysim.ClientFacts) -> float:
+    seen.append(facts.examples)
+    return facts.examples * tables["factor"]
+
+
+class Weighting:
+    def __init__(self) -> None:
+        self.factor, self.calls = 1.0, 0
+
+    def __call__(self, facts: raysim.ClientFacts) -> float:
+        self.calls += 1
+        return facts.examples * self.factor
+
+
+def of_object(by: Weighting) -> Weigh:
+    return lambda facts: facts.examples * by.factor
+
+
+def changed(monkeypatch: pytest.MonkeyPatch, what: str) -> tuple[Weigh, Callable[[], None]]:
+    """A weighting that reads a value, and a function that changes it."""
+    by = Weighting()
+    if what == "a number":
+        return by_number, lambda: monkeypatch.setattr(f"{__name__}.factor", 2.0)
+    if what == "a table":
+        return by_table, lambda: monkeypatch.setitem(tables, "factor", 2.0)
+    return (by if what == "an attribute" else of_object(by)), lambda: setattr(by, "factor", 2.0)
+
+
+@pytest.mark.parametrize("what", ["a number", "a table", "an attribute", "an attribute of what it reads"])
+@pytest.mark.parametrize("changes", [False, True])
+@pytest.mark.parametrize("by", ["rounds", "logger"])
+def test_a_value_that_the_script_changes_between_two_rounds_is_told_once(
+    what: str,
+    changes: bool,
+    by: str,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """What a part itself changes is not."""
+    weighting, change = changed(monkeypatch, what)
+    exp = experiment(rounds=4, engine={"workers": 0}).changed({"server.weighting": {"name": "own"}})
+    with caplog.at_level(logging.WARNING, "raysim"):
+        if by == "rounds":
+            for finished in raysim.rounds(exp, weighting=weighting, dataset=dataset):
+                if changes and finished.index in (1, 2):
+                    change()
+        else:
+            log = [lambda row: change() if changes else None]
+            raysim.run(exp, weighting=weighting, dataset=dataset, loggers=log, path=tmp_path / "run")
+    assert len(warnings(caplog)) == changes
+    assert not changes or "which weighting= reads, was changed between two rounds" in warnings(caplog)[0]

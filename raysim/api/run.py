@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 from torch import Tensor
 
-from raysim.api import executors, watched_code
+from raysim.api import executors, watched_code, watched_values
 from raysim.api.beside_record import warn_of_others
 from raysim.api.executors import Begins, begins
 from raysim.api.interrupted import note_of_run, noting
@@ -173,7 +173,7 @@ def run(
             plan = with_kept_trainer(plan, where if resume else None)
             opening = opening_of(plan, where, resume, overwrite, profile)
             place = begins(plan.experiment.engine, executor, address)
-            return _carry_out(plan, opening, place, address, progress, loggers)
+            return _carry_out(plan, opening, place, address, progress, loggers, parts)
 
 
 @takes_parts
@@ -209,7 +209,8 @@ def resume(
         with executors.ahead(experiment.engine, executor, address):
             plan = with_kept_trainer(resolve(with_executor(experiment, executor), **parts), where)
             place = begins(plan.experiment.engine, executor, address)
-            return _carry_out(plan, opening_of(plan, where, resume=True), place, address, progress, loggers)
+            opening = opening_of(plan, where, resume=True)
+            return _carry_out(plan, opening, place, address, progress, loggers, parts)
 
 
 @takes_parts
@@ -272,15 +273,21 @@ def rounds(
     place = begins(plan.experiment.engine, executor, address)
     opening = None if opening is None else opening.absolute()
     steps = executors.steps(plan, opening, place, address)
-    return OfOneProcess(_public(plan, steps, until_left, watched_code.watch(plan, parts)), "raysim.rounds")
+    check_code, around = watched_code.watch(plan, parts), watched_values.watch(parts)
+    return OfOneProcess(_public(plan, steps, until_left, check_code, around), "raysim.rounds")
 
 
 def _public(
-    plan: Plan, steps: Generator[Finished], until_left: ExitStack, check_code: Callable[[], None]
+    plan: Plan,
+    steps: Generator[Finished],
+    until_left: ExitStack,
+    check_code: Callable[[], None],
+    around: Callable[[], AbstractContextManager[None]],
 ) -> Generator[Round]:
     with until_left, closing(steps):
         for finished in steps:
-            yield _as_round(plan, finished)
+            with around():
+                yield _as_round(plan, finished)
             check_code()
 
 
@@ -303,6 +310,7 @@ def _carry_out(
     address: str | None,
     progress: bool | None,
     loggers: Sequence[LoggerName | Log],
+    parts: Parts,
 ) -> Result:
     # Workers import raysim too: import plotting code only where it is used.
     from raysim.report import curve
@@ -320,10 +328,12 @@ def _carry_out(
     log_beginning(plan)
     show: Progress = Terminal.where_wanted(progress, experiment.rounds) or Silent()
     logs = Loggers(loggers, path, experiment)
+    around = watched_values.watch(parts) if any(map(callable, loggers)) else nullcontext
 
     def tell(row: Mapping[str, Any]) -> None:
         show.row(row)
-        logs.row(row)
+        with around():
+            logs.row(row)
 
     watcher = Watcher(show.started, tell)
     with terminable(), show, logs:

@@ -8,7 +8,7 @@ import hashlib
 import inspect
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import NamedTuple
 
@@ -134,6 +134,20 @@ def _read(function: FunctionType) -> Mapping[str, object]:
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     known = {**function.__globals__, **{name: content for name, cell in cells for content in _contents(cell)}}
     return {name: known[name] for name in sorted(read - written) if name in known}
+
+
+def variables(function: FunctionType) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield the names that a function reads from where it was defined, each with a function that returns its value.
+
+    It raises KeyError or ValueError where there is none.
+    """
+    read, _ = _names(function.__code__)
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    for name in sorted(read):
+        if (cell := cells.get(name)) is not None:
+            yield name, functools.partial(getattr, cell, "cell_contents")
+        elif name in function.__globals__:
+            yield name, functools.partial(function.__globals__.__getitem__, name)
 
 
 def _names(code: CodeType) -> tuple[set[str], set[str]]:
