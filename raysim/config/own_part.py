@@ -15,8 +15,15 @@ from raysim.config.section import Section
 from raysim.config.values import Constant, Factor, Name
 
 
+def _refused(self: Constants, *given: Any, **named: Any) -> Any:
+    raise TypeError(
+        "constants cannot be changed: all calls of a part, here and on workers, read those of the experiment; what "
+        "changes belongs in the part's state, and another experiment is made by experiment.changed({...})"
+    )
+
+
 class Constants(dict[str, Any]):
-    """Constants by name; one that is not there is answered with those that are."""
+    """Constants by name, which nobody changes; one that is not there is answered with those that are."""
 
     def __missing__(self, name: str) -> Any:
         # Without double quotes: a KeyError is shown as a quoted text.
@@ -24,6 +31,12 @@ class Constants(dict[str, Any]):
             f"constants has no {name!r}: it has {', '.join(self) or 'none'}; the part's table in the experiment, with "
             f"name = 'own', takes more, as constants = {{ {name} = 0.1 }}"
         )
+
+    __setitem__ = __delitem__ = __ior__ = _refused  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = _refused  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Constants, (dict(self),)
 
 
 class OwnPart(BaseModel):
