@@ -76,7 +76,7 @@ def set_in_module(function: FunctionType) -> set[str]:
 
 
 def differs(one: str, other: str) -> bool:
-    """Return whether two digests are of different code; False if that is not known.
+    """Return whether two digests are of different code; False if that is not known, as before ":" they differ.
 
     >>> differs("3.11:ab", "3.11:cd"), differs("3.11:ab", "3.12:cd")
     (True, False)

@@ -142,6 +142,18 @@ def test_code_that_pytest_has_rewritten_is_not_compared(
     elsewhere(plan, SOURCE.replace("examples * 2", "examples * 3"), tmp_path)
 
 
+def test_code_without_asserts_is_not_compared(
+    script: Any,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = sent_code.with_code(planned(experiment, dataset, weighting=script.weighting))
+    code = {"weighting": {name: one._replace(digest="1:") for name, one in plan.code["weighting"].items()}}
+    sent_code.check(replace(plan, code=code))
+
+
 def test_driver_and_workers_compare(
     script: Any,
     experiment: Make,
@@ -150,7 +162,7 @@ def test_driver_and_workers_compare(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = sent_code.with_code(planned(experiment, dataset, weighting=script.weighting))
-    code = {"weighting": {name: one._replace(digest="") for name, one in plan.code["weighting"].items()}}
+    code = {"weighting": {name: one._replace(digest="0:") for name, one in plan.code["weighting"].items()}}
     plan, data = replace(plan, code=code), SentDataset(None, (), "", None, 0.0)  # type: ignore[arg-type]
     monkeypatch.setattr(data_on_nodes, "receive", lambda data: dataset)
     with pytest.raises(raysim.ExperimentError, match="has other code there"):
