@@ -8,9 +8,10 @@ import hashlib
 import inspect
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
-from types import CellType, CodeType, FunctionType, MethodType
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import NamedTuple, TypeGuard
+
 
 _OTHERS = ("abc", "builtins", "dataclasses", "enum", "functools", "raysim", "torch", "typing")
 """Packages whose classes are not the script's."""
@@ -62,17 +63,51 @@ def digest_of_code(function: FunctionType) -> str:
 
 def numbers_read(function: FunctionType) -> Mapping[str, complex]:
     """Return the numbers that a function reads by name from where it was defined."""
-    return {name: value for name, value in _read(function).items() if isinstance(value, bool | int | float | complex)}
+    return {name: value for name, value in _read(function).items() if _is_number(value)}
 
 
-def set_in_module(function: FunctionType) -> set[str]:
-    """Return the names that functions beside a function set there, such as counters."""
+def _is_number(value: object) -> TypeGuard[complex]:
+    return isinstance(value, bool | int | float | complex)
+
+
+def classes(part: object, own: Iterable[FunctionType]) -> list[type]:
+    """Return the classes of a part, and those that its functions read by name, with their bases; none of packages."""
+    held = [part, *(value for function in own for value in _read(function).values())]
+    kinds = [kind for value in held for kind in _kinds(value)]
+    bases = dict.fromkeys(cls for kind in kinds for cls in inspect.getmro(kind))
+    return [cls for cls in bases if not _is_others(cls) and cls.__module__ in sys.modules]
+
+
+def _kinds(value: object) -> Iterator[type]:
+    if isinstance(value, functools.partial):
+        yield from _kinds(value.func)
+    elif isinstance(value, MethodType):
+        yield from _kinds(value.__self__)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _kinds(each)
+    elif not isinstance(value, FunctionType):
+        yield value if isinstance(value, type) else type(value)
+
+
+def class_numbers(cls: type) -> Mapping[str, complex]:
+    """Return the numbers that a class has as attributes."""
+    return {name: value for name, value in vars(cls).items() if _is_number(value) and not name.startswith("__")}
+
+
+def set_in_module(module: ModuleType) -> set[str]:
+    """Return the names that functions of a module set there, or as attributes, such as counters."""
     found = set[str]()
-    for value in list(function.__globals__.values()):
+    for value in list(vars(module).values()):
         for each in functions(value) if isinstance(value, FunctionType | type) else ():
-            if each.__globals__ is function.__globals__:
-                found |= _names(each.__code__)[1]
+            if each.__globals__ is vars(module):
+                found |= _names(each.__code__)[1] | _attributes_set(each.__code__)
     return found
+
+
+def _attributes_set(code: CodeType) -> set[str]:
+    found = {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_ATTR"}
+    return found.union(*(_attributes_set(each) for each in code.co_consts if isinstance(each, CodeType)))
 
 
 def differs(one: str, other: str) -> bool:

@@ -39,12 +39,15 @@ def loss(outputs, targets):
     return functional.cross_entropy(outputs, targets, reduction="none") * scale + 0 * (calls > 0)
 
 class Net(torch.nn.Module):
+    gain, made = 1.0, 0
+
     def __init__(self):
         super().__init__()
+        type(self).made += 1
         self.last = torch.nn.Linear(5, 3)
 
     def forward(self, x):
-        return self.last(x.flatten(1).tanh())
+        return self.gain * self.last(x.flatten(1).tanh())
 
 def weighting(facts):
     return facts.examples * 2
@@ -93,6 +96,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     "loss": ("loss", "* scale +", "* scale * 2 +"),
     "what a loss calls": ("loss", "calls += 1", "calls += 2"),
     "model": ("model", "flatten(1).tanh()", "flatten(1).relu()"),
+    "a number of a class": ("model", "gain, made = 1.0, 0", "gain, made = 2.0, 0"),
     "weighting": ("weighting", "examples * 2", "examples * 3"),
     "metrics": ("metrics", "targets).float()", "targets).double()"),
     "transform": ("transform", "delta * 0.5", "delta * 0.25"),
@@ -122,7 +126,7 @@ def test_a_variable_that_a_script_sets_in_a_module_is_said(
     script: Any, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
 ) -> None:
     script.scale = 3.0
-    with pytest.raises(raysim.ExperimentError, match=r"loss reads scale, which is 3\.0 in the script and 1\.0 there"):
+    with pytest.raises(raysim.ExperimentError, match=r"loss has scale = 3\.0 in the script and 1\.0 there"):
         elsewhere(planned(experiment, dataset, loss=script.loss), SOURCE, tmp_path)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from raysim.config.own_part import own_parts
@@ -54,13 +54,13 @@ def check(plan: Plan) -> None:
 
 
 def _difference(sent: FunctionCode, found: FunctionCode) -> str:
-    """Return how they differ, as the end of a sentence about the function; empty if they do not."""
+    """Return how they differ, as the end of a sentence about function or class; empty if they do not."""
     if part_code.differs(sent.digest, found.digest):
         return "has other code there"
     for name, number in sent.numbers.items():
         there = found.numbers.get(name, number)
         if repr(there) != repr(number):
-            return f"reads {name}, which is {number!r} in the script and {there!r} there"
+            return f"has {name} = {number!r} in the script and {there!r} there"
     return ""
 
 
@@ -69,33 +69,37 @@ def _code(plan: Plan) -> Mapping[str, Mapping[str, FunctionCode]]:
 
 
 def _functions(plan: Plan, part: Any) -> Iterator[tuple[str, FunctionCode]]:
-    """Yield the script's functions that a part calls, by name; of functions with one name, none."""
+    """Yield the script's functions and classes that a part consists of, by name; of those with one name, none."""
     whole = [part.factory if isinstance(part, HeldNorms) else part]
-    if part is plan.model.factory and not plan.model.constants:
+    if part is plan.model.factory and not plan.model.constants and any(part_code.functions(whole)):
         # A factory reads a class as an attribute of its module. A large base would be in memory once more.
         whole += dict.fromkeys(type(child) for child in plan.model.module().modules())
-    named: dict[str, list[FunctionType]] = {}
-    for function in part_code.of_scripts(whole):
-        named.setdefault(f"{function.__module__}.{function.__qualname__}", []).append(function)
-    for name, alike in named.items():
-        if len(alike) == 1 and not _is_rewritten(alike[0]):
-            # `python -O`, which workers do not have, leaves asserts out.
-            digest = f"{sys.flags.optimize}:{part_code.digest_of_code(alike[0])}"
-            yield name, FunctionCode(digest, _numbers(alike[0]))
+    own = part_code.of_scripts(whole)
+    named: dict[str, list[FunctionType | type]] = {}
+    for each in (*own, *part_code.classes(whole, own)):
+        named.setdefault(f"{each.__module__}.{each.__qualname__}", []).append(each)
+    for name, (first, *others) in named.items():
+        if not others:
+            yield name, _of_class(first) if isinstance(first, type) else _of_function(first)
 
 
-def _is_rewritten(function: FunctionType) -> bool:
-    # pytest gives functions with an assert other code, in its own process alone.
-    return "@pytest_ar" in function.__globals__
-
-
-def _numbers(function: FunctionType) -> Mapping[str, complex]:
-    """Return the numbers that a function reads by name, but for those that a function of its module sets.
-
-    Those of a function that is not imported travel with it.
-    """
+def _of_function(function: FunctionType) -> FunctionCode:
+    # `python -O`, which workers do not have, leaves asserts out. pytest rewrites them, in its own process alone.
+    how = "pytest" if "@pytest_ar" in function.__globals__ else str(sys.flags.optimize)
+    read = part_code.numbers_read(function)
     module = sys.modules.get(function.__module__ or "")
-    if module is None or module.__name__ == "__main__" or vars(module) is not function.__globals__:
+    is_imported = module is not None and vars(module) is function.__globals__
+    return FunctionCode(f"{how}:{part_code.digest_of_code(function)}", _constant(read, module if is_imported else None))
+
+
+def _of_class(cls: type) -> FunctionCode:
+    module = sys.modules.get(cls.__module__)
+    is_imported = module is not None and vars(module).get(cls.__qualname__) is cls
+    return FunctionCode("", _constant(part_code.class_numbers(cls), module if is_imported else None))
+
+
+def _constant(numbers: Mapping[str, complex], module: ModuleType | None) -> Mapping[str, complex]:
+    """Return the numbers that no function of the module sets; none if it is not imported: they travel with the part."""
+    if not numbers or module is None or module.__name__ == "__main__":
         return {}
-    found = part_code.numbers_read(function)
-    return {name: found[name] for name in found.keys() - part_code.set_in_module(function)} if found else {}
+    return {name: numbers[name] for name in sorted(numbers.keys() - part_code.set_in_module(module))}
