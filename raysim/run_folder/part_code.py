@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import NamedTuple, TypeGuard
 
-
 _OTHERS = ("abc", "builtins", "dataclasses", "enum", "functools", "raysim", "torch", "typing")
 """Packages whose classes are not the script's."""
 
