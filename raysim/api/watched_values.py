@@ -22,7 +22,7 @@ _MOST, _DEPTH = 100, 3
 """Entries of a collection, and the depth of collections and objects, up to which values are compared."""
 
 
-class _Read(NamedTuple):
+class _Variable(NamedTuple):
     """A value that the part with this keyword reads: its name, and a function that returns it as it is now."""
 
     keyword: str
@@ -63,13 +63,13 @@ def watch(parts: Mapping[str, Any]) -> Callable[[], AbstractContextManager[None]
     return around
 
 
-def _values(keyword: str, part: Any) -> Iterator[_Read]:
+def _values(keyword: str, part: Any) -> Iterator[_Variable]:
     for owner in _objects(part):
-        yield _Read(keyword, f"an attribute of {type(owner).__name__}", partial(vars, owner))
+        yield _Variable(keyword, f"an attribute of {type(owner).__name__}", partial(vars, owner))
     for function in part_code.of_scripts(part):
         for name, value in part_code.variables(function):
             if not isinstance(_now(value), FunctionType | type | ModuleType):
-                yield _Read(keyword, name, partial(_now, value))
+                yield _Variable(keyword, name, partial(_now, value))
 
 
 def _now(value: Callable[[], object]) -> object:

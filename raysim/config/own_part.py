@@ -32,8 +32,8 @@ class Constants(dict[str, Any]):
             f"name = 'own', takes more, as constants = {{ {name} = 0.1 }}"
         )
 
-    __setitem__ = __delitem__ = __ior__ = _refused  # type: ignore[assignment]
-    clear = pop = popitem = setdefault = update = _refused  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = _refused
+    clear = pop = popitem = setdefault = update = _refused
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Constants, (dict(self),)

@@ -76,7 +76,8 @@ def _functions(plan: Plan, part: Any) -> Iterator[tuple[str, FunctionCode]]:
         whole += dict.fromkeys(type(child) for child in plan.model.module().modules())
     own = part_code.of_scripts(whole)
     named: dict[str, list[FunctionType | type]] = {}
-    for each in (*own, *part_code.classes(whole, own)):
+    found: list[FunctionType | type] = [*own, *part_code.classes(whole, own)]
+    for each in found:
         named.setdefault(f"{each.__module__}.{each.__qualname__}", []).append(each)
     for name, (first, *others) in named.items():
         if not others:
