@@ -48,9 +48,42 @@ def digest(part: object) -> str | None:
 
 
 def of_scripts(part: object) -> list[FunctionType]:
-    """Return a part's functions, and those that they read by name, each once; none of installed packages."""
-    own = [each for each in functions(part) if not each.__code__.co_filename.startswith(_INSTALLED)]
-    return _with_read(own)
+    """Return a part's functions, and those that they read by name, also of a module, each once; none of packages."""
+    found: dict[int, FunctionType] = {}
+    own = list(functions(part))
+    for function in own:
+        if id(function) not in found and not function.__code__.co_filename.startswith(_INSTALLED):
+            found[id(function)] = function
+            values = (value for value in reached(function).values() if not isinstance(value, list))
+            # The loop goes through these too.
+            own.extend(each for value in values for each in functions(value))
+    return list(found.values())
+
+
+def reached(function: FunctionType) -> Mapping[str, object]:
+    """Return what a function reads by name, and as an attribute of a module of the script's, by the name there."""
+    found = dict(_read(function))
+    for name, module in modules_read(function).items():
+        attributes = _all_names(function.__code__) & vars(module).keys()
+        found |= {f"{name}.{each}": vars(module)[each] for each in sorted(attributes)}
+    return found
+
+
+def modules_read(function: FunctionType) -> Mapping[str, ModuleType]:
+    """Return the modules of the script's that a function reads by name."""
+    return {name: value for name, value in _read(function).items() if _is_module_of_script(value)}
+
+
+def _is_module_of_script(value: object) -> TypeGuard[ModuleType]:
+    if not isinstance(value, ModuleType) or value.__name__.partition(".")[0] in _OTHERS:
+        return False
+    file = getattr(value, "__file__", None)
+    return isinstance(file, str) and not file.startswith(_INSTALLED)
+
+
+def _all_names(code: CodeType) -> set[str]:
+    inner = (_all_names(each) for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*inner)
 
 
 def digest_of_code(function: FunctionType) -> str:
@@ -61,8 +94,25 @@ def digest_of_code(function: FunctionType) -> str:
 
 
 def numbers_read(function: FunctionType) -> Mapping[str, complex]:
-    """Return the numbers that a function reads by name from where it was defined."""
-    return {name: value for name, value in _read(function).items() if _is_number(value)}
+    """Return the numbers that a function reads, by name; those of a table or an object by its name and theirs."""
+    found: dict[str, complex] = {}
+    for name, value in reached(function).items():
+        if _is_number(value):
+            found[name] = value
+        elif isinstance(value, dict):
+            found |= {f"{name}[{key!r}]": each for key, each in value.items() if _is_number(each)}
+        elif not isinstance(value, type | FunctionType | ModuleType) and isinstance(held := _held(value), dict):
+            found |= {f"{name}.{key}": each for key, each in held.items() if _is_number(each)}
+    return found
+
+
+def _held(value: object) -> object:
+    """The attributes of an object of the script's or of Python's library, such as argparse.Namespace."""
+    return (
+        getattr(value, "__dict__", None)
+        if type(value).__module__.partition(".")[0] not in ("torch", "raysim")
+        else None
+    )
 
 
 def _is_number(value: object) -> TypeGuard[complex]:
@@ -71,7 +121,7 @@ def _is_number(value: object) -> TypeGuard[complex]:
 
 def classes(part: object, own: Iterable[FunctionType]) -> list[type]:
     """Return the classes of a part, and those that its functions read by name, with their bases; none of packages."""
-    held = [part, *(value for function in own for value in _read(function).values())]
+    held = [part, *(value for function in own for value in reached(function).values())]
     kinds = [kind for value in held for kind in _kinds(value)]
     bases = dict.fromkeys(cls for kind in kinds for cls in inspect.getmro(kind))
     return [cls for cls in bases if not _is_others(cls) and cls.__module__ in sys.modules]
@@ -95,18 +145,19 @@ def class_numbers(cls: type) -> Mapping[str, complex]:
 
 
 def set_in_module(module: ModuleType) -> set[str]:
-    """Return the names that functions of a module set there, or as attributes, such as counters."""
+    """Return what functions of a module set, such as counters: names, attributes, and "[" for entries of tables."""
     found = set[str]()
     for value in list(vars(module).values()):
         for each in functions(value) if isinstance(value, FunctionType | type) else ():
             if each.__globals__ is vars(module):
-                found |= _names(each.__code__)[1] | _attributes_set(each.__code__)
+                found |= _names(each.__code__)[1] | _parts_set(each.__code__)
     return found
 
 
-def _attributes_set(code: CodeType) -> set[str]:
-    found = {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_ATTR"}
-    return found.union(*(_attributes_set(each) for each in code.co_consts if isinstance(each, CodeType)))
+def _parts_set(code: CodeType) -> set[str]:
+    kinds = {"STORE_ATTR": "{}", "STORE_SUBSCR": "["}
+    found = {kinds[e.opname].format(e.argval) for e in dis.get_instructions(code) if e.opname in kinds}
+    return found.union(*(_parts_set(each) for each in code.co_consts if isinstance(each, CodeType)))
 
 
 def differs(one: str, other: str) -> bool:

@@ -28,7 +28,10 @@ SOURCE = """
 import torch
 from torch.nn import functional
 
+from types import SimpleNamespace
+
 scale, calls = 1.0, 0
+table, options = {"factor": 2}, SimpleNamespace(power=1)
 
 def counted():
     global calls
@@ -50,7 +53,7 @@ class Net(torch.nn.Module):
         return self.gain * self.last(x.flatten(1).tanh())
 
 def weighting(facts):
-    return facts.examples * 2
+    return facts.examples * 2 * table["factor"] ** options.power
 
 def accurate(outputs, targets):
     return (outputs.argmax(-1) == targets).float()
@@ -98,6 +101,8 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     "model": ("model", "flatten(1).tanh()", "flatten(1).relu()"),
     "a number of a class": ("model", "gain, made = 1.0, 0", "gain, made = 2.0, 0"),
     "weighting": ("weighting", "examples * 2", "examples * 3"),
+    "a number of a table": ("weighting", '{"factor": 2}', '{"factor": 3}'),
+    "a number of an object": ("weighting", "power=1", "power=2"),
     "metrics": ("metrics", "targets).float()", "targets).double()"),
     "transform": ("transform", "delta * 0.5", "delta * 0.25"),
 }
@@ -136,6 +141,21 @@ def test_what_is_not_imported_travels_with_its_numbers(
     names: dict[str, Any] = {"__name__": "cell", "factor": 2.0}
     exec("def weighting(facts):\n    return facts.examples * factor", names)
     elsewhere(planned(experiment, dataset, weighting=names["weighting"]), SOURCE, tmp_path)
+
+
+def test_an_imported_module_is_followed(
+    script: Any, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    """What a function of the script itself reads as an attribute of a module."""
+    names: dict[str, Any] = {"__name__": "cell", NAME: script}
+    exec(f"def weighting(facts):\n    return {NAME}.weighting(facts) * {NAME}.scale", names)
+    plan = planned(experiment, dataset, weighting=names["weighting"])
+    elsewhere(plan, SOURCE, tmp_path)
+    with pytest.raises(raysim.ExperimentError, match="has other code there"):
+        elsewhere(plan, SOURCE.replace("examples * 2", "examples * 3"), tmp_path)
+    script.scale = 3.0
+    with pytest.raises(raysim.ExperimentError, match=rf"{NAME}\.scale = 3\.0 in the script and 1\.0 there"):
+        elsewhere(plan, SOURCE, tmp_path)
 
 
 def test_code_that_pytest_has_rewritten_is_not_compared(

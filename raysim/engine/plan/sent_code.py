@@ -87,20 +87,36 @@ def _functions(plan: Plan, part: Any) -> Iterator[tuple[str, FunctionCode]]:
 def _of_function(function: FunctionType) -> FunctionCode:
     # `python -O`, which workers do not have, leaves asserts out. pytest rewrites them, in its own process alone.
     how = "pytest" if "@pytest_ar" in function.__globals__ else str(sys.flags.optimize)
-    read = part_code.numbers_read(function)
     module = sys.modules.get(function.__module__ or "")
-    is_imported = module is not None and vars(module) is function.__globals__
-    return FunctionCode(f"{how}:{part_code.digest_of_code(function)}", _constant(read, module if is_imported else None))
+    home = module if module is not None and vars(module) is function.__globals__ else None
+    modules = part_code.modules_read(function)
+    numbers = {
+        name: number
+        for name, number in part_code.numbers_read(function).items()
+        if _is_constant(name, modules.get(name.partition(".")[0], home))
+    }
+    return FunctionCode(f"{how}:{part_code.digest_of_code(function)}", numbers)
 
 
 def _of_class(cls: type) -> FunctionCode:
     module = sys.modules.get(cls.__module__)
-    is_imported = module is not None and vars(module).get(cls.__qualname__) is cls
-    return FunctionCode("", _constant(part_code.class_numbers(cls), module if is_imported else None))
+    home = module if module is not None and vars(module).get(cls.__qualname__) is cls else None
+    numbers = part_code.class_numbers(cls)
+    return FunctionCode("", {name: number for name, number in numbers.items() if _is_constant(name, home)})
 
 
-def _constant(numbers: Mapping[str, complex], module: ModuleType | None) -> Mapping[str, complex]:
-    """Return the numbers that no function of the module sets; none if it is not imported: they travel with the part."""
-    if not numbers or module is None or module.__name__ == "__main__":
-        return {}
-    return {name: numbers[name] for name in sorted(numbers.keys() - part_code.set_in_module(module))}
+def _is_constant(name: str, module: ModuleType | None) -> bool:
+    """Whether a number is of a module that is imported, whose functions do not set it; others travel with the part."""
+    if module is None or module.__name__ == "__main__":
+        return False
+    return not _places(name) & part_code.set_in_module(module)
+
+
+def _places(name: str) -> set[str]:
+    """Return what a function that sets the number, or what holds it, sets.
+
+    >>> sorted(_places("settings.scale")), sorted(_places("table['a']"))
+    (['scale', 'settings'], ['[', 'table'])
+    """
+    held, entry, _ = name.partition("[")
+    return {*held.split("."), entry} - {""}
