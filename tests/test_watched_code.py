@@ -75,7 +75,11 @@ def test_a_run_is_left_alone_otherwise(
 factor, tables, seen = 1.0, {"factor": 1.0}, list[int]()
 
 
+logger = logging.getLogger("weighting")
+
+
 def by_number(facts: raysim.ClientFacts) -> float:
+    logger.debug("weighs")
     return facts.examples * factor
 
 
@@ -126,6 +130,7 @@ def test_a_value_that_the_script_changes_between_two_rounds_is_told_once(
     with caplog.at_level(logging.WARNING, "raysim"):
         if by == "rounds":
             for finished in raysim.rounds(exp, weighting=weighting, dataset=dataset):
+                logger.info("a round")
                 if changes and finished.index in (1, 2):
                     change()
         else:

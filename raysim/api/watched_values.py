@@ -98,7 +98,7 @@ def _objects(part: Any) -> Iterator[object]:
 def _is_object(value: object) -> bool:
     # Layers' weights are the run's.
     others = FunctionType | type | ModuleType | Tensor | np.ndarray | nn.Module
-    return hasattr(value, "__dict__") and not isinstance(value, others) and any(part_code.functions(value))
+    return hasattr(value, "__dict__") and not isinstance(value, others) and part_code.has_code_of_script(value)
 
 
 def _content(value: object, depth: int = _DEPTH) -> object:

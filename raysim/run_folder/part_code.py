@@ -8,8 +8,9 @@ import hashlib
 import inspect
 import sys
 import sysconfig
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import NamedTuple, TypeGuard
 
 _OTHERS = ("abc", "builtins", "dataclasses", "enum", "functools", "raysim", "torch", "typing")
@@ -45,6 +46,11 @@ def digest(part: object) -> str | None:
         _add_function(found, function)
         found.update(repr([item for item in _read(function).items() if _is_plain(item[1])]).encode())
     return f"{_VERSION}:{found.hexdigest()}" if own else None
+
+
+def has_code_of_script(part: object) -> bool:
+    """Whether a part has a function that is of no installed package."""
+    return any(not each.__code__.co_filename.startswith(_INSTALLED) for each in functions(part))
 
 
 def of_scripts(part: object) -> list[FunctionType]:
@@ -94,25 +100,16 @@ def digest_of_code(function: FunctionType) -> str:
 
 
 def numbers_read(function: FunctionType) -> Mapping[str, complex]:
-    """Return the numbers that a function reads, by name; those of a table or an object by its name and theirs."""
+    """Return the numbers that a function reads, by name; those of a table or a namespace by its name and theirs."""
     found: dict[str, complex] = {}
     for name, value in reached(function).items():
         if _is_number(value):
             found[name] = value
         elif isinstance(value, dict):
             found |= {f"{name}[{key!r}]": each for key, each in value.items() if _is_number(each)}
-        elif not isinstance(value, type | FunctionType | ModuleType) and isinstance(held := _held(value), dict):
-            found |= {f"{name}.{key}": each for key, each in held.items() if _is_number(each)}
+        elif isinstance(value, Namespace | SimpleNamespace):
+            found |= {f"{name}.{key}": each for key, each in vars(value).items() if _is_number(each)}
     return found
-
-
-def _held(value: object) -> object:
-    """The attributes of an object of the script's or of Python's library, such as argparse.Namespace."""
-    return (
-        getattr(value, "__dict__", None)
-        if type(value).__module__.partition(".")[0] not in ("torch", "raysim")
-        else None
-    )
 
 
 def _is_number(value: object) -> TypeGuard[complex]:
@@ -124,7 +121,7 @@ def classes(part: object, own: Iterable[FunctionType]) -> list[type]:
     held = [part, *(value for function in own for value in reached(function).values())]
     kinds = [kind for value in held for kind in _kinds(value)]
     bases = dict.fromkeys(cls for kind in kinds for cls in inspect.getmro(kind))
-    return [cls for cls in bases if not _is_others(cls) and cls.__module__ in sys.modules]
+    return [cls for cls in bases if not _is_others(cls) and _is_module_of_script(sys.modules.get(cls.__module__))]
 
 
 def _kinds(value: object) -> Iterator[type]:

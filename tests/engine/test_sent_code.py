@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,8 +29,10 @@ SOURCE = """
 import torch
 from torch.nn import functional
 
+import logging
 from types import SimpleNamespace
 
+log = logging.getLogger("parts")
 scale, calls = 1.0, 0
 table, options = {"factor": 2}, SimpleNamespace(power=1)
 
@@ -53,6 +56,7 @@ class Net(torch.nn.Module):
         return self.gain * self.last(x.flatten(1).tanh())
 
 def weighting(facts):
+    log.debug("weighs")
     return facts.examples * 2 * table["factor"] ** options.power
 
 def accurate(outputs, targets):
@@ -102,7 +106,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     "a number of a class": ("model", "gain, made = 1.0, 0", "gain, made = 2.0, 0"),
     "weighting": ("weighting", "examples * 2", "examples * 3"),
     "a number of a table": ("weighting", '{"factor": 2}', '{"factor": 3}'),
-    "a number of an object": ("weighting", "power=1", "power=2"),
+    "a number of a namespace": ("weighting", "power=1", "power=2"),
     "metrics": ("metrics", "targets).float()", "targets).double()"),
     "transform": ("transform", "delta * 0.5", "delta * 0.25"),
 }
@@ -116,10 +120,17 @@ def part(script: Any, keyword: str) -> Any:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_process_with_other_code_is_refused(
-    change: str, script: Any, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+    change: str,
+    script: Any,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keyword, old, new = CHANGES[change]
     plan = planned(experiment, dataset, **{keyword: part(script, keyword)})
+    # An object of Python's own, which a script may set otherwise than a worker.
+    monkeypatch.setattr(script, "log", logging.Logger("script", logging.ERROR))
     elsewhere(plan, SOURCE, tmp_path)
     elsewhere(plan, "# A comment.\n" + SOURCE.replace("calls = 1.0, 0", "calls = 1.0, 7"), tmp_path)
     assert old in SOURCE
