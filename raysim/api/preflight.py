@@ -18,7 +18,7 @@ from raysim.engine.rounds.opening import Opening
 from raysim.errors import ExperimentError, ResourceError, RunFolderError
 from raysim.experiment import differences, stopping
 from raysim.experiment.experiment import EngineSection, Experiment
-from raysim.run_folder import beginning, experiment_record, files, frozen, kept_checkpoints, other_data, round_table
+from raysim.run_folder import beginning, experiment_record, files, frozen, going_on, other_data, round_table
 from raysim.run_folder.checkpoint_check import check_fits
 from raysim.run_folder.passed_parts import Passed
 from raysim.run_folder.writer import RunFolder
@@ -59,10 +59,8 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
     lock.check_free(path)
     check_same(plan, path)
     check_answers(plan, path)
-    state = kept_checkpoints.newest_state(path, plan.fingerprint)
-    done, rounds = (state.round if state else 0), plan.experiment.rounds
-    rows = round_table.rows_before(path, done)
-    if state is None:
+    found = going_on.begun(path, plan.experiment)
+    if found.state is None:
         experiment_record.check_start(path, plan.passed)
         if num_rows := round_table.read_rounds(path).num_rows:
             log.warning(
@@ -71,17 +69,10 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
                 counted(num_rows, "round"),
             )
     else:
-        check_fits(state, plan.begins, path)
+        check_fits(found.state, plan.begins, path)
         if plan.passed.has_params and not plan.passed.begins_as(experiment_record.stored_passed(path) or plan.passed):
             log.warning("params= is not used: the run of %s goes on from its checkpoint", path)
-    if done > rounds:
-        raise RunFolderError(
-            f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only: ask for more (--rounds "
-            f"{2 * done}, rounds={2 * done}). Its rounds.parquet has the figures of the first {rounds}, and "
-            f"raysim.replay({str(path)!r}, {rounds - 1}) the model after them."
-        )
-    stopped = stopping.after_all(plan.experiment, rows).stopped
-    return Opening(path, done, profile=profile, stopped=stopped)
+    return Opening(path, found.done, profile=profile, stopped=found.stopped)
 
 
 def check_one(experiment: Experiment, path: Path | None = None) -> None:

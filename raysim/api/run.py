@@ -40,7 +40,7 @@ from raysim.engine.rounds.replay import ClientUpdate, replay_client, replay_roun
 from raysim.engine.rounds.run_status import Watcher
 from raysim.engine.rounds.terminable import terminable
 from raysim.errors import RunFolderError
-from raysim.experiment import stopping
+from raysim.experiment import differences, stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
 from raysim.loggers.logger import Log
@@ -296,6 +296,16 @@ def _as_round(plan: Plan, f: Finished) -> Round:
     return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights.clone(), plan.stated, f.stopped)
 
 
+def _warn_of_unused(experiment: Experiment, opening: Opening) -> None:
+    """Say what is asked of a run that is over, and changes nothing: its folder stays as it is."""
+    if opening.stopped is not None:
+        log.warning("%s stays stopped: it ended %s", opening.named, stopping.text(experiment, opening.stopped))
+    unused = differences.of_record(experiment_record.stored_experiment(opening.path), experiment)
+    unused += ["profile has no rounds to show"] if opening.profile else []
+    if unused:
+        log.warning("the run of %s is over and stays as recorded, without effect of: %s", opening.named, "; ".join(unused))
+
+
 def _result(plan: Plan, opening: Opening, path: Path, weights: Weights) -> Result:
     """Read the result of the opened folder; `path` is how the caller names it."""
     rounds, clients = round_table.read_rounds(opening.path), client_table.read_clients(opening.path)
@@ -320,8 +330,7 @@ def _carry_out(
     # A logger, or another part of the script, may change the working folder.
     opening = opening.absolute()
     if is_whole(plan, opening) and (state := kept_checkpoints.newest_state(path, plan.fingerprint)) is not None:
-        if opening.stopped is not None:
-            log.warning("%s stays stopped: it ended %s", opening.named, stopping.text(experiment, opening.stopped))
+        _warn_of_unused(experiment, opening)
         with terminable(), Loggers(loggers, path, experiment) as logs:
             logs.no_more()
         return _result(plan, opening, path, state.weights)

@@ -31,7 +31,7 @@ from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers
-from raysim.run_folder import beginning, client_table, experiment_record, files, round_table, stop_record
+from raysim.run_folder import beginning, client_table, experiment_record, files, going_on, round_table, stop_record
 from raysim.run_folder.series_record import SeriesPlace, check_place
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic, disk, lock
@@ -100,6 +100,13 @@ def check_places(members: Iterable[Member], swept: Iterable[str] = ()) -> None:
     for path, experiment in members:
         if (path / files.RECORD).exists():
             check_place(path, SeriesPlace(experiment, tuple(swept)))
+
+
+def check_ends(members: Iterable[Member]) -> None:
+    """Raise RunFolderError if a run that has begun cannot go on as the series says: its record comes before the run."""
+    for path, experiment in members:
+        if (path / files.RECORD).exists():
+            going_on.begun(path, experiment)
 
 
 def check_parts(members: Iterable[Member], first: Plan) -> None:

@@ -147,6 +147,7 @@ def run_sweep(
         every = [member for of_point in members.values() for member in of_point]
         if resume:
             series.check_places(every, values)
+            series.check_ends(every)
             series.check_parts(every, first)
         point_of = {member.path: point for point in points for member in members[point.folder]}
         results: dict[Path, Result] = {}

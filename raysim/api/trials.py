@@ -137,6 +137,7 @@ def run_trials(
         first = arguments.resolved(members[0])
         if resume:
             series.check_places(members)
+            series.check_ends(members)
             series.check_parts(members, first)
         found: dict[Path, Result] = {}
 

@@ -209,8 +209,11 @@ def _carry_out(experiment: Experiment, sweep: Mapping[str, list[Any]], folder: P
             record = {"trials": [of_run(experiment, t.rounds, t.path, t.stopped) for t in tried.trials]}
         else:
             from raysim.api import run as api
+            from raysim.run_folder import experiment_record
 
             result = api.run(experiment, path=where, **how)
+            # A run that was over has kept its own name and end.
+            experiment = experiment_record.stored_experiment(where)
             lines = closing.lines(experiment, result.rounds, where)
             record = of_run(experiment, result.rounds, folder, result.stopped)
     if as_json:

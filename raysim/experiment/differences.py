@@ -16,6 +16,13 @@ def settings(stored: Experiment, asked: Experiment) -> list[str]:
     return differing(stored.determining(), asked.determining())
 
 
+def of_record(stored: Experiment, asked: Experiment) -> list[str]:
+    """List likewise the differences in what determines no round: name, end, checkpoints and pictures."""
+    names = {"name", "rounds", "checkpoint", "stop", "report"}
+    before, after = (each.model_dump(mode="json", by_alias=True, include=names) for each in (stored, asked))
+    return differing(before, after)
+
+
 def of_run(kept: Experiment, said: Experiment, swept: Iterable[str] = ()) -> list[str]:
     """List how a run's record differs from the experiment that its place in a series or a study says.
 

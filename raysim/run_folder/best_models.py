@@ -45,6 +45,32 @@ def file_of(path: Path, done: int) -> Path:
     return file
 
 
+def check_kept(path: Path, metric: BestMetric | None, kept_by: BestMetric | None, rows: Sequence[Row]) -> None:
+    """Refuse to go on by a metric whose best model, of these rows, the folder does not have.
+
+    Args:
+        path: the run's folder.
+        metric: by which a model is the best from here on; None: no model is kept.
+        kept_by: by which it has been the best.
+        rows: of the rounds before.
+
+    Raises:
+        RunFolderError: it was lost; or it was not kept, because it was the best by another metric, or none was kept.
+    """
+    found = improvements(rows, metric)
+    if metric is None or not found:
+        return
+    done = next(reversed(found))
+    if metric != kept_by and not os.path.lexists(files.best_file(path, done)):
+        kept = "kept no best model" if kept_by is None else f"kept the best model by {kept_by.metric!r}"
+        was = "leave checkpoint.best out" if kept_by is None else "leave checkpoint.best as it was"
+        raise RunFolderError(
+            f"{path} does not have the best model by checkpoint.best = {metric.metric!r}, which is that after {done} "
+            f"rounds: until now the run {kept}. To go on, {was}; else start afresh (--overwrite, overwrite=True)."
+        )
+    file_of(path, done)
+
+
 class BestModels:
     """The evaluations that were the best when they were recorded, and whose models are kept.
 
@@ -64,15 +90,9 @@ class BestModels:
         """Values by the number of finished rounds, each better than those before it."""
 
     def open(self, rows: Sequence[Row]) -> None:
-        """Begin with the rows of a run that goes on; files of other rounds are deleted.
-
-        Raises:
-            RunFolderError: the best model of these rows is lost.
-        """
+        """Begin with the rows of a run that goes on, which `check_kept` allows; files of other rounds are deleted."""
         if self._metric is not None:
             found = improvements(rows, self._metric)
-            if found:
-                file_of(self._path, next(reversed(found)))
             models = files.best_models(self._path)
             self._kept = {done: value for done, value in found.items() if done in models}
             self._delete(done for done in models if done not in self._kept)

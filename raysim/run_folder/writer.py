@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
 from raysim.errors import CheckpointError, DiskError, RunFolderError
-from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.row import Row
-from raysim.experiment.stop import EVALUATIONS, without_evaluation
+from raysim.experiment.stop import EVALUATIONS
 from raysim.experiment.stopping import StopReason
 from raysim.models.model import Weights
 from raysim.run_folder import (
@@ -23,9 +22,8 @@ from raysim.run_folder import (
     client_table,
     experiment_record,
     files,
-    kept_checkpoints,
+    going_on,
     not_a_run,
-    round_table,
     run_table,
     sealed_record,
     stop_record,
@@ -162,7 +160,12 @@ class RunFolder:
 
     @classmethod
     def reopen(
-        cls, path: Path, experiment: Experiment, profile: bool = False, held: lock.HeldLock | None = None
+        cls,
+        path: Path,
+        experiment: Experiment,
+        profile: bool = False,
+        held: lock.HeldLock | None = None,
+        record: Callable[[], None] = lambda: None,
     ) -> tuple[RunFolder, ServerState | None]:
         """Open a run's folder to continue: the newest intact checkpoint, and the rows of the rounds before it.
 
@@ -170,39 +173,37 @@ class RunFolder:
         removed. Rows of later rounds are dropped: the run repeats those rounds. With `profile`, timeline.json receives
         the times of driver and workers from here on.
 
+        Args:
+            path, experiment, profile, held: see above.
+            record: writes what the run goes on as; called once nothing refuses the folder any more.
+
         Raises:
-            RunFolderError: a part of the folder is a symbolic link that leads out of it, rows are lost, or a file is
-                damaged.
+            RunFolderError: a part of the folder is a symbolic link that leads out of it, or a file is damaged; or the
+                run cannot go on as the experiment says, see `going_on.begun`.
         """
         _check_parts(path)
         for place in (path, *(path / name for name in FOLDERS)):
             atomic.sweep(place, older_than_s=0)
-        every = experiment.evaluation.every
-        best = BestModels(path, experiment.checkpoint.best, every)
-        folder = cls(path, experiment_record.stored_fingerprint(path), experiment.checkpoint.keep, profile, best, held)
-        state = kept_checkpoints.newest_state(path, folder._fingerprint)
-        done = state.round if state else 0
-        folder.checkpointed = done
-        rows = round_table.rows_before(path, done)
-        stopped = stopping.after_all(experiment, rows).stopped
-        if done % every and not stopping.is_over(experiment, done, stopped):
-            # The round was evaluated only because it was the last, which it no longer is.
-            rows[-1:] = [without_evaluation(row) for row in rows[-1:]]
-            removed.unlink(files.client_file(path, done - 1))
+        found = going_on.begun(path, experiment)
+        done, rows = found.done, found.rows
         parts = files.client_files(path)
         # A table is written before its round's row, so a process that was killed between them leaves no row alone.
         client_table.warn_of_lost_clients(parts, (row["round"] for row in rows if _was_evaluated(row)), path)
-        for index, part in parts.items():
-            if index >= done:
-                removed.unlink(part)
-            else:
-                # They are read at the end of the run: to find damage then would be late.
-                client_table.clients_after(path, index)
+        counting = {index for index in parts if index < done and index != found.unevaluated}
+        for index in counting:
+            # They are read at the end of the run: to find damage then would be late.
+            client_table.clients_after(path, index)
+        record()
+        best = BestModels(path, experiment.checkpoint.best, experiment.evaluation.every)
+        folder = cls(path, experiment_record.stored_fingerprint(path), experiment.checkpoint.keep, profile, best, held)
+        folder.checkpointed = done
+        for index in parts.keys() - counting:
+            removed.unlink(parts[index])
         removed.unlink(path / stop_record.STOPPED)
         best.open(rows)
         folder._rows = Rows(rows)
         folder.flush()
-        return folder, state
+        return folder, found.state
 
     @property
     def rows(self) -> Sequence[Row]:

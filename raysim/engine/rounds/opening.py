@@ -71,9 +71,13 @@ def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterato
             # What was passed at the run's start stays.
             had = experiment_record.stored_passed(path)
             facts = facts if had is None else replace(facts, passed=had)
-            experiment_record.write_experiment(path, experiment, plan.fingerprint, facts)
-        frozen.write(path, plan.model.constants, plan.fingerprint)
-        folder, state = RunFolder.reopen(path, experiment, opening.profile, held)
+
+        def record() -> None:
+            if opening.done is not None:
+                experiment_record.write_experiment(path, experiment, plan.fingerprint, facts)
+            frozen.write(path, plan.model.constants, plan.fingerprint)
+
+        folder, state = RunFolder.reopen(path, experiment, opening.profile, held, record)
         if state is not None:
             check_fits(state, plan.begins, path)
         yield folder, state
