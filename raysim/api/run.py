@@ -303,7 +303,8 @@ def _warn_of_unused(experiment: Experiment, opening: Opening) -> None:
     unused = differences.of_record(experiment_record.stored_experiment(opening.path), experiment)
     unused += ["profile has no rounds to show"] if opening.profile else []
     if unused:
-        log.warning("the run of %s is over and stays as recorded, without effect of: %s", opening.named, "; ".join(unused))
+        said = "; ".join(unused)
+        log.warning("the run of %s is over and stays as recorded, without effect of: %s", opening.named, said)
 
 
 def _result(plan: Plan, opening: Opening, path: Path, weights: Weights) -> Result:
