@@ -22,6 +22,11 @@ HELD_OUT = ("holdout", "holdout_examples")
 """Keys of sources; those whose clients are functions have only the first."""
 
 
+def held_out(experiment: Experiment) -> dict[str, float]:
+    """Return the shares of the training clients that `[data]` itself holds out, by key; none if there is no share."""
+    return {key: share for key in HELD_OUT if (share := getattr(experiment.data, key, 0.0))}
+
+
 def with_validation_clients(
     experiment: Experiment, tuning: TuningSection, dataset: FederatedDataset | None
 ) -> FederatedDataset | None:
@@ -75,7 +80,7 @@ def evaluated_on_validation(
     if percentile is not None and percentile not in experiment.evaluation.percentiles:
         changes["evaluation.percentiles"] = [*experiment.evaluation.percentiles, percentile]
     data = experiment.data
-    if dataset is None and data is not None and not any(getattr(data, key, 0.0) for key in HELD_OUT):
+    if dataset is None and data is not None and not held_out(experiment):
         whole = dataset_of(experiment)
         if whole.validation is None:
             changes["data.holdout"] = tuning.holdout

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,12 @@ from tuning.table.study import tune_on
 from tuning.trials_file import Tried
 from tuning.writing import figure, settings
 
-OF_A_SEARCH = ("space", "sampler", "pruner", "trials", "budget", "final")
+log = logging.getLogger("raysim")
+
+NOT_OF_A_PROXY = ("sampler", "pruner", "trials", "budget")
+"""Keys of `[tuning]` that would end trials, or choose them."""
+
+OF_A_SEARCH = ("space", "final", *NOT_OF_A_PROXY)
 """Keys of `[tuning]` that say how configurations are found, which are given here."""
 
 
@@ -92,6 +98,8 @@ def proxy(
             f"{folder} has {counted(len(every), 'finished trial')}, of which {len(tried)} would be tried, but a "
             f"comparison needs two: take more."
         )
+    for remark in _remarks(experiment, folder):
+        log.warning("%s", remark)
     asked = experiment.changed({"tuning": {**_protocol(experiment), **_search_keys(tried)}})
     found = tune(asked, path=where, **how) if table is None else tune_on(asked, table, path=where, **how)
     # Trials are in the order of their slots, which is that of the configurations.
@@ -109,6 +117,15 @@ def proxy(
         best=best,
         regret=None if here[0] is None else float(good[best] - good[0]),
     )
+
+
+def _remarks(experiment: Experiment, folder: Path) -> Iterator[str]:
+    """Yield a sentence for keys that are set, and that the study of the configurations does not have."""
+    if unused := [f"tuning.{key}" for key in NOT_OF_A_PROXY if key in (experiment.tuning or {})]:
+        yield (
+            f"raysim proxy does not use {', '.join(unused)}: it tries the configurations of {folder}, each to the last "
+            f"round"
+        )
 
 
 def _protocol(experiment: Experiment) -> dict[str, Any]:

@@ -7,7 +7,8 @@ validation clients, whatever scores the tuner has seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,9 @@ from tuning.section import TuningSection
 from tuning.table.course import Course, courses
 from tuning.table.play import PLACE, play
 from tuning.table.record import PublishedTable
-from tuning.table.study import best_of, check, sample_of, told_by
+from tuning.table.study import best_of, check, remarks, sample_of, told_by
+
+log = logging.getLogger("raysim")
 
 POINTS = 40
 """Amounts of the budget at which tuners are compared."""
@@ -75,6 +78,8 @@ def compare(experiment: Experiment, table: PublishedTable, tuners: Sequence[str]
         raise ExperimentError(f"Every tuner is compared once, but got {', '.join(tuners)}.")
     named = {name: section_of_tuner(experiment, name) for name in tuners}
     check(experiment, own, table)
+    for remark in [*_remarks(own), *remarks(experiment, own, "raysim tuners")]:
+        log.warning("%s", remark)
     whole = courses(table, own.objective, by_seed=False)
     best = best_of(table, whole, own).value
     spent = np.linspace(0, own.budget.amount, POINTS + 1)[1:]
@@ -94,6 +99,12 @@ def compare(experiment: Experiment, table: PublishedTable, tuners: Sequence[str]
     return TunerComparison(
         experiment.name, own.objective, own.budget, studies, _table(tuple(named), spent, np.array(regrets))
     )
+
+
+def _remarks(own: TuningSection) -> Iterator[str]:
+    """Yield a sentence for keys that are set, and that tuners do not have."""
+    if unused := [f"tuning.{key}" for key in ("sampler", "pruner") if key in own.model_fields_set]:
+        yield f"raysim tuners does not use {', '.join(unused)}: tuners are those of --tuner, with their default keys"
 
 
 def section_of_tuner(experiment: Experiment, name: str) -> TuningSection:

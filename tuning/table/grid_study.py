@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from raysim import Experiment, ExperimentError, dataset_of
@@ -18,12 +20,23 @@ from tuning.errors import StudyError
 from tuning.kept_trial import FAILED, FINISHED
 from tuning.pruners import NoPruner
 from tuning.samplers import Grid
+from tuning.section import TuningSection
 from tuning.space import Space
 from tuning.table import card, file
 from tuning.table.record import ACCURACIES, LOSSES, PublishedTable, ScoredClients, configurations, place_of, values_of
 
 FIGURES = ("round", "clients", "rejected", "examples", "loss", "accuracy", "bytes_down", "bytes_up", "simulated_time_s")
 """Columns that a table keeps, beside all evaluations: what two machines measure alike."""
+
+OF_A_SEARCH = ("sampler", "pruner", "trials", "budget")
+"""Keys of `[tuning]` that a table does not have."""
+
+OF_A_TABLE: Mapping[str, Any] = MappingProxyType(
+    {"sampler": {"name": Grid().name}, "pruner": {"name": NoPruner().name}, "final": 0}
+)
+"""Keys of `[tuning]` of the study behind every table."""
+
+log = logging.getLogger("raysim")
 
 
 def whole_grid(experiment: Experiment) -> Experiment:
@@ -44,10 +57,23 @@ def whole_grid(experiment: Experiment) -> Experiment:
         )
     if experiment.stop is not None:
         raise ExperimentError("A table has every round of every run, but [stop] would end some before: remove it.")
-    keys = {**(experiment.tuning or {}), "sampler": {"name": Grid().name}, "pruner": {"name": NoPruner().name}}
-    keys = {key: value for key, value in keys.items() if key not in ("trials", "budget")} | {"final": 0}
+    for remark in _remarks(tuning):
+        log.warning("%s", remark)
+    keys = {key: value for key, value in (experiment.tuning or {}).items() if key not in OF_A_SEARCH} | OF_A_TABLE
     every = {"evaluation.every": 1, "evaluation.clients": "all", "evaluation.examples": "all", "tuning": keys}
     return experiment.changed(every)
+
+
+def _remarks(tuning: TuningSection) -> Iterator[str]:
+    """Yield a sentence for keys that are set, and that no table has."""
+    chosen = {key for key in OF_A_SEARCH if key in tuning.model_fields_set}
+    chosen -= {"sampler"} if isinstance(tuning.sampler, Grid) else set()
+    chosen -= {"pruner"} if isinstance(tuning.pruner, NoPruner) else set()
+    if chosen:
+        yield (
+            f"raysim table does not use {', '.join(f'tuning.{key}' for key in sorted(chosen))}: a table has all "
+            f"{tuning.parsed_space().size} configurations of the grid, each to the last round"
+        )
 
 
 def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **settings: Any) -> PublishedTable:

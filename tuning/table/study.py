@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from tuning.table.course import Course, courses, scores
 from tuning.table.play import PLACE, play
 from tuning.table.record import PublishedTable, values_of, view_of
 
+log = logging.getLogger("raysim")
+
 
 def tune_on(
     experiment: Experiment, table: PublishedTable, *, path: Path | None = None, source: str | None = None, **keys: Any
@@ -42,6 +45,8 @@ def tune_on(
     """
     tuning = section.checked_section({**(experiment.tuning or {}), **keys}, experiment)
     check(experiment, tuning, table)
+    for remark in remarks(experiment, tuning, "raysim tune --table"):
+        log.warning("%s", remark)
     tuning_keys = told_by(table, experiment, tuning)
     where = path or Path("runs") / f"{experiment.name}-on-table"
     check_is_path(where, "A study's folder (--path, path=)", StudyError)
@@ -100,6 +105,19 @@ def check(experiment: Experiment, tuning: TuningSection, table: PublishedTable) 
                 f"The table is of another space: it has {key} = {', '.join(map(str, values_of(kept, key)))}, but the "
                 f"study also has {', '.join(map(str, absent))}."
             )
+    _check_same(experiment, tuning, table)
+    seeds = [each.seed for each in protocol.with_each_seed(table.experiment, tuning)]
+    if list(table.seeds) != seeds:
+        raise ExperimentError(
+            f"The table has runs of the seeds {', '.join(map(str, table.seeds))}, but the study takes "
+            f"{', '.join(map(str, seeds))}: set tuning.seeds."
+        )
+
+
+def _check_same(experiment: Experiment, tuning: TuningSection, table: PublishedTable) -> None:
+    """Refuse a table whose runs are not those that training would give, whatever their configuration."""
+    if experiment.stop is not None:
+        raise ExperimentError("A table has every round of every run, but [stop] would end some before: remove it.")
     first = table.configurations[0]
     try:
         own_first = experiment.model_copy(update={"tuning": None}).changed(first)
@@ -108,12 +126,38 @@ def check(experiment: Experiment, tuning: TuningSection, table: PublishedTable) 
         raise ExperimentError(f"The table is of another experiment: {error}") from None
     if found := differing(_compared(has), _compared(own_first)):
         raise ExperimentError(f"The table is of another experiment: {'; '.join(found)}.")
-    seeds = [each.seed for each in protocol.with_each_seed(table.experiment, tuning)]
-    if list(table.seeds) != seeds:
+    shares, own_shares = protocol.held_out(has), protocol.held_out(own_first)
+    if (shares or own_shares) and shares != (own_shares or {"holdout": tuning.holdout}):
+        now = _written(own_shares) or f"tuning.holdout = {tuning.holdout:g}"
         raise ExperimentError(
-            f"The table has runs of the seeds {', '.join(map(str, table.seeds))}, but the study takes "
-            f"{', '.join(map(str, seeds))}: set tuning.seeds."
+            f"The table is of another experiment: it has {_written(shares) or 'no clients held out'}, and the study "
+            f"has {now}."
         )
+
+
+def _written(shares: Mapping[str, float]) -> str:
+    return " and ".join(f"data.{key} = {share:g}" for key, share in shares.items())
+
+
+def remarks(experiment: Experiment, tuning: TuningSection, command: str) -> Iterator[str]:
+    """Yield a sentence for keys that are set, and have no part where the command reads trials from a table."""
+    if experiment.trials.count > 1:
+        yield f"trials = {experiment.trials.count} has no part in {command}: the table has the runs of its own seeds"
+    for key, usual in (("every", 1), ("examples", "all")):
+        value = getattr(experiment.evaluation, key)
+        if key in experiment.evaluation.model_fields_set and value != usual:
+            yield (
+                f"evaluation.{key} = {value} has no part in {command}: a table is evaluated after every round, on all "
+                f"examples of a client"
+            )
+    done = {"concurrent": (1, "auto"), "storage": (None,), "final": (0,), "record_test": (False,), "evolution": (None,)}
+    unused = [
+        f"tuning.{key}"
+        for key, as_done in done.items()
+        if key in tuning.model_fields_set and getattr(tuning, key) not in as_done
+    ]
+    if unused:
+        yield f"{command} does not use {', '.join(unused)}: nothing is trained, stored, or evaluated on test"
 
 
 def _compared(experiment: Experiment) -> dict[str, Any]:
