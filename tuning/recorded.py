@@ -14,7 +14,7 @@ from tuning.errors import StudyError
 from tuning.ledger import by_slot
 from tuning.objective import Objective
 from tuning.result import Study
-from tuning.storage import answering, kept, open_storage, shown
+from tuning.storage import absolute, answering, kept, open_storage, shown
 
 UNIT = "unit"
 """The study's attribute that names what its budget counts."""
@@ -35,7 +35,7 @@ def read(path: str | Path, *, storage: str | None = None) -> Study:
     where = Path(path)
     name, recorded = folder.read(where)
     # A folder from elsewhere does not choose which files or servers are opened.
-    url = storage or kept(recorded, where)
+    url = absolute(storage) if storage else kept(recorded, where)
     with answering(url), open_storage(url) as held:
         try:
             study = optuna.load_study(study_name=name, storage=held)

@@ -23,7 +23,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, Prog
 from raysim import RaysimError
 from raysim.storage.inside import inside
 from raysim.storage.reading import regular, why
-from raysim.storage.remote.uri import check_is_path
+from raysim.storage.remote.uri import check_is_path, uri_of
 from raysim.storage.sqlite_url import sqlite_url
 from tuning.errors import StorageError, StudyError
 from tuning.write_ahead import is_here, put_back, write_ahead
@@ -50,6 +50,44 @@ def shown(url: str) -> str:
         return _parsed(url).render_as_string(hide_password=True)
     except ArgumentError:
         return _PASSWORD.sub(r"\1***", url)
+
+
+def absolute(url: str) -> str:
+    """Return the URL with an absolute path if it names a file: a script, or a part of it, may change its folder.
+
+    >>> absolute("journal:/tmp/study.log"), absolute("postgresql://user@host/name")
+    ('journal:/tmp/study.log', 'postgresql://user@host/name')
+
+    Raises:
+        StorageError: no URL names the file by its absolute path.
+    """
+    if url.startswith(JOURNAL):
+        file = url.removeprefix(JOURNAL)
+        return url if uri_of(file) else f"{JOURNAL}{Path(file).absolute()}"
+    try:
+        address = _parsed(url)
+    except ArgumentError:
+        # What opens it says what is wrong.
+        return url
+    is_uri, path = _sqlite_path(address)
+    if not path or Path(path).is_absolute():
+        return url
+    database = f"{_SQLITE_URI if is_uri else ''}{Path(path).absolute()}"
+    found = address.set(database=database).render_as_string(hide_password=False)
+    if _parsed(found).database != database:
+        raise StorageError(f"The storage {url} is {database}, which no URL names: put it into another folder.")
+    return found
+
+
+_SQLITE_URI = "file:"
+
+
+def _sqlite_path(address: URL) -> tuple[bool, str]:
+    """Return whether SQLite takes a URL's database as a URI, and the path of its file; "" if it has none."""
+    database = address.database or ""
+    if address.get_backend_name() != "sqlite" or database == ":memory:" or address.query.get("mode") == "memory":
+        return False, ""
+    return database.startswith(_SQLITE_URI), database.removeprefix(_SQLITE_URI)
 
 
 def portable_address(url: str, folder: Path) -> str:

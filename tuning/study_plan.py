@@ -21,7 +21,7 @@ from tuning.errors import StudyError
 from tuning.pruners import too_few_trials
 from tuning.section import TuningSection
 from tuning.space import Space
-from tuning.storage import default_url, portable_address
+from tuning.storage import absolute, default_url, portable_address
 
 log = logging.getLogger("raysim")
 
@@ -31,10 +31,10 @@ class StudyPlan:
     """A study.
 
     experiment: as it was given. tuning: its `[tuning]`, with the keys of the call. parts: what the script passed.
-    folder: of the study, absolute, because a part may change the working folder; its user names it `named`. way_out:
-    what to do where the storage has another study of this name. space: of `tuning`. measured: the experiment that
-    trials run. held: the script's dataset with validation clients; None: `measured` says the data. tests: whether the
-    data have test examples.
+    folder: of the study, and url: of its storage, absolute, because a part may change the working folder; its user
+    names the folder `named`. way_out: what to do where the storage has another study of this name. space: of `tuning`.
+    measured: the experiment that trials run. held: the script's dataset with validation clients; None: `measured` says
+    the data. tests: whether the data have test examples.
     """
 
     experiment: Experiment
@@ -42,16 +42,12 @@ class StudyPlan:
     parts: Parts
     folder: Path
     named: Path
+    url: str
     way_out: str
     space: Space
     measured: Experiment
     held: FederatedDataset | None
     tests: bool
-
-    @property
-    def url(self) -> str:
-        """The address of the storage."""
-        return self.tuning.storage or default_url(self.folder)
 
     @property
     def portable_url(self) -> str:
@@ -82,6 +78,7 @@ def plan(
     # Several processes may write to its database. The best run can be put elsewhere: raysim run best.toml --path URI.
     check_is_path(named, "A study's folder (--path, path=)", StudyError)
     where = path_here(named).absolute()
+    url = absolute(tuning.storage or default_url(where))
     protocol.check_vary(experiment, tuning, parts)
     for remark in _remarks(experiment, tuning):
         log.warning("%s", remark)
@@ -90,7 +87,17 @@ def plan(
     whole = dataset if dataset is not None else dataset_of(experiment)
     way_out = folder.way_out(tuning.storage is not None, path is not None)
     planned = StudyPlan(
-        experiment, tuning, parts, where, named, way_out, tuning.parsed_space(), measured, held, whole.test is not None
+        experiment,
+        tuning,
+        parts,
+        where,
+        named,
+        url,
+        way_out,
+        tuning.parsed_space(),
+        measured,
+        held,
+        whole.test is not None,
     )
     folder.check_links(where)
     folder.check(where, planned.portable_url, experiment.name)
@@ -132,6 +139,21 @@ def parts_and_section(
     tuning = sections.checked_section(keys, experiment) if keys else sections.section_of(experiment)
     protocol.check_metric(tuning.objective, experiment, parts.get("metrics") or {})
     return parts, tuning
+
+
+def entered(experiment: Experiment, settings: Mapping[str, Any]) -> tuple[Experiment, dict[str, Any]]:
+    """Return the experiment with the keys of `[tuning]` among a call's settings entered, and the other settings.
+
+    A function named `sampler` is a part, and none of these keys.
+    """
+    keys = {
+        name: value.model_dump(exclude_unset=True) if isinstance(value, Section) else value
+        for name, value in settings.items()
+        if name in TuningSection.model_fields and not callable(value)
+    }
+    if keys:
+        experiment = experiment.changed({"tuning": {**(experiment.tuning or {}), **keys}})
+    return experiment, {name: value for name, value in settings.items() if name not in keys}
 
 
 def default_folder(experiment: Experiment) -> Path:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import raysim
 import tuning
@@ -137,3 +139,33 @@ def test_a_study_on_other_data_says_what_it_does_not_search_by(
         f"raysim proxy does not use tuning.budget: it tries the configurations of {tmp_path / 'study'}, each to the "
         f"last round"
     ]
+
+
+def test_keys_of_a_call_are_those_of_the_file(exp: raysim.Experiment, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"folder": tmp_path / "grid", "storage": f"journal:{tmp_path / 'log'}"}
+    keys: dict[str, Any] = {"seeds": 2, "holdout": 0.4, "trials": 1, "final": 2, "sampler": {"name": "random"}}
+    made = tuning.make_table(exp, tmp_path / "t.parquet", **keys, **how)
+    assert (len(made.rows), made.seeds) == (2, (0, 1))
+    assert made.experiment.data is not None
+    assert made.experiment.data.model_dump()["holdout"] == 0.4
+    assert not (tmp_path / "grid" / "final").exists()
+    tuning.tune_on(exp, made, path=tmp_path / "study", seeds=2, holdout=0.4, budget={"rounds": 8})
+    found = tuning.proxy(tmp_path / "study", exp, path=tmp_path / "here", table=made, seeds=2, holdout=0.4, trials=1)
+    assert len(found.here) == len(found.tried) == 2
+
+
+def test_a_table_lies_where_it_was_asked_for_when_a_part_changes_the_working_folder(
+    exp: raysim.Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def linear() -> torch.nn.Module:
+        os.chdir(elsewhere)
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+
+    own = exp.changed({"model": None, "tuning.storage": "journal:log"})
+    tuning.make_table(own, Path("t.parquet"), folder=Path("grid"), model=linear)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["elsewhere", "grid", "log", "t.md", "t.parquet"]
+    assert not [*elsewhere.iterdir()]

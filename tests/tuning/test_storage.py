@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import torch
 from sqlalchemy.dialects.postgresql import dialect
 
 import raysim
@@ -66,3 +68,36 @@ def test_a_study_lies_in_its_folder_whatever_its_letters(
 def test_a_folder_that_no_url_names_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="because no URL names it"):
         default_url(Path(f"{tmp_path}/\udcff"))
+
+
+@pytest.mark.parametrize(
+    ("url", "file"),
+    [
+        ("sqlite:///study.db", "study.db"),
+        ("journal:study.log", "study.log"),
+        ("sqlite:///file:study.db?uri=true", "study.db"),
+    ],
+)
+def test_a_storage_stays_where_it_was_opened_when_a_part_changes_the_working_folder(
+    url: str,
+    file: str,
+    tuned: Callable[..., raysim.Experiment],
+    small: raysim.FederatedDataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def linear() -> torch.nn.Module:
+        os.chdir(elsewhere)
+        return torch.nn.Linear(5, 3)
+
+    exp = tuned(storage=url, final=0).changed({"model": None})
+    how: dict[str, Any] = {"dataset": small, "model": linear, "path": "study"}
+    found = tuning.tune(exp, **how)
+    assert (tmp_path / file).is_file()
+    assert not [*elsewhere.iterdir()]
+    os.chdir(tmp_path)
+    assert tuning.read("study", storage=url).best == tuning.tune(exp, **how).best == found.best

@@ -15,7 +15,7 @@ from raysim.config.counted import counted
 from raysim.config.ipython import as_printed
 from raysim.report.closing import Line
 from raysim.storage.remote.uri import check_is_path
-from tuning import trials_file
+from tuning import study_plan, trials_file
 from tuning.errors import StudyError
 from tuning.objective import Objective
 from tuning.result import Study
@@ -89,6 +89,7 @@ def proxy(
         ExperimentError: the experiment does not have a key or does not take a value of the study.
     """
     check_is_path(folder, "The study's folder", StudyError)
+    experiment, how = study_plan.entered(experiment, how)
     where = path or Path("runs") / f"{experiment.name}-proxy"
     check_is_path(where, "The folder of the evaluations (--path, path=)", StudyError)
     objective, every = trials_file.read(folder)

@@ -13,6 +13,7 @@ from raysim.experiment.row import Row
 from raysim.run_folder.files import RECORD, ROUNDS
 from raysim.run_folder.run_table import read_table
 from raysim.run_folder.tables import column
+from raysim.storage.remote.folder import path_here
 from raysim.storage.remote.uri import check_is_path
 from tuning import kept_run, protocol, search, section, study, study_plan
 from tuning.client_scores import client_rows
@@ -93,8 +94,10 @@ def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **se
     """
     check_is_path(path, "The table (--out)", StudyError)
     card.check_free(path)
+    experiment, settings = study_plan.entered(experiment, settings)
     whole = whole_grid(experiment)
-    where = folder or study_plan.default_folder(whole)
+    # A part of the script may change the working folder.
+    path, where = path_here(path).absolute(), path_here(folder or study_plan.default_folder(whole)).absolute()
     found = study.tune(whole, path=where, **settings)
     if found.counts.get(FAILED):
         failed = next(row for row in found.trials.to_pylist() if row["outcome"] == FAILED)
