@@ -18,8 +18,12 @@ from raysim.data.dataset import Split
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.resolve import precision_remark
 from raysim.engine.rounds.selection import Selection, select, transfers
+from raysim.experiment import metric_columns
 from raysim.experiment.experiment import EngineSection, Experiment
 from raysim.report import number_formats
+from raysim.server.lr_scaling import LrScaling
+from raysim.server.section import ServerSection
+from raysim.server.secure_sum import SecureSum
 
 if TYPE_CHECKING:
     from raysim.engine.rounds.calibrate import Timing
@@ -80,7 +84,9 @@ def _round(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _cohort(plan: Plan, selected: Selection) -> Iterator[tuple[str, str]]:
     systems, population = plan.experiment.systems, counted(len(plan.dataset.train), "client")
-    yield "cohort", f"{selected.num_asked:,} of {population}, {plan.experiment.cohort.sampler.name}"
+    growth = plan.experiment.cohort.growth
+    grows = "" if growth is None else f", times {growth.factor:g} every {counted(growth.every, 'round')}"
+    yield "cohort", f"{selected.num_asked:,} of {population}, {plan.experiment.cohort.sampler.name}{grows}"
     if systems is not None:
         yield "devices", _choice(systems.time)
         takes = number_formats.duration(selected.metrics["simulated_time_s"] or 0.0)
@@ -102,16 +108,26 @@ def _chunks(plan: Plan, selected: Selection) -> Iterator[tuple[str, str]]:
 def _of_clients(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """Yield the choices of local training."""
     client, fedex = experiment.client, experiment.fedex
-    yield "client step", _choice(client.optimizer)
+    yield (
+        "client step",
+        _choice(client.optimizer)
+        + ("" if client.lr_decay == 1 else f", the rate times {client.lr_decay:g} after every round"),
+    )
+    for change in client.schedule:
+        changed = _written(change.model_dump(exclude={"round"}))
+        yield "", f"from round {change.round:,} on: {changed}"
     if fedex is not None:
         yield "FedEx", f"{len(experiment.configurations)} configurations, by clients' errors on {fedex.split}"
     yield from _chosen(
         {
+            "augmentation": client.augment,
+            "objective": client.objective,
             "correction": client.correction,
             "personal models": client.personalisation,
             "posterior": client.posterior,
         }
     )
+    yield from (("transform", _choice(each)) for each in client.transform)
     if experiment.composite is not None:
         yield "composite", _keys(experiment.composite)
 
@@ -120,8 +136,11 @@ def _of_server(experiment: Experiment) -> Iterator[tuple[str, str]]:
     """Yield the choices of the server, and of what changes the messages to it and from it."""
     server = experiment.server
     yield "server step", f"{_choice(server.optimizer)}, weighted by {_weighting(server.weighting)}"
+    if server.lr_scaling != LrScaling():
+        yield "server rate", _keys(server.lr_scaling)
     yield from _chosen(
         {
+            "server schedule": server.lr_schedule,
             "aggregator": server.aggregator if server.aggregator.name != "mean" else None,
             "fairness": server.fairness,
             "updates sent": experiment.client.compression,
@@ -129,10 +148,22 @@ def _of_server(experiment: Experiment) -> Iterator[tuple[str, str]]:
             "privacy": server.privacy,
         }
     )
+    if server.secure_sum is not None:
+        yield "secure sum", _secure_sum(server.secure_sum, server)
     for label, section in (("clipping", server.clip), ("zeroing", server.zeroing), ("FedGLAD", server.glad)):
         if section is not None:
             yield label, _keys(section)
     yield from _chosen({"adversary": experiment.adversary})
+
+
+def _secure_sum(section: SecureSum, server: ServerSection) -> str:
+    """Return what the fixed-point numbers of a secure sum mean: their steps, and the sums that they can hold."""
+    summed = "examples times update" if server.weighs_examples else "updates"
+    step, most = 2.0**-section.fraction_bits, 2.0 ** (section.bits - 1 - section.fraction_bits)
+    return (
+        f"{section.bits} bits a number, in steps of {step:.3g}; a cohort's sum of {summed} wraps around outside "
+        f"-{most:,.6g} to {most:,.6g}"
+    )
 
 
 def _beside_training(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -218,14 +249,25 @@ def _schedule(plan: Plan) -> Iterator[tuple[str, str]]:
         first, last = experiment.seed, experiment.seed + experiment.trials.count - 1
         yield "trials", f"{experiment.trials.count:,}, seeds {first} to {last}: the lines below describe the first"
     yield "rounds", f"{experiment.rounds:,}, a checkpoint every {experiment.checkpoint.every:,}"
+    for name, condition in () if experiment.stop is None else experiment.stop:
+        if condition is not None:
+            yield "stop", f"{name}: {_keys(condition)}"
+    if (best := experiment.checkpoint.best) is not None:
+        yield "best model", f"kept by {best.metric}, the {'largest' if best.is_maximised else 'smallest'}"
     splits = evaluated_splits(plan)
     most = experiment.evaluation.clients
     if most == "all" or all(len(plan.dataset.split(name)) <= most for name in splits):
         whom = "all clients"
     else:
         whom = f"{counted(most, 'client')} chosen at random"
+    if (examples := experiment.evaluation.examples) != "all":
+        whom += f", {counted(examples, 'example')} of theirs at most"
     every = f"every {counted(experiment.evaluation.every, 'round')} and after the last"
     yield "evaluation", f"{' and '.join(splits)}, {whom}, {every}" if splits else "none: the data have no test split"
+    if metrics := experiment.evaluation.metrics:
+        yield "metrics", ", ".join(metric_columns.column(each) for each in metrics)
+    if (tuned := experiment.evaluation.fine_tuning) is not None:
+        yield "fine-tuning", _keys(tuned)
     if plan.optimum is not None:
         yield "optimum", f"known: distance_to_optimum and excess_loss, {every}"
     elif plan.dataset.optimum is not None:

@@ -109,3 +109,50 @@ def test_simulated_devices_are_said(experiment: Make) -> None:
     assert lines["reports"] == "2 count in the first round, which takes 12 s of simulated time"
     # 15 values of 4 bytes: three clients receive them, two send some.
     assert lines["transfer"].startswith("180 B down and 120 B up a round")
+
+
+def test_a_secure_sum_says_what_its_numbers_can_hold(experiment: Make, dataset: FederatedDataset) -> None:
+    """Sums of integers e are from -2^23 to 2^23, in units of 2^-8: of updates from -2^15 to 2^15."""
+    sums = {"bits": 24, "fraction_bits": 8}
+    lines = said(experiment(server={"secure_sum": sums}), dataset)
+    assert lines["secure sum"] == (
+        "24 bits a number, in steps of 0.00391; a cohort's sum of examples times update wraps around outside -32,768 "
+        "to 32,768"
+    )
+    alike = said(experiment(server={"secure_sum": {**sums, "fraction_bits": 23}, "weighting": "uniform"}), dataset)
+    assert alike["secure sum"].endswith("in steps of 1.19e-07; a cohort's sum of updates wraps around outside -1 to 1")
+    assert "secure sum" not in said(experiment(), dataset)
+
+
+def test_what_changes_over_the_rounds_is_said(experiment: Make, dataset: FederatedDataset) -> None:
+    """The first round's lines alone were those of a run in which nothing changes."""
+    client = {"lr_decay": 0.9, "schedule": [{"round": 3, "epochs": 2}, {"round": 5, "batch_size": 8}]}
+    server = {"lr_scaling": {"rule": "sqrt", "reference": 5}, "lr_schedule": {"name": "cosine", "length": 9}}
+    wanted = experiment(client=client, server=server, cohort={"size": 7, "growth": {"every": 2, "factor": 1.5}})
+    text = preview.text(resolve(wanted, dataset=dataset), Path("missing"))
+    for line in (
+        "sgd (lr = 0.1, momentum = 0.0, weight_decay = 0.0), the rate times 0.9 after every round",
+        "from round 3 on: epochs = 2",
+        "from round 5 on: batch_size = 8",
+        "rule = sqrt, reference = 5.0, warmup = 0, from = zero",
+        "cosine (length = 9",
+        "7 of 20 clients, uniform, times 1.5 every 2 rounds",
+    ):
+        assert line in text
+
+
+def test_what_ends_a_run_and_what_is_scored_is_said(experiment: Make, dataset: FederatedDataset) -> None:
+    wanted = experiment(
+        stop={"target": {"metric": "eval/test/accuracy", "value": 0.9}, "budget": {"rounds": 3}},
+        checkpoint={"best": "eval/test/loss"},
+        evaluation={"examples": 30, "fine_tuning": {"steps": 2, "split": "train"}},
+    )
+    text = preview.text(resolve(wanted, dataset=dataset), Path("missing"))
+    for label, line in (
+        ("stop", "target: metric = eval/test/accuracy, value = 0.9, last = 1"),
+        ("stop", "budget: rounds = 3"),
+        ("best model", "kept by eval/test/loss, the smallest"),
+        ("evaluation", "test, all clients, 30 examples of theirs at most, every 10 rounds and after the last"),
+        ("fine-tuning", "steps = 2, split = train"),
+    ):
+        assert any(found.startswith(label) and found.endswith(line) for found in text.splitlines()), line
