@@ -108,6 +108,30 @@ def left_a_logger(path: Path) -> list[object]:
     return [os.read(reader, 1000).decode(), run.rounds.num_rows]
 
 
+def several(at: Path) -> list[object]:
+    """Use several runs in children; return the children's errors, and the rows of both runs."""
+    experiment = federation.experiment({"rounds": 3, "evaluation.every": 1})
+    named = [(experiment, at / str(number)) for number in range(2)]
+    with raysim.Runs(experiment, dataset=federation.dataset(), model=federation.plain, executor="local") as runs:
+        first, _ = runs.start(named)
+        reports = runs.reports()
+        next(reports)
+        acts: list[Callable[[], object]] = [
+            lambda: next(reports),
+            lambda: next(runs.reports()),
+            lambda: runs.start([(experiment, at / "other")]),
+            lambda: runs.branch(experiment, at / "other", origin=at / "0"),
+            lambda: runs.stop(first),
+            lambda: runs.expect(9),
+            lambda: runs.check(experiment),
+            lambda: runs.workers,
+            lambda: runs.close(),
+        ]
+        said = [in_child(act) for act in acts]
+        list(reports)
+    return [said, [raysim.read(path).rounds.num_rows for _, path in named], (at / "other").exists()]
+
+
 def left_on_ray() -> None:
     """Leave a logger's call on Ray in children; print how these have ended, and the parent's rows."""
     script, children = os.getpid(), list[int]()
@@ -138,7 +162,8 @@ def main() -> None:
     }
     whole = list(begun(None))[-1].metrics["loss"]
     found = {name: [goes_on(at / name, act), goes_on(None, act)] for name, act in acts.items()}
-    print(json.dumps([whole, found, ended_late(at / "late"), outlived(at / "outlived"), left_a_logger(at / "run")]))
+    late, long = ended_late(at / "late"), outlived(at / "outlived")
+    print(json.dumps([whole, found, late, long, left_a_logger(at / "run"), several(at / "several")]))
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +197,13 @@ def test_a_forked_process_does_not_write_to_a_run_that_it_leaves(found: Any) -> 
 
 def test_a_forked_process_does_not_hold_a_lock_on(found: Any) -> None:
     assert found[3] == "free"
+
+
+def test_a_forked_process_cannot_go_on_with_several_runs(found: Any) -> None:
+    said, rows, has_begun_other = found[5]
+    *refused, closed = said
+    assert all(each.startswith("ResourceError: raysim.Runs belongs to the process that made it") for each in refused)
+    assert (closed, rows, has_begun_other) == ("", [3, 3], False)
 
 
 @pytest.mark.ray

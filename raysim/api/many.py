@@ -8,9 +8,10 @@ for another run's round. Runs that differ only in learning rates or server go in
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Literal, Unpack
 
 from torch import Tensor
 
+from raysim.api.of_one_process import OfOneProcess, left_to_parent
 from raysim.api.preflight import ExecutorName, is_whole, opening_of, with_executor
 from raysim.api.run_records import OpenRun, RunRecords
 from raysim.api.shared_plans import SharedPlans
@@ -64,6 +66,8 @@ class Report:
 class Runs:
     """Several runs on one set of workers; a context manager that at its end checkpoints the runs and ends the workers.
 
+    A process that is forked meanwhile cannot go on with them, and its leaving the block ends nothing.
+
     Args:
         experiment: its engine section sets number and size of the workers; runs may differ in all other keys.
         executor: "local" runs in this process, without Ray; "ray" runs on Ray from the start, also where
@@ -88,7 +92,7 @@ class Runs:
         **parts: Unpack[Parts],
     ) -> None:
         engine = with_executor(experiment, executor).engine
-        self._resolved, self._together = SharedPlans(engine, parts), together
+        self._resolved, self._together, self._process = SharedPlans(engine, parts), together, os.getpid()
         self._runs: dict[int, OpenRun] = {}
         self._sent: dict[int, Callable[[], Plan]] = {}
         self._number = 0
@@ -108,10 +112,12 @@ class Runs:
     @property
     def workers(self) -> int:
         """Number of segments that are carried out at a time, once the workers have started."""
+        self._check_process()
         return self._workers.number
 
     def expect(self, rounds: int) -> None:
         """Say how many rounds are to come, also of runs that are not added yet: by it workers are worth their start."""
+        self._check_process()
         self._expected = rounds
 
     def start(
@@ -136,6 +142,7 @@ class Runs:
         Raises:
             RaysimError: as `raysim.run` before its first round; then none of them was added.
         """
+        self._check_process()
         for _, path in runs:
             check_is_path(path, "The folder of a run that shares workers")
         # The script, or a part of it, may change the working folder.
@@ -150,6 +157,7 @@ class Runs:
 
     def check(self, experiment: Experiment) -> None:
         """Raise what `start` raises of an experiment that no folder can change; nothing is written."""
+        self._check_process()
         with_kept_trainer(self._resolved.plan(experiment, Path()), None)
 
     def branch(self, experiment: Experiment, path: str | Path, origin: str | Path) -> None:
@@ -162,6 +170,7 @@ class Runs:
                 counted together by `server.privacy`.
             RunFolderError: there is a folder at `path`, or none with a checkpoint at `origin`.
         """
+        self._check_process()
         for folder in (path, origin):
             check_is_path(folder, "The folder of a run that goes on from another, or of that one,")
         self.check_branch(experiment)
@@ -189,7 +198,15 @@ class Runs:
             )
 
     def reports(self) -> Iterator[Report]:
-        """Wait for news of any run, until all runs have ended. Between reports a script may add and stop runs."""
+        """Wait for news of any run, until all runs have ended. Between reports a script may add and stop runs.
+
+        Raises:
+            ResourceError: this process was forked from the one that made these runs.
+        """
+        self._check_process()
+        return OfOneProcess(self._reports(), "raysim.Runs")
+
+    def _reports(self) -> Generator[Report]:
         while True:
             while self._said:
                 yield self._said.popleft()
@@ -200,6 +217,7 @@ class Runs:
 
     def stop(self, run: int) -> None:
         """End a run after its present segment; it is checkpointed, and has no further report."""
+        self._check_process()
         self._said = deque(said for said in self._said if said.run != run)
         if run in self._runs:
             self._runs[run].dropped = True
@@ -210,8 +228,9 @@ class Runs:
                 self._end(run)
 
     def close(self) -> None:
-        """End the workers; runs under way are checkpointed, and can be resumed."""
-        self._opened.close()
+        """End the workers; runs under way are checkpointed, and can be resumed. In a forked process nothing ends."""
+        if os.getpid() == self._process:
+            self._opened.close()
 
     def __enter__(self) -> Runs:
         return self
@@ -220,6 +239,10 @@ class Runs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise left_to_parent("raysim.Runs")
 
     def _plans(self) -> Iterator[Plan]:
         return (run.plan for run in self._runs.values())

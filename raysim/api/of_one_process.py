@@ -13,6 +13,14 @@ from raysim.errors import ResourceError
 T = TypeVar("T")
 
 
+def left_to_parent(what: str) -> ResourceError:
+    """Return the error of a forked process that would go on with what its parent has open."""
+    return ResourceError(
+        f"{what} belongs to the process that made it, and this one was forked from that: go on with it there, or call "
+        f"it again here, for another folder."
+    )
+
+
 class OfOneProcess(Generator[T, None, None]):
     """An iterator over a generator, with its methods; in a forked process it raises, and what is open stays as it is.
 
@@ -45,10 +53,7 @@ class OfOneProcess(Generator[T, None, None]):
 
     def _check(self) -> None:
         if self._is_inherited:
-            raise ResourceError(
-                f"{self._what} belongs to the process that made it, and this one was forked from that: go on with it "
-                f"there, or call it again here, for another folder."
-            )
+            raise left_to_parent(self._what)
 
     def _leave_to_parent(self) -> None:
         """Make sure that this process never ends the generator, whose last lines close what the parent has open."""
