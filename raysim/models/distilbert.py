@@ -34,11 +34,16 @@ class Distilbert(ModelChoice, Section):
 
 
 class Classifier(nn.Module):
-    """(batch, time) token numbers -> (batch, outputs)."""
+    """(batch, time) token numbers -> (batch, outputs).
 
-    def __init__(self, encoder: Any) -> None:
+    Args:
+        encoder: the encoder of transformers, with its classifier.
+        is_drawn: whether the folder has no classifier, so that a fresh one was drawn.
+    """
+
+    def __init__(self, encoder: Any, is_drawn: bool = True) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.is_drawn = encoder, is_drawn
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of each text."""
@@ -76,4 +81,4 @@ def make(section: Distilbert, x_shape: tuple[int, ...], outputs: int) -> nn.Modu
     places = getattr(encoder.config, "max_position_embeddings", None)
     if isinstance(places, int) and places < x_shape[0]:
         raise ModelError(f"{folder} takes texts of at most {places:,} tokens, but x has {x_shape[0]:,}: lower length.")
-    return Classifier(encoder)
+    return Classifier(encoder, bool(found["missing_keys"]))

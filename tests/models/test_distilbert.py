@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 
 import raysim
-from raysim.engine.plan.resolve import resolve
+from raysim.engine.plan.resolve import log_beginning, resolve
 from raysim.errors import ModelError
 from raysim.models.model import bind, create
 from raysim.models.section import ModelSection, factory
@@ -153,6 +153,20 @@ def test_an_encoder_that_lacks_weights_is_named(folder: Path) -> None:
     save_file(lacks, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(ModelError, match=r"distilbert: .*its weights lack distilbert\.transformer\.layer\.1\."):
         made(folder, outputs=3)
+
+
+def test_a_seed_that_draws_no_classifier_is_said(folder: Path, a_round: Make, caplog: pytest.LogCaptureFixture) -> None:
+    import transformers
+
+    log_beginning(resolve(a_round(seed=3)))
+    assert not any("model.seed" in message for message in caplog.messages)
+    whole = transformers.AutoModelForSequenceClassification.from_pretrained(str(folder), num_labels=4)
+    whole.save_pretrained(folder)
+    log_beginning(resolve(a_round(seed=3, lora={"r": 2, "targets": ["*.q_lin"]})))
+    log_beginning(resolve(a_round()))
+    assert not any("model.seed" in message for message in caplog.messages)
+    log_beginning(resolve(a_round(seed=3)))
+    assert "model.seed = 3 draws nothing: model.path has all values" in caplog.messages
 
 
 def test_texts_with_more_places_than_the_encoder_are_named(folder: Path) -> None:

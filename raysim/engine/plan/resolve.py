@@ -43,6 +43,7 @@ from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
 from raysim.models.bilstm import VECTORS, Bilstm
 from raysim.models.causal_lm import CausalLm
+from raysim.models.distilbert import Classifier, Distilbert
 from raysim.models.frozen_norms import frozen_norms
 from raysim.models.name_patterns import matching
 from raysim.models.section import ModelSection
@@ -266,7 +267,7 @@ def _warn_of_model_section(plan: Plan) -> None:
             "them",
             "model.freeze" if section.lora is None else "model.lora",
         )
-    if isinstance(section, CausalLm) and section.lora is None and section.seed is not None:
+    if section.seed is not None and section.lora is None and _is_whole_folder(plan, section):
         log.warning("model.seed = %d draws nothing: model.path has all values", section.seed)
 
 
@@ -306,6 +307,14 @@ def _freezes_drawn(plan: Plan, section: ModelSection) -> bool:
         return bool(section.freeze)
     patterns = [*section.freeze, VECTORS]
     return matching(patterns, plan.model.constants, "model.freeze", "parameter") != [VECTORS]
+
+
+def _is_whole_folder(plan: Plan, section: ModelSection) -> bool:
+    """Return whether the folder of a pretrained model has all its values, the head's too."""
+    if not isinstance(section, Distilbert):
+        return isinstance(section, CausalLm)
+    module = plan.model.module()
+    return isinstance(module, Classifier) and not module.is_drawn
 
 
 def _draws_all(plan: Plan) -> bool:
