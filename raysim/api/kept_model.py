@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
+from raysim.api import other_examples
 from raysim.api.beside_record import warn_of_others
 from raysim.api.preflight import ITS_PARTS, check_has_parts, check_one, check_same, with_executor
 from raysim.config.counted import counted
@@ -176,7 +177,9 @@ def evaluate(
         section = section.model_copy(update={"split": (split,) if isinstance(split, str) else tuple(split)})
     plan = replace(plan, experiment=plan.experiment.model_copy(update={"evaluation": section}))
     if data is not None:
-        _check_alike(plan, data)
+        other_examples.check_form(plan.dataset, data)
+        for remark in other_examples.remarks(plan.experiment, plan.dataset, data):
+            log.warning("%s", remark)
         plan = replace(plan, dataset=data)
     engine = plan.experiment.engine
     with fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision):
@@ -227,14 +230,3 @@ def _best(where: Path, plan: Plan) -> ServerState | None:
         return checkpoint.read(best_models.file_of(where, done), plan.fingerprint, done)
     except checkpoint.DamagedError as error:
         raise RunFolderError(f"The best model of {named(where)} cannot be read: {error}") from None
-
-
-def _check_alike(plan: Plan, data: FederatedDataset) -> None:
-    """Refuse data whose examples or classes are not those of the run."""
-    own = plan.dataset
-    form, its = (own.x.shape, own.num_classes, own.y.shape), (data.x.shape, data.num_classes, data.y.shape)
-    if form != its:
-        raise DataError(
-            f"data must have examples of shape {form[0]}, {form[1]} classes and targets of shape {form[2]}, as the "
-            f"run's, but have {its[0]}, {its[1]} and {its[2]}."
-        )

@@ -1,0 +1,80 @@
+"""Looks at data on which a model is to be scored, and which are not those of its run: whether it can read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from raysim.data import FederatedDataset
+from raysim.data.field import Field
+from raysim.data.tokens.words import Words
+from raysim.errors import DataError
+from raysim.experiment.experiment import Experiment
+
+LOOKED_AT = 10
+"""Training clients of each dataset whose values are compared."""
+
+FACTOR = 2.0
+"""Values whose deviations differ by more than this were likely scaled in another way."""
+
+
+def check_form(own: FederatedDataset, other: FederatedDataset) -> None:
+    """Raise DataError if examples or classes of the other data have another form than the run's own."""
+    form, its = (own.x.shape, own.num_classes, own.y.shape), (other.x.shape, other.num_classes, other.y.shape)
+    if form != its:
+        raise DataError(
+            f"data must have examples of shape {form[0]}, {form[1]} classes and targets of shape {form[2]}, as the "
+            f"run's, but have {its[0]}, {its[1]} and {its[2]}."
+        )
+
+
+def remarks(experiment: Experiment, own: FederatedDataset, other: FederatedDataset) -> Iterator[str]:
+    """Yield a sentence for each sign that the other data were prepared in another way than the run's own.
+
+    Args:
+        experiment: the run's. own, other: of the same form.
+    """
+    if own.fingerprint == other.fingerprint:
+        return
+    if isinstance(getattr(experiment.data, "tokens", None), Words):
+        yield (
+            "x are numbers of words, in the run's own vocabulary (data.tokens.name = 'words'): scores mean little "
+            "unless the data number the same words alike"
+        )
+    elif _is_measured(own.x) or _is_measured(other.x):
+        yield from _of_values(own, other)
+    if _left_out(own.y) != _left_out(other.y):
+        yield (
+            f"the data leave out other labels than the run's: {_left_out(other.y)}, where the run leaves out "
+            f"{_left_out(own.y)}"
+        )
+
+
+def _is_measured(x: Field) -> bool:
+    """Return whether values are amounts; whole numbers that are not scaled may be names, as those of tokens."""
+    return x.is_floating or (x.scale, x.offset) != (1.0, 0.0)
+
+
+def _of_values(own: FederatedDataset, other: FederatedDataset) -> Iterator[str]:
+    (mean, deviation), (its_mean, its_deviation) = _moments(own), _moments(other)
+    low, high = sorted((deviation, its_deviation))
+    if high > FACTOR * low or abs(mean - its_mean) > high:
+        yield (
+            f"x of the data has mean {its_mean:.3g} and deviation {its_deviation:.3g}, and that of the run's own "
+            f"{mean:.3g} and {deviation:.3g}: scores mean little if it was scaled in another way"
+        )
+
+
+def _moments(dataset: FederatedDataset) -> tuple[float, float]:
+    """Return mean and standard deviation of the finite values in x of the first training clients."""
+    train = dataset.train
+    every = [train.client(position)[0].ravel() for position in range(min(LOOKED_AT, len(train)))]
+    values = np.concatenate(every).astype(np.float64) * dataset.x.scale + dataset.x.offset
+    finite = values[np.isfinite(values)]
+    return (float(finite.mean()), float(finite.std())) if len(finite) else (0.0, 0.0)
+
+
+def _left_out(y: Field) -> str:
+    labels = [*({y.padding} - {None}), *y.uncounted]
+    return ", ".join(map(str, labels)) or "none"
