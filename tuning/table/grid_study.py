@@ -60,7 +60,8 @@ def whole_grid(experiment: Experiment) -> Experiment:
         raise ExperimentError("A table has every round of every run, but [stop] would end some before: remove it.")
     for remark in _remarks(tuning):
         log.warning("%s", remark)
-    keys = {key: value for key, value in (experiment.tuning or {}).items() if key not in OF_A_SEARCH} | OF_A_TABLE
+    kept = {key: value for key, value in (experiment.tuning or {}).items() if key not in OF_A_SEARCH}
+    keys = {**kept, **OF_A_TABLE}
     every = {"evaluation.every": 1, "evaluation.clients": "all", "evaluation.examples": "all", "tuning": keys}
     return experiment.changed(every)
 
