@@ -91,6 +91,21 @@ def test_a_series_that_cannot_go_on_keeps_its_record(tmp_path: Path, dataset: Da
     )
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (3, 2)])
+def test_a_sweep_with_another_number_of_trials_keeps_its_record(
+    before: int, after: int, tmp_path: Path, dataset: Data, experiment: Make
+) -> None:
+    how: dict[str, Any] = {"dataset": dataset, "path": tmp_path / "sweep"}
+    values = {"cohort.size": [3, 4]}
+    raysim.run_sweep(experiment(rounds=1, trials=before), values, **how)
+    refused(
+        lambda: raysim.run_sweep(experiment(rounds=1, trials=after), values, resume=True, **how),
+        tmp_path / "sweep",
+        f"{tmp_path / 'sweep' / 'cohort.size=3'} holds",
+    )
+    assert len(raysim.run_sweep(experiment(rounds=1, trials=before), values, resume=True, **how).points) == 2
+
+
 def test_what_changes_nothing_of_a_run_that_is_over_is_said(
     tmp_path: Path, dataset: Data, experiment: Make, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from raysim.api import series, trials
 from raysim.api.interrupted import note_of_several, noting
-from raysim.api.preflight import ExecutorName, folder_of
+from raysim.api.preflight import ExecutorName, check_one, folder_of
 from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
 from raysim.config.ipython import as_printed
@@ -26,7 +26,7 @@ from raysim.experiment.stopping import StopReason
 from raysim.experiment.sweep import ExperimentPoint, Sweep
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, check
-from raysim.run_folder import experiment_record, run_table, series_record
+from raysim.run_folder import beginning, experiment_record, run_table, series_record
 from raysim.run_folder.series_record import stored_sweep
 from raysim.run_folder.tables import with_tags
 from raysim.storage.remote.folder import local_copy
@@ -146,6 +146,7 @@ def run_sweep(
         first, *_ = [arguments.resolved(of_point[0]) for of_point in members.values()]
         every = [member for of_point in members.values() for member in of_point]
         if resume:
+            _check_trials(points, where)
             series.check_places(every, values)
             series.check_ends(every)
             series.check_parts(every, first)
@@ -229,6 +230,18 @@ def _check_same(experiment: Experiment, values: Sweep, path: Path) -> None:
             f"{path} holds another sweep: {'; '.join(found)}. Give the sweep another folder (--path, path=), or start "
             f"afresh (--overwrite, overwrite=True).{experiment_record.other_version(path)}"
         )
+
+
+def _check_trials(points: Iterable[ExperimentPoint], where: Path) -> None:
+    """Refuse a folder of a point that holds one run where the point has trials, or the other way; or too few trials."""
+    for point in points:
+        path = where / point.folder
+        if beginning.is_unbegun(path):
+            continue
+        if point.experiment.trials.count > 1:
+            trials.check_same(point.experiment, path)
+        else:
+            check_one(experiment_record.stored_experiment(path), path)
 
 
 def _put_together(result: SweepResult, experiment: Experiment) -> None:
