@@ -174,6 +174,14 @@ def _remarks(experiment: Experiment, tuning: TuningSection) -> Iterator[str]:
     """Yield a sentence for keys that are set, and that members do not have."""
     if experiment.trials.count > 1:
         yield f"trials = {experiment.trials.count} has no part in raysim evolve: tuning.evolution.members is its runs"
+    unused = protocol.of_final_runs(experiment, tuning)
+    if experiment.checkpoint.best is not None and "checkpoint.best" not in unused:
+        unused.append("checkpoint.best")
+    if unused:
+        yield (
+            f"raysim evolve does not use {', '.join(unused)}: members are scored on validation clients, and keep their "
+            f"newest models"
+        )
     unused = [f"tuning.{key}" for key in TuningSection.model_fields if key in tuning.model_fields_set - USED]
     if unused:
         yield (

@@ -151,6 +151,16 @@ def final_experiment(experiment: Experiment, values: Mapping[str, Any]) -> Exper
     return _unwatched(experiment.model_copy(update={"tuning": None}).changed(changes))
 
 
+def of_final_runs(experiment: Experiment, tuning: TuningSection) -> list[str]:
+    """Return the keys that are set and that only final runs have, which are not by validation clients alone."""
+    evaluation, best = experiment.evaluation, experiment.checkpoint.best
+    split = (evaluation.split,) if isinstance(evaluation.split, str) else evaluation.split or ()
+    others = {*split} - {"validation"} - ({"test"} if tuning.record_test else set())
+    found = ["evaluation.split"] if others else []
+    found += [] if evaluation.fine_tuning is None else ["evaluation.fine_tuning"]
+    return found + (["checkpoint.best"] if best is not None and not _is_of_validation(best.metric) else [])
+
+
 def _unwatched(experiment: Experiment) -> Experiment:
     """Return the experiment without conditions to stop, and a best model, by validation clients: it has none."""
     stop, best = experiment.stop, experiment.checkpoint.best

@@ -111,6 +111,10 @@ def _remarks(experiment: Experiment, tuning: TuningSection) -> Iterator[str]:
             f"trials = {experiment.trials.count} has no part in a study: tuning.seeds = {tuning.seeds} is the number "
             f"of runs of a configuration"
         )
+    if tuning.final == 0 and (unused := protocol.of_final_runs(experiment, tuning)):
+        yield (
+            f"{', '.join(unused)}: set for final runs, and this study has none; trials are scored on validation clients"
+        )
     if (few := too_few_trials(tuning.pruner, tuning.num_trials())) is not None:
         yield f"tuning.pruner stops no trial: {few}"
 

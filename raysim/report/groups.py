@@ -86,9 +86,13 @@ def with_labels(groups: Sequence[Group], names: Iterable[str]) -> list[Group]:
             a folder with the runs of one group; after it the new name.
 
     Raises:
-        RunFolderError: nothing is so called; or two groups would be called the same.
+        RunFolderError: nothing is so called; or two groups would be called the same, or one by two names.
     """
-    names_by_text = dict(_label_and_name(groups, each) for each in names)
+    pairs = [_label_and_name(groups, each) for each in names]
+    names_by_text = dict(pairs)
+    if other := [(text, name) for text, name in pairs if names_by_text[text] != name]:
+        text, name = other[0]
+        raise RunFolderError(f"--label gives {text!r} two names, {name!r} and {names_by_text[text]!r}: choose one.")
     named_groups = [
         replace(group, label=with_names(group.label, names_by_text), names=names_by_text) for group in groups
     ]

@@ -141,6 +141,13 @@ def test_a_method_is_called_by_its_folder_its_label_a_setting_or_a_key(tmp_path:
     assert with_labels(groups, ["cohort.size=clients"])[0].names == {"cohort.size": "clients"}
 
 
+def test_a_method_of_two_names_is_refused(tmp_path: Path) -> None:
+    groups, _ = group_runs(read_all([two_sizes(tmp_path)])[0])
+    with pytest.raises(RunFolderError, match=r"gives 'cohort\.size = 5' two names, 'a' and 'b': choose one"):
+        with_labels(groups, ["cohort.size = 5=a", f"{tmp_path / '5'}=b"])
+    assert [g.label for g in with_labels(groups, ["cohort.size=5=a"] * 2)] == ["a", "cohort.size = 10"]
+
+
 @pytest.mark.parametrize("name", ["cohort.size = 7=small", "{both}=both", "cohort.size", "cohort.size = 5="])
 def test_a_name_of_nothing_or_of_several_methods_is_refused(name: str, tmp_path: Path) -> None:
     groups, _ = group_runs(read_all([two_sizes(tmp_path)])[0])

@@ -243,6 +243,9 @@ def test_keys_that_no_member_has_are_said(
     assert found.table == tuning.evolve(plain, dataset=small, path=tmp_path / "plain").table
     assert "does not use tuning.sampler, tuning.trials, tuning.budget, tuning.final: all members train" in caplog.text
     assert "trials = 2 has no part in raysim evolve" in caplog.text
+    keys_of_runs = {"checkpoint.best": "eval/validation/loss", "evaluation.split": "train"}
+    tuning.evolve(plain.changed(keys_of_runs), dataset=small, path=tmp_path / "plain")
+    assert "raysim evolve does not use evaluation.split, checkpoint.best: members are scored on" in caplog.text
 
 
 def test_a_member_does_not_go_on_with_other_data(experiment: Make, tmp_path: Path) -> None:

@@ -119,6 +119,22 @@ def test_keys_without_a_part_in_a_study_are_said(
     assert not caplog.messages
 
 
+def test_keys_of_final_runs_are_said_where_there_are_none(
+    small: raysim.FederatedDataset, experiment: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluation = {"split": ["test", "train"], "fine_tuning": {"steps": 2, "split": "train"}}
+
+    def plan(**keys: Any) -> list[str]:
+        caplog.clear()
+        tuned = {"space": GRID, **keys}
+        study = experiment(tuning=tuned, evaluation=evaluation, checkpoint={"best": "eval/test/loss"})
+        study_plan.plan(study, None, tmp_path / "study", {"dataset": small})
+        return [message.partition(":")[0] for message in caplog.messages]
+
+    assert plan() == []
+    assert plan(final=0) == ["evaluation.split, evaluation.fine_tuning, checkpoint.best"]
+
+
 def test_no_section_is_said(experiment: Make) -> None:
     with pytest.raises(raysim.ExperimentError, match=r"no \[tuning\] section"):
         section_of(experiment())
