@@ -15,6 +15,7 @@ import pytest
 import raysim
 from raysim.experiment.stop import BestMetric
 from raysim.experiment.stopping import NOTHING, StopReason, after, after_all
+from raysim.report import closing
 from raysim.run_folder import checkpoint, cost_columns, experiment_record, files, kept_checkpoints, round_table
 from raysim.run_folder.best_models import BestModels
 from tests.support.interrupted import Stops
@@ -336,3 +337,18 @@ def test_a_lengthened_run_has_no_distance_to_the_optimum_of_its_former_end(tmp_p
 def best(path: Path) -> dict[int, list[float]]:
     """The kept best models by number of rounds."""
     return {done: checkpoint.read(file).weights.params.tolist() for done, file in files.best_models(path).items()}
+
+
+def test_the_last_round_ends_a_run_whatever_else_would(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """It was said to have stopped before, and to go on without [stop], which it did not."""
+    e = experiment(rounds=3, stop={"budget": {"rounds": 3}, "target": {"metric": "loss", "value": 1e3, "last": 3}})
+    result = raysim.run(e, dataset=dataset, path=tmp_path / "run")
+    assert (result.stopped, result.rounds.num_rows) == (None, 3)
+    lines = dict(closing.lines(e, result.rounds, tmp_path / "run"))
+    assert "stopped" not in lines
+    assert "unset stop" not in lines["next"]
+    longer = raysim.run(e.changed({"rounds": 5}), dataset=dataset, path=tmp_path / "run", resume=True)
+    assert longer.stopped is not None
+    assert (longer.stopped.rounds, longer.rounds.num_rows) == (3, 3)

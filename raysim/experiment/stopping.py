@@ -114,8 +114,10 @@ def _seen(experiment: Experiment, seen: Seen, row: Row) -> Seen:
     seen, held = replace(seen, rounds=seen.rounds + 1), dict[str, str | None]()
     if (section := experiment.stop) is not None:
         seen, held = _of_section(section, seen, row)
-    if seen.rounds < experiment.rounds:
-        held["privacy"] = _privacy(epsilon_budget(experiment), row)
+    held["privacy"] = _privacy(epsilon_budget(experiment), row)
+    if seen.rounds >= experiment.rounds:
+        # The last round ends the run, whatever else would.
+        return seen
     reason = next((StopReason(name, seen.rounds, text) for name, text in held.items() if text is not None), None)
     return replace(seen, stopped=reason)
 
