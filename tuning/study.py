@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,6 +24,8 @@ from tuning.result import Study
 from tuning.search import Search
 from tuning.study_plan import StudyPlan, plan, unit_of
 from tuning.writing import figure
+
+log = logging.getLogger("raysim")
 
 
 def tune(
@@ -82,8 +85,10 @@ def _begin(planned: StudyPlan, working: OpenStudy, retry_failed: bool) -> None:
     ledger, show = working
     check_evaluation(planned.experiment, ledger.study.user_attrs, planned.folder)
     if retry_failed:
-        again = ", ".join(map(str, ledger.retry_failed()))
-        show.print_line(f"run again: trial {again}" if again else "run again: none, because no trial had failed")
+        if again := ", ".join(map(str, ledger.retry_failed())):
+            show.print_line(f"run again: trial {again}")
+        else:
+            log.warning("no trial is run again, because none has failed")
     # One that was ended when a process was killed may have an outcome, and no value.
     ended = [trial for trial in ledger.by_slot().values() if trial.state.is_finished()]
     warn(planned, ended)

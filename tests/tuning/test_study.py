@@ -375,3 +375,17 @@ def test_seeds_of_a_script_s_module_have_the_same_weights_where_they_are_not_to_
     found = tuning.tune(exp, dataset=small, model=lambda: nn.Linear(5, 3), path=tmp_path)
     [row] = found.trials.to_pylist()
     assert row["value/0"] == pytest.approx(row["value/1"], rel=1e-6)
+
+
+def test_that_no_trial_is_run_again_is_said_without_progress_too(
+    tuned: Callable[..., raysim.Experiment],
+    small: raysim.FederatedDataset,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    how: dict[str, Any] = {"dataset": small, "path": tmp_path / "study", "progress": False}
+    exp = tuned(final=0, storage=f"journal:{tmp_path / 'log'}")
+    tuning.tune(exp, **how)
+    assert "run again" not in caplog.text
+    tuning.tune(exp, retry_failed=True, **how)
+    assert "no trial is run again, because none has failed" in caplog.messages
