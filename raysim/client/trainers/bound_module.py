@@ -269,7 +269,9 @@ class BoundModule:
     def _recorded_itself(self, x: Tensor, y: Tensor) -> Replay | None:
         self._recorded_by_itself[len(y)] = None
         try:
-            recorded = self._recorded_by_itself[len(y)] = self._record(x, y)
+            recorded = self._record(x, y)
+            # What other lengths are made from takes memory.
+            self._recorded_by_itself[len(y)] = recorded if self._longest is not None else recorded._replace(sized=None)
             return recorded.step
         except Exception as error:
             if memory.is_lacking(error):

@@ -23,7 +23,7 @@ from raysim.client.trainers.recording.hoisted import hoisted
 from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted, SlowerInterpreted
 from raysim.client.trainers.recording.lowering import knows, lower, makes_numbers
 from raysim.client.trainers.recording.replay import Replay, in_place
-from raysim.client.trainers.recording.resized import Pauses, Sized
+from raysim.client.trainers.recording.resized import Pause, Pauses, Sized
 from raysim.client.trainers.recording.simplify import Program, shares_memory, storage, writes
 from raysim.client.trainers.recording.tape import Op, Slot, map_slots
 from raysim.client.trainers.recording.update import Product, WeightUpdates
@@ -84,15 +84,18 @@ def interpreted(
     kept = [slot for slot in (*results, *updates.rest.values()) if slot is not None]
     kept += [slot for product in updates.products for slot in (product.a, product.b)]
 
-    def remade(ops: Sequence[Op], now: Sequence[Op], tensors: Callable[[Slot], Tensor]) -> Callable[[], None]:
+    def read_behind(ops: Sequence[Op]) -> frozenset[int]:
         own = {id(op) for op in ops}
         read = [slot for op in updates.ops if id(op) not in own for slot in op.operands]
-        return in_place(now, tensors, {storage(values(slot)) for slot in (*read, *kept)})
+        return frozenset(storage(values(slot)) for slot in (*read, *kept))
 
-    interpreter = lines.interpreter(lambda ops: remade(ops, ops, values))
-    read = {storage(values(slot)) for _, ops in lines.pauses for op in ops for slot in op.operands}
-    by_both = storage(x) in read, storage(y) in read
-    shapes, pauses = [one.shape for one in fresh], Pauses(lines.pauses, values, remade)
+    interpreter = lines.interpreter(lambda ops: in_place(ops, values, read_behind(ops)))
+    # What instructions work on is in memory of the interpreter's own: of all that was made, only this is kept.
+    carried_out = [op for _, ops in lines.pauses for op in ops]
+    tensors = {slot: values(slot) for op in carried_out for slot in (*op.operands, *op.result_slots)}
+    read = {storage(values(slot)) for op in carried_out for slot in op.operands}
+    pauses = Pauses([Pause(at, ops, read_behind(ops)) for at, ops in lines.pauses], tensors)
+    by_both, shapes = (storage(x) in read, storage(y) in read), [one.shape for one in fresh]
     sized = Sized(interpreter, (x, y), by_both, lines.constants, shapes, pauses)
     return InterpretedStep(step_of(sized, otherwise), sized)
 

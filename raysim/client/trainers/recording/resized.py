@@ -8,35 +8,39 @@ third. Whether that is so is seen when the step is tried.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from raysim.client.trainers.kernel.operators import Instruction, Interpreter, Operand
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
+from raysim.client.trainers.recording.replay import in_place
 from raysim.client.trainers.recording.tape import Op, Slot
 
 T = TypeVar("T")
 
 
-Remake = Callable[[Sequence[Op], Sequence[Op], Callable[[Slot], Tensor]], Callable[[], None]]
-"""(the operators of a pause, these at another length, the tensors of slots there) -> carries the latter out."""
+class Pause(NamedTuple):
+    """Between two instructions.
 
-
-@dataclass(frozen=True)
-class Pauses:
-    """What torch carries out between instructions.
-
-    ops: by the number of instructions before them. tensors: of slots. remake: makes them for another length.
+    place: how many instructions come before. ops: what torch carries out. read: the memory, by `storage`, of what is
+    read behind it.
     """
 
-    ops: Sequence[tuple[int, Sequence[Op]]]
-    tensors: Callable[[Slot], Tensor]
-    remake: Remake
+    place: int
+    ops: Sequence[Op]
+    read: frozenset[int]
+
+
+class Pauses(NamedTuple):
+    """All pauses, in order, and the tensors of their slots."""
+
+    each: Sequence[Pause]
+    tensors: Mapping[Slot, Tensor]
 
 
 @dataclass(frozen=True)
@@ -72,34 +76,45 @@ def resized(large: Sized, small: Sized, length: int) -> Sized:
     Raises:
         NotInterpreted: they are no two lengths of one step.
     """
-    at = _Length(large.length, length, small.pauses.tensors)
     if large.length != small.length + 1 or not 1 <= length <= large.length:
         raise NotInterpreted("has no two lengths that say what it is at a third")
     if not all(starmap(_is_same, _pairs(large.constants, small.constants))):
         raise NotInterpreted("has constants of its own for each length")
-
-    # What is a view at one length may be the whole at another: slots have other numbers then.
-    partners: dict[Slot, Slot] = {}
-
-    def tensors(slot: Slot) -> Tensor:
-        return at.tensor(large.pauses.tensors(slot), small.pauses.tensors(partners[slot]))
-
-    remade: list[tuple[int, Callable[[], None]]] = []
-    for (place, ops), (other_place, others) in _pairs(large.pauses.ops, small.pauses.ops):
-        if place != other_place:
-            raise NotInterpreted(OTHER)
-        now = [at.op(*pair, partners) for pair in _pairs(ops, others)]
-        remade.append((place, large.pauses.remake(ops, now, tensors)))
+    at = _Length(large.length, length)
+    pauses = _resized_pauses(at, large.pauses, small.pauses)
     given = large.interpreter.instructions
     instructions = [at.instruction(*pair) for pair in _pairs(given, small.interpreter.instructions)]
     _check_inside(instructions, given)
     x, y = (one[:length] for one in large.batch)
     return replace(
         large,
-        interpreter=large.interpreter.again(instructions, remade),
+        interpreter=large.interpreter.again(instructions, pauses),
         batch=(x, y),
         results=[torch.Size(at.integers(*pair)) for pair in _pairs(large.results, small.results)],
     )
+
+
+def _resized_pauses(at: _Length, large: Pauses, small: Pauses) -> list[tuple[int, Callable[[], None]]]:
+    """What torch carries out, by the number of instructions before."""
+    # What is a view at one length may be the whole at another: slots have other numbers then.
+    partners: dict[Slot, Slot] = {}
+
+    def tensors(slot: Slot) -> Tensor:
+        return at.tensor(large.tensors[slot], small.tensors[partners[slot]])
+
+    made: list[tuple[int, Callable[[], None]]] = []
+    for one, other in _pairs(large.each, small.each):
+        if one.place != other.place:
+            raise NotInterpreted(OTHER)
+        for op, its_other in _pairs(one.ops, other.ops):
+            pairs = _pairs((*op.operands, *op.result_slots), (*its_other.operands, *its_other.result_slots))
+            for slot, partner in pairs:
+                known = partners.setdefault(slot, partner)
+                if known != partner and _place(small.tensors[known]) != _place(small.tensors[partner]):
+                    raise NotInterpreted(OTHER)
+        ops = list(starmap(at.op, _pairs(one.ops, other.ops)))
+        made.append((one.place, in_place(ops, tensors, one.read)))
+    return made
 
 
 OTHER = "is another step for batches of another length"
@@ -115,14 +130,10 @@ _RULES: tuple[Callable[[int], float], ...] = (
 
 @dataclass(frozen=True)
 class _Length:
-    """What a number that has one value at `largest` examples, and one at an example less, is at `length`.
-
-    small_tensors: of slots at the example less.
-    """
+    """What a number that has one value at `largest` examples, and one at an example less, is at `length`."""
 
     largest: int
     length: int
-    small_tensors: Callable[[Slot], Tensor]
 
     def instruction(self, large: Instruction, small: Instruction) -> Instruction:
         if (large.code, large.by_alpha) != (small.code, small.by_alpha):
@@ -131,14 +142,10 @@ class _Length:
         p, q = self._factor(large.p, small.p), self._factor(large.q, small.q)
         return replace(large, shape=self.integers(large.shape, small.shape), operands=operands, p=p, q=q)
 
-    def op(self, large: Op, small: Op, partners: dict[Slot, Slot]) -> Op:
-        """The operator on the slots of the larger one; `partners` gets the smaller one's by these."""
+    def op(self, large: Op, small: Op) -> Op:
+        """The operator on the slots of the larger one."""
         if large.function != small.function:
             raise NotInterpreted(OTHER)
-        for slot, other in _pairs((*large.operands, *large.result_slots), (*small.operands, *small.result_slots)):
-            known = partners.setdefault(slot, other)
-            if known != other and _place(self.small_tensors(known)) != _place(self.small_tensors(other)):
-                raise NotInterpreted(OTHER)
         args, kwargs = self._argument(large.args, small.args), self._argument(dict(large.kwargs), dict(small.kwargs))
         return replace(large, args=args, kwargs=kwargs)
 
