@@ -225,7 +225,7 @@ def test_an_index_out_of_its_range_is_torchs_error() -> None:
 
 def sized(length: int, name: str) -> resized.Sized:
     model, weights = create(MODULES[name][0], 0, torch.float32)
-    bound = bound_to(model, weights, StepRecording((length,), interprets=True))
+    bound = bound_to(model, weights, StepRecording((length,), interprets=True, longest=length))
     assert bound.record([torch.randn(length, 12)], [torch.arange(length) % 4], [length])
     found = bound._recorded_by_itself[length]
     assert found is not None
