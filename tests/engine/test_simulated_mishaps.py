@@ -570,7 +570,7 @@ def test_a_worker_that_starts_later_has_the_data_of_all_runs_before_its_first_se
         return data
 
     monkeypatch.setattr(several, "send", send)
-    monkeypatch.setattr("raysim.engine.on_ray.cluster.sendable.check", lambda plan: None)
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.sendable.checked", lambda plan: plan)
     monkeypatch.setattr(several, "send_plan", lambda plan, wait_s, data: (plan, data))
     monkeypatch.setattr(client_pool, "receive", lambda data: received.append((len(ray.processes), data.fingerprint)))
     on_ray = shared(ray)

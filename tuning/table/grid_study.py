@@ -97,8 +97,10 @@ def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **se
     card.check_free(path)
     experiment, settings = study_plan.entered(experiment, settings)
     whole = whole_grid(experiment)
+    where = folder or study_plan.default_folder(whole)
+    check_is_path(where, "The study's folder (--path, folder=)", StudyError)
     # A part of the script may change the working folder.
-    path, where = path_here(path).absolute(), path_here(folder or study_plan.default_folder(whole)).absolute()
+    path, where = path_here(path).absolute(), path_here(where).absolute()
     found = study.tune(whole, path=where, **settings)
     if found.counts.get(FAILED):
         failed = next(row for row in found.trials.to_pylist() if row["outcome"] == FAILED)

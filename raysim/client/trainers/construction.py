@@ -104,7 +104,7 @@ def make(
         interprets = choice.trainer == "interpreted"
         if interprets and not like.params.is_cuda:
             _check_compiled(operators.SOURCE, like.params.dtype, choice.trainer, "recorded")
-        longest = max(section.batch_sizes) if interprets and choice.records_short else None
+        longest = max(section.batch_sizes, default=None) if interprets and choice.records_short else None
         recording, pieces = StepRecording(lengths, recorder, interprets, filtering, longest), section.accumulate
         return OneByOne(model, like, task, rule, products, objective=objective, recording=recording, pieces=pieces)
     assert several is None, choice.trainer

@@ -54,6 +54,7 @@ LOADED = (
     "yaml",
     "raysim.data.store",
     "raysim.engine.many.segment",
+    "raysim.engine.plan.sent_code",
     "raysim.engine.rounds.opening",
     "raysim.engine.wire",
     "raysim.storage.remote.mirror",
