@@ -5,8 +5,8 @@
 
        Y = A' (sum over channels of (G g G') . (B' d B)) A,
 
-   so that 16 products do the work of 36 (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016,
-   equation 8). The sum over channels is a product of matrices for each of the 16 places. The gradient of the kernel is
+   so that 16 products do the work of 36 (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016, arXiv
+   1509.09308). The sum over channels is a product of matrices for each of the 16 places. The gradient of the kernel is
    the same read backwards: G' (sum over tiles of (B' d B) . (A dY A')) G. That of the map is a convolution of dY with
    the kernel turned round.
 
