@@ -267,11 +267,16 @@ class BoundModule:
         return outputs, losses
 
     def _recorded_itself(self, x: Tensor, y: Tensor) -> Replay | None:
-        self._recorded_by_itself[len(y)] = None
+        length = len(y)
+        if length in self._recorded_by_itself:
+            known = self._recorded_by_itself[length]
+            return None if known is None else known.step
+        self._recorded_by_itself[length] = None
         try:
             recorded = self._record(x, y)
             # What other lengths are made from takes memory.
-            self._recorded_by_itself[len(y)] = recorded if self._longest is not None else recorded._replace(sized=None)
+            is_kept = self._longest is not None and length >= self._longest - 1
+            self._recorded_by_itself[length] = recorded if is_kept else recorded._replace(sized=None)
             return recorded.step
         except Exception as error:
             if memory.is_lacking(error):

@@ -133,6 +133,13 @@ def conv(**options: Any) -> nn.Conv2d:
     return nn.Conv2d(8, 8, 3, padding=1, **options)
 
 
+def given_channels_last(self: Any, x: Tensor) -> Tensor:
+    h = self.conv(self.first(x).permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2))
+    # A view that torch's layout allows.
+    rows = h.permute(0, 2, 3, 1).view(len(x), -1, 8)
+    return torch.relu(rows).mean(1)
+
+
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "residual": lambda: OfMaps(residual, norm=nn.GroupNorm(2, 8), conv=conv(bias=False)),
     "in place": lambda: OfMaps(in_place, norm=nn.BatchNorm2d(8), conv=conv()),
@@ -148,6 +155,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "of five dimensions": lambda: OfMaps(of_five_dimensions, conv=conv()),
     "joined": lambda: OfMaps(joined, norm=nn.GroupNorm(2, 8), conv=conv(), reduce=nn.Conv2d(16, 8, 1)),
     "draws": lambda: OfMaps(drawing, conv=conv()),
+    "given channels last": lambda: OfMaps(given_channels_last, conv=conv()),
 }
 
 

@@ -94,6 +94,16 @@ def by_length(self: Any, x: Tensor) -> Tensor:
     return self.first(x) / len(x) ** 2
 
 
+def not_finite_in_trials(self: Any, x: Tensor) -> Tensor:
+    h = self.first(torch.log(x - 1))
+    return torch.relu(h) if len(x) > 3 else torch.tanh(h)
+
+
+def with_a_constant_of_its_own(self: Any, x: Tensor) -> Tensor:
+    h = self.first(x)
+    return h + torch.atan2(h.detach(), torch.full((8,), 1 + 1e-8 * len(x), dtype=h.dtype))
+
+
 MODULES: dict[str, tuple[Callable[[], nn.Module], set[int]]] = {
     "plain": (lambda: Own(plain), set(LENGTHS)),
     "dropout": (lambda: Own(dropped, drop=nn.Dropout(0.5)), set(LENGTHS)),
@@ -108,6 +118,8 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], set[int]]] = {
     "all pairs": (lambda: Own(in_pairs), {6}),
     "another course": (lambda: Own(otherwise_if_short), {6, 5}),
     "a factor of its own": (lambda: Own(by_length), {6}),
+    "not finite in trials": (lambda: Own(not_finite_in_trials), {6}),
+    "a constant of its own": (lambda: Own(with_a_constant_of_its_own), {6}),
 }
 """And the lengths whose steps are interpreted."""
 
@@ -127,6 +139,8 @@ def test_steps_of_short_batches_are_autograds(name: str) -> None:
     model, weights = create(factory, 0, torch.float64)
     got, wanted = (bound_to(model, weights, recording) for recording in (RESIZES, StepRecording()))
     x, y = torch.randn(LONGEST, 12, dtype=torch.float64), torch.arange(LONGEST) % 4
+    if name == "not finite in trials":
+        x = x.abs() + 1.5
     if got.dropouts:
         keys: list[Tensor | None] = list(dropout.keys([5, 6], 3, len(got.dropouts), x.device)[:, 0].unbind(1))
     else:
@@ -201,6 +215,7 @@ def test_a_length_is_not_recorded_by_itself(monkeypatch: pytest.MonkeyPatch) -> 
     x, y = torch.randn(LONGEST, 12), torch.arange(LONGEST) % 4
     for length in LENGTHS:
         assert bound.record([x[:length]], [y[:length]], [length])
+    assert bound.record([x], [y], [LONGEST])
     assert lengths == [LONGEST, LONGEST - 1]
 
 

@@ -159,6 +159,7 @@ def test_only_what_is_wanted_is_made() -> None:
     ("change", "why"),
     [
         (lambda x, w, b: (x.double(), w, b), "maps of shape"),
+        (lambda x, w, b: (x._neg_view(), w, b), "maps of shape"),
         (lambda x, w, b: (x[:, :2], w, b), "kernels of shape"),
         (lambda x, w, b: (x, w[..., :2], b), "kernels of shape"),
         (lambda x, w, b: (x, w, b[:2]), "bias of shape"),

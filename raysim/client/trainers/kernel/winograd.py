@@ -141,7 +141,7 @@ class Winograd:
     def _check(self, tensor: Tensor, shape: Sequence[int], name: str) -> None:
         """Raise RuntimeError unless the library may take the tensor's address for so many numbers."""
         fits = tuple(tensor.shape) == tuple(shape) and tensor.dtype == self._dtype
-        if not (fits and tensor.device.type == "cpu" and tensor.layout == torch.strided):
+        if not (fits and tensor.device.type == "cpu" and tensor.layout == torch.strided) or tensor.is_neg():
             raise RuntimeError(
                 f"A convolution needs {name} of shape {tuple(shape)} and {self._dtype} on the CPU, but got shape "
                 f"{tuple(tensor.shape)}, {tensor.dtype}, {tensor.device}."

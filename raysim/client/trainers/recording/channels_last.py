@@ -145,7 +145,7 @@ class _Layouts:
         makes_last = may and wanted and self._can_be_restored(op)
         if makes_last and not is_backward:
             self._convolved += self._values[x.number].numel() + self._values[made.number].numel()
-        layout = torch.channels_last if makes_last else torch.contiguous_format
+        layout = torch.channels_last if makes_last else op.function.layout
         args = map_slots(op.args, lambda slot: self._last.get(slot, slot))
         results = map_slots(op.results, lambda slot: self._made(slot) if makes_last and slot == made else slot)
         self._ops.append(replace(op, function=replace(op.function, layout=layout), args=args, results=results))

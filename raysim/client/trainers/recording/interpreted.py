@@ -94,7 +94,11 @@ def interpreted(
     carried_out = [op for _, ops in lines.pauses for op in ops]
     tensors = {slot: values(slot) for op in carried_out for slot in (*op.operands, *op.result_slots)}
     read = {storage(values(slot)) for op in carried_out for slot in op.operands}
-    pauses = Pauses([Pause(at, ops, read_behind(ops)) for at, ops in lines.pauses], tensors)
+    # Masks of dropouts are made in memory that stays.
+    changed = {storage(values(slot)) for op in updates.ops for slot in writes(op)}
+    constants = {slot for slot in tensors if slot.number in program.constants and storage(tensors[slot]) not in changed}
+    each = [Pause(at, ops, read_behind(ops)) for at, ops in lines.pauses]
+    pauses = Pauses(each, tensors, frozenset(constants))
     by_both, shapes = (storage(x) in read, storage(y) in read), [one.shape for one in fresh]
     sized = Sized(interpreter, (x, y), by_both, lines.constants, shapes, pauses)
     return InterpretedStep(step_of(sized, otherwise), sized)

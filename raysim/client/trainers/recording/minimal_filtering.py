@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raysim.client.trainers.kernel.winograd import Winograd, gains
 from raysim.client.trainers.recording.simplify import Program
-from raysim.client.trainers.recording.tape import Op
+from raysim.client.trainers.recording.tape import Op, Slot
 
 _aten = torch.ops.aten
 
@@ -64,8 +64,11 @@ def by_filtering(program: Program, values: Sequence[Tensor], by: Winograd, dtype
         dtype: of its numbers.
     """
 
+    read = {slot for op in program.ops for slot in op.operands}
+
     def filtered(op: Op) -> Op:
-        return replace(op, function=Filtering(op.function, by)) if _may(op, values, dtype) else op
+        layout = _layout(op, values, read) if _may(op, values, dtype) else None
+        return op if layout is None else replace(op, function=Filtering(op.function, by, layout))
 
     ops = tuple(map(filtered, program.ops))
     return program if ops == program.ops else replace(program, ops=ops)
@@ -82,3 +85,15 @@ def _may(op: Op, values: Sequence[Tensor], dtype: torch.dtype) -> bool:
     x, w = (values[slot.number] for slot in maps)
     is_plain = [*stride, *dilation] == [1, 1, 1, 1] and groups == 1 and not transposed
     return is_plain and x.dtype == w.dtype == dtype and x.device.type == "cpu" and gains(x.shape, w.shape, padding)
+
+
+def _layout(op: Op, values: Sequence[Tensor], read: Collection[Slot]) -> torch.memory_format | None:
+    """The layout of the map that torch made, which views behind it may rely on; None where it is another one, or where
+    an operator reads a kernel's gradient in another one."""
+    of_map, *others = op.results if isinstance(op.results, tuple | list) else (op.results,)
+    if not all(slot is None or slot not in read or values[slot.number].is_contiguous() for slot in others):
+        return None
+    if of_map is None or values[of_map.number].is_contiguous():
+        return torch.contiguous_format
+    is_last = values[of_map.number].is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if is_last else None

@@ -2,7 +2,7 @@
 
 Where batches lie row behind row, sizes, offsets and strides grow by the same amount with each example, and a factor is
 the same for all lengths, or follows from the length by one of a few rules. So two lengths say what each number is at a
-third. Whether that is so is seen when the step is tried.
+third. Each length is tried against autograd before it is used.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class Pause(NamedTuple):
 
 
 class Pauses(NamedTuple):
-    """All pauses, in order, and the tensors of their slots."""
+    """All pauses, in order, and the tensors of their slots. constants: slots that no operator makes or changes."""
 
     each: Sequence[Pause]
     tensors: Mapping[Slot, Tensor]
+    constants: frozenset[Slot]
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,8 @@ def _resized_pauses(at: _Length, large: Pauses, small: Pauses) -> list[tuple[int
                 known = partners.setdefault(slot, partner)
                 if known != partner and _place(small.tensors[known]) != _place(small.tensors[partner]):
                     raise NotInterpreted(OTHER)
+                if slot in large.constants and not _is_same(large.tensors[slot], small.tensors[partner]):
+                    raise NotInterpreted("has constants of its own for each length")
         ops = list(starmap(at.op, _pairs(one.ops, other.ops)))
         made.append((one.place, in_place(ops, tensors, one.read)))
     return made
