@@ -94,6 +94,11 @@ def by_length(self: Any, x: Tensor) -> Tensor:
     return self.first(x) / len(x) ** 2
 
 
+def normed_by_hand(self: Any, x: Tensor) -> Tensor:
+    h = self.first(x)
+    return (h - h.mean(0)) / (h.var(0, unbiased=False) + 1e-5).sqrt()
+
+
 def not_finite_in_trials(self: Any, x: Tensor) -> Tensor:
     h = self.first(torch.log(x - 1))
     return torch.relu(h) if len(x) > 3 else torch.tanh(h)
@@ -112,6 +117,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], set[int]]] = {
     "convolution": (lambda: Own(convolved, conv=nn.Conv2d(1, 6, 3, padding=1)), set(LENGTHS)),
     # Without a variance of one example.
     "batch norm": (lambda: Own(normed, norm=nn.BatchNorm1d(8)), {6, 5, 3, 2}),
+    "normed by hand": (lambda: Own(normed_by_hand), set(LENGTHS)),
     "pauses": (lambda: Own(paused), set(LENGTHS)),
     "examples among each other": (lambda: Own(among_each_other), set(LENGTHS)),
     # Of these, sizes do not grow by the same amount with each example, or a factor follows no rule.
@@ -182,21 +188,27 @@ def test_bits_are_those_of_a_recording_of_that_length(name: str) -> None:
         assert torch.equal(one, other)
 
 
-def test_the_bits_do_not_depend_on_which_length_comes_first() -> None:
-    model, weights = create(MODULES["pauses"][0], 0, torch.float32)
+@pytest.mark.parametrize("name", ["pauses", "normed by hand", "dropout"])
+def test_the_bits_do_not_depend_on_which_length_comes_first(name: str) -> None:
+    model, weights = create(MODULES[name][0], 0, torch.float32)
     x, y = torch.randn(LONGEST, 12), torch.arange(LONGEST) % 4
-    found = []
+    found, taken = [], []
     for order in ((LONGEST, *LENGTHS), (*reversed(LENGTHS), LONGEST), (3, LONGEST, 1, 5, 2, 6)):
         bound = bound_to(model, weights, RESIZES)
-        made = {}
+        made, recorded = {}, {}
         for length in order:
             # Of a first batch, only the shape counts.
             first = torch.randn(length, 12) if order[0] != LONGEST else x[:length]
-            assert bound.record([first], [y[:length]], [length])
+            targets = torch.randint(0, 4, (length,)) if order[0] != LONGEST else y[:length]
+            recorded[length] = bound.record([first], [targets], [length])
+            key = dropout.keys([5], 1, len(bound.dropouts), x.device)[:, 0, 0] if bound.dropouts else None
             with torch.no_grad():
-                bound.differentiate(x[:length], y[:length], None, 1.0)
+                bound.differentiate(x[:length], y[:length], key, 1.0)
             made[length] = bound.gradient.clone()
         found.append([made[length] for length in sorted(made)])
+        taken.append(recorded)
+    assert taken[1:] == taken[:-1]
+    assert all(taken[0][length] for length in (LONGEST, 6, 5, 3))
     for others in found[1:]:
         assert all(torch.equal(one, other) for one, other in zip(found[0], others, strict=True))
 

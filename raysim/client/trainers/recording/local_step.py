@@ -159,15 +159,22 @@ def resize_step(
         put_back()
         fixed = _fixed(weighted, batch)
         with _undone([*weighted.state, weighted.keys, *_others(weighted)]) as begin_again:
-            with torch.enable_grad():
-                wanted = _by_autograd(weighted, loss_gradient, *(one.clone() for one in fixed))
+            x, y = fixed
+            # Whether the step passes must not depend on the targets at hand. Only where the first class is masked, as
+            # padding is, they are taken.
+            for targets in (y,) if y.is_floating_point() else (torch.zeros_like(y), y):
+                begin_again()
+                with torch.enable_grad():
+                    wanted = _by_autograd(weighted, loss_gradient, x.clone(), targets.clone())
+                if any(bool(one.any()) for one in wanted[2:] if one is not None):
+                    break
             left = [buffer.clone() for buffer in weighted.module.buffers()]
             check()
             begin_again()
         if not all(bool(one.isfinite().all()) for one in (*wanted, *left) if one is not None):
             raise NotRecorded("has numbers that are not finite, so a trial says nothing")
         step = _inferring(step_of(sized, otherwise))
-        _try(step, weighted, fixed, wanted, left, RESIZED_ROUNDING)
+        _try(step, weighted, (x, targets), wanted, left, RESIZED_ROUNDING)
         return step
 
 
