@@ -218,7 +218,8 @@ def test_convolutions_by_minimal_filtering_are_autograds(
     check_by_autograd(name, plain, winograd)
     # Of 8 channels, each with any of the others.
     filters = name not in ("a kernel for each channel", "gated", "flattened")
-    assert [bool(one) for one in calls] == [filters, filters]
+    # Once where the recording is tried, and in each local step.
+    assert [len(one) > 2 for one in calls] == [filters, filters]
 
 
 def count_calls(patch: pytest.MonkeyPatch, winograd: Winograd, name: str) -> list[None]:

@@ -109,6 +109,10 @@ def with_a_constant_of_its_own(self: Any, x: Tensor) -> Tensor:
     return h + torch.atan2(h.detach(), torch.full((8,), 1 + 1e-8 * len(x), dtype=h.dtype))
 
 
+def with_a_constant_of_an_instruction(self: Any, x: Tensor) -> Tensor:
+    return torch.tanh(self.first(x)) * torch.full((8,), 1 + 1e-8 * len(x), dtype=x.dtype)
+
+
 MODULES: dict[str, tuple[Callable[[], nn.Module], set[int]]] = {
     "plain": (lambda: Own(plain), set(LENGTHS)),
     "dropout": (lambda: Own(dropped, drop=nn.Dropout(0.5)), set(LENGTHS)),
@@ -125,6 +129,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], set[int]]] = {
     "another course": (lambda: Own(otherwise_if_short), {6, 5}),
     "a factor of its own": (lambda: Own(by_length), {6}),
     "not finite in trials": (lambda: Own(not_finite_in_trials), {6}),
+    "a constant of an instruction": (lambda: Own(with_a_constant_of_an_instruction), {6}),
     "a constant of its own": (lambda: Own(with_a_constant_of_its_own), {6}),
 }
 """And the lengths whose steps are interpreted."""

@@ -194,12 +194,9 @@ class _Length:
     def _factor(self, large: float, small: float) -> float:
         if large == small or (large != large and small != small):
             return large
-        for rule in _RULES:
-            if self.largest > 2 and math.isclose(
-                large * rule(self.largest - 1), small * rule(self.largest), rel_tol=1e-12
-            ):
-                if self.length == 1 and rule is not _RULES[0]:
-                    break
+        has_none = self.largest < 3 or self.length < 2
+        for rule in _RULES[:2] if has_none else _RULES:
+            if math.isclose(large * rule(self.largest - 1), small * rule(self.largest), rel_tol=1e-12):
                 return large / rule(self.largest) * rule(self.length)
         raise NotInterpreted("has a factor that does not follow from the length of its batch")
 
