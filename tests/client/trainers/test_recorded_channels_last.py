@@ -136,7 +136,7 @@ def conv(**options: Any) -> nn.Conv2d:
 def given_channels_last(self: Any, x: Tensor) -> Tensor:
     h = self.conv(self.first(x).permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2))
     # A view that torch's layout allows.
-    rows = h.permute(0, 2, 3, 1).view(len(x), -1, 8)
+    rows = h.permute(0, 2, 3, 1).view(len(x), SIZE, SIZE * 8).view(len(x), -1, 8)
     return torch.relu(rows).mean(1)
 
 
