@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 import torch
@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 import raysim
 from raysim.client.trainers import trainer_choice
+from raysim.client.trainers.trainer_choice import ShortBatches
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.plan.short_batches import steps_of_each
+from raysim.engine.rounds.auto_trainer import with_kept_trainer
 from tests.support.executors import EXECUTORS, bits
 from tests.support.small_data import make_clients
 
@@ -67,20 +69,24 @@ def test_many_clients_are_counted_by_some() -> None:
     assert steps_of_each(made, data) == pytest.approx(100)
 
 
-@pytest.mark.parametrize(("size", "records"), [(1, False), (2, True)])
+@pytest.mark.parametrize(("size", "way"), [(1, "by autograd"), (2, "resized")])
 def test_short_batches_are_interpreted_from_one_step_of_each_length_on(
-    size: int, records: bool, experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
+    size: int, way: str, experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choice = resolve(experiment(cohort={"size": size}), dataset=dataset, model=Skip).choice
-    assert (choice.trainer, choice.records_short) == ("interpreted", records)
+    assert (choice.trainer, choice.short_batches) == ("interpreted", way)
     # Beyond so many numbers a recording costs more than it saves.
     monkeypatch.setattr(trainer_choice, "MOST_SHAPES", {"interpreted": 10})
-    assert not resolve(experiment(cohort={"size": size}), dataset=dataset, model=Skip).choice.records_short
+    beyond = resolve(experiment(cohort={"size": size}), dataset=dataset, model=Skip).choice
+    assert beyond.short_batches == "by autograd"
 
 
 def test_the_rule_is_in_the_fingerprint(experiment: Make, dataset: raysim.FederatedDataset) -> None:
     plan = resolve(experiment(cohort={"size": 8}), dataset=dataset, model=Skip)
-    assert plan.fingerprint != replace(plan, choice=replace(plan.choice, records_short=False)).fingerprint
+    ways = get_args(ShortBatches)
+    assert plan.choice.short_batches in ways
+    others = {replace(plan, choice=replace(plan.choice, short_batches=way)).fingerprint for way in ways}
+    assert len(others) == len(ways)
 
 
 @pytest.mark.ray
@@ -97,15 +103,26 @@ def test_workers_change_no_bit_on_either_side_of_the_rule(
     assert others == [here, here]
 
 
-def test_a_run_that_began_without_short_recordings_goes_on_without(
-    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_trainers_that_call_torch_record_each_length(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    made = experiment(cohort={"size": 10}, engine={"workers": 0, "trainer": "recorded"})
+    assert resolve(made, dataset=dataset, model=Skip).choice.short_batches == "recorded"
+
+
+@pytest.mark.parametrize("way", ["by autograd", "recorded"])
+def test_a_run_that_took_short_batches_otherwise_goes_on_so(
+    way: str, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = experiment(cohort={"size": 4}, rounds=3)
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_choice, "SHORT_STEPS", {"interpreted": 100.0})
+        patch.setattr(trainer_choice, "_short_batches", lambda *_: way)
         whole = raysim.run(made, dataset=dataset, model=Skip, path=tmp_path / "whole")
         raysim.run(made.changed({"rounds": 2}), dataset=dataset, model=Skip, path=tmp_path / "resumed")
     on = raysim.run(made, dataset=dataset, model=Skip, path=tmp_path / "resumed", resume=True)
     assert all(torch.equal(on.params[name], one) for name, one in whole.params.items())
+    plan = resolve(made, dataset=dataset, model=Skip)
+    assert with_kept_trainer(plan, tmp_path / "resumed").choice.short_batches == way
+    if way == "recorded":
+        # A step that is made from others has the same last digits here.
+        return
     anew = raysim.run(made, dataset=dataset, model=Skip, path=tmp_path / "anew")
     assert not all(torch.equal(anew.params[name], one) for name, one in whole.params.items())

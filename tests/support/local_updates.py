@@ -33,7 +33,7 @@ def train(
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, dtype)
     task = task_for(data.num_classes, loss, data.y.padding, by_place=data.y.by_place)
-    made = make(TrainerChoice.of_size(trainer, 5, records_short=True), model, weights, task, section, "float32")  # type: ignore[arg-type]
+    made = make(TrainerChoice.of_size(trainer, 5, short_batches="resized"), model, weights, task, section, "float32")  # type: ignore[arg-type]
     members = local_training.members(Examples(data), positions, section, 0, 3, weights.params)
     rows = []
     for trained in local_training.train(made, weights, members, LR, model.params):

@@ -15,10 +15,11 @@ from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient, side_effects
 from raysim.client.trainers.cuda_graphs import Recorder, Recordings
 from raysim.client.trainers.kernel.winograd import Winograd
-from raysim.client.trainers.recording.local_step import Recorded, Weighted, record_step, resize_step
+from raysim.client.trainers.recording.local_step import Recorded, record_step, resize_step
 from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.resized import Sized, resized
 from raysim.client.trainers.recording.tape import NotRecorded
+from raysim.client.trainers.recording.weighted import Weighted
 from raysim.client.trainers.reduced_precision import products_in
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.watched_objective import Watched

@@ -104,7 +104,7 @@ def make(
         interprets = choice.trainer == "interpreted"
         if interprets and not like.params.is_cuda:
             _check_compiled(operators.SOURCE, like.params.dtype, choice.trainer, "recorded")
-        longest = max(section.batch_sizes, default=None) if interprets and choice.records_short else None
+        longest = max(section.batch_sizes, default=None) if choice.short_batches == "resized" else None
         recording, pieces = StepRecording(lengths, recorder, interprets, filtering, longest), section.accumulate
         return OneByOne(model, like, task, rule, products, objective=objective, recording=recording, pieces=pieces)
     assert several is None, choice.trainer
@@ -148,16 +148,19 @@ def step_obstacles(
     task: Task,
     section: ClientSection,
     precision: Precision,
-    x: Tensor,
-    y: Tensor,
+    batch: tuple[Tensor, Tensor],
     interprets: bool,
+    filters: bool = False,
 ) -> StepObstacles:
-    """Why the model's local step on this batch cannot be recorded, and if that is asked for, not be interpreted."""
+    """Why the model's local step on this batch cannot be recorded, and if it `interprets`, not be interpreted.
+
+    `filters`: with convolutions by minimal filtering, where they gain by it.
+    """
     plain = rule_for(section, sums_gradients=False, product_makes_step=True).plain
-    recording = StepRecording(interprets=interprets)
+    recording = StepRecording(interprets=interprets, winograd=Winograd(like.params.dtype) if filters else None)
     bound = BoundModule(model, like, task, _products(precision, like), plain=plain, recording=recording)
     bound.load(like)
-    return bound.step_obstacles(x, y)
+    return bound.step_obstacles(*batch)
 
 
 def _winograd(choice: TrainerChoice, like: Weights) -> Winograd | None:
@@ -171,7 +174,7 @@ def _winograd(choice: TrainerChoice, like: Weights) -> Winograd | None:
 def _recorded_lengths(choice: TrainerChoice, section: ClientSection) -> Collection[int]:
     """Lengths of batches whose local steps are recorded: of full batches, and where it pays of all shorter ones."""
     full = section.batch_sizes if choice.records else frozenset()
-    return range(1, max(full) + 1) if full and choice.records_short else full
+    return range(1, max(full) + 1) if full and choice.short_batches != "by autograd" else full
 
 
 def _products(precision: Precision, like: Weights) -> torch.dtype:

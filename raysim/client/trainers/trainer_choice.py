@@ -30,6 +30,7 @@ from raysim.storage import compiled_c
 
 TrainerName = Literal["one_by_one", "recorded", "interpreted", "fused", "stacked", "vmap", "compiled"]
 Precision = Literal["float32", "tf32", "bf16"]
+ShortBatches = Literal["by autograd", "recorded", "resized"]
 
 TINY = 50_000
 """Numbers of a client up to which a client axis wins on a CPU: beyond it, K sets of weights fall out of its cache."""
@@ -93,6 +94,11 @@ OVERHEAD_HALVED = 2_500
 """Numbers of a client at which an example takes twice as long as with next to none."""
 
 
+Steps = Callable[[bool, bool], StepObstacles]
+"""(interprets, filters) -> why a module's local step cannot be recorded, and if it `interprets`, not be interpreted;
+`filters`: with convolutions by minimal filtering, where they gain by it."""
+
+
 @dataclass(frozen=True)
 class TrainerChoice:
     """How clients are trained.
@@ -105,8 +111,8 @@ class TrainerChoice:
     call: examples that take as long as what a chunk costs whoever is in it, where that is much beside their work; 0
     where chunks hold enough.
     why: one sentence, for people.
-    records_short: whether a trainer that records local steps records those of short batches too; otherwise autograd
-    takes them, with other last digits.
+    short_batches: how a trainer that records local steps takes those of short batches: by autograd, recorded for each
+    length, or made from the steps of two other lengths where they can be, else recorded. Last digits differ.
     changed: what the process that chose has in the place of torch's own, which all workers must have.
     winograd: whether convolutions that gain by it are computed by minimal filtering (kernel/winograd.py), with other
     last digits than torch's.
@@ -119,7 +125,7 @@ class TrainerChoice:
     overhead: int
     call: int
     why: str = field(compare=False)
-    records_short: bool = False
+    short_batches: ShortBatches = "by autograd"
     changed: tuple[str, ...] = field(default=(), compare=False)
     winograd: bool = False
 
@@ -130,12 +136,12 @@ class TrainerChoice:
         size: int,
         overhead: int = 0,
         why: str = "",
-        records_short: bool = False,
+        short_batches: ShortBatches = "by autograd",
         changed: tuple[str, ...] = (),
         winograd: bool = False,
     ) -> TrainerChoice:
         """Of the experiment's own chunk size."""
-        return cls(trainer, size, size, 1, overhead, 0, why, records_short, changed, winograd)
+        return cls(trainer, size, size, 1, overhead, 0, why, short_batches, changed, winograd)
 
     @property
     def together(self) -> bool:
@@ -205,7 +211,7 @@ def choose(
     module: nn.Module,
     task: Task,
     objective: str | None = None,
-    steps: Callable[[bool], StepObstacles] = lambda interprets: StepObstacles(),
+    steps: Steps = lambda interprets, filters: StepObstacles(),
     layers: Callable[[], Recognised | str] | None = None,
 ) -> TrainerChoice:
     """Resolve what the experiment leaves open, and refuse what cannot be had.
@@ -215,8 +221,7 @@ def choose(
         module: as the factory makes it.
         task: losses and hits.
         objective: why an objective needs the module, so that the task's losses do not say what clients minimise.
-        steps: returns why the module's local step cannot be recorded, and if that is asked for, not be interpreted;
-            called only if needed.
+        steps: called only if needed.
         layers: returns the module's layers, or why it is not recognised, where it was tried; None: it is not tried.
 
     Raises:
@@ -237,12 +242,12 @@ def choose(
     else:
         name, why = _best_of(only, given, steps)
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
-    records_short = name in RECORDED and numbers <= MOST_SHAPES[name] and given.short_steps >= SHORT_STEPS[name]
+    short = _short_batches(given, name, numbers)
     filters = _filters(given, name, module)
     if given.chunk_size != "auto":
-        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, records_short, changed, filters)
+        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, short, changed, filters)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
-    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, records_short, changed, filters)
+    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, short, changed, filters)
 
 
 def _check_precision(given: TrainingConditions) -> None:
@@ -285,7 +290,7 @@ def _asked_for(
     module: nn.Module,
     task: Task,
     only: _Only | None,
-    steps: Callable[[bool], StepObstacles],
+    steps: Steps,
     layers: Callable[[], Recognised | str],
 ) -> TrainerName:
     """Return the trainer that the experiment names; ModelError if it cannot be used."""
@@ -298,11 +303,11 @@ def _asked_for(
     return given.trainer
 
 
-def _best_of(only: _Only, given: TrainingConditions, steps: Callable[[bool], StepObstacles]) -> tuple[TrainerName, str]:
+def _best_of(only: _Only, given: TrainingConditions, steps: Steps) -> tuple[TrainerName, str]:
     """Return the fastest of the trainers that can do what is asked for, and why it is that one."""
     if "recorded" not in only.trainers:
         return "one_by_one", only.why
-    if missing := _not_recorded(given, lambda: steps(False).recorded):
+    if missing := _not_recorded(given, lambda: steps(False, False).recorded):
         return "one_by_one", f"{only.why}; its local step is not recorded: {missing}"
     return "recorded", only.why
 
@@ -322,14 +327,14 @@ def _best(
     module: nn.Module,
     task: Task,
     numbers: int,
-    steps: Callable[[bool], StepObstacles],
+    steps: Steps,
     layers: Callable[[], Recognised | str],
 ) -> tuple[TrainerName, str]:
     if obstacle := _not_fused(layers):
         interprets = _may_interpret(given, numbers, MOST_INTERPRETED)
         if given.batch_size == "full":
             return "one_by_one", f"{obstacle}; its local step is not recorded either: {NO_SHAPE}"
-        found = steps(interprets)
+        found = steps(interprets, interprets and _filters(given, "interpreted", module))
         if found.recorded is not None:
             return "one_by_one", f"{obstacle}; its local step is not recorded either: {found.recorded}"
         if not interprets:
@@ -347,7 +352,7 @@ def _best(
     kind = given.device_kind
     if (kind != "cpu" or is_tiny) and _not_by_rows(task) is None:
         return "stacked", f"{numbers:,} numbers a client: many of them share a call on {kind}{lacking}"
-    if _may_interpret(given, numbers, MOST_INTERPRETED_LAYERS) and steps(True).interpreted is None:
+    if _may_interpret(given, numbers, MOST_INTERPRETED_LAYERS) and _interpreted(given, module, steps) is None:
         return (
             "interpreted",
             f"{numbers:,} numbers a client, and a local step of operators that raysim compiles",
@@ -360,7 +365,7 @@ def _obstacle(
     given: TrainingConditions,
     module: nn.Module,
     task: Task,
-    steps: Callable[[bool], StepObstacles],
+    steps: Steps,
     layers: Callable[[], Recognised | str],
 ) -> str | None:
     """Why the trainer cannot be had, or None. A user's module is looked into only where the trainer does."""
@@ -368,9 +373,9 @@ def _obstacle(
         case "one_by_one":
             return None
         case "recorded":
-            return _not_recorded(given, lambda: steps(False).recorded)
+            return _not_recorded(given, lambda: steps(False, False).recorded)
         case "interpreted":
-            return _not_for_interpreter(given) or _not_recorded(given, lambda: steps(True).interpreted)
+            return _not_for_interpreter(given) or _not_recorded(given, lambda: _interpreted(given, module, steps))
         case "fused":
             return _not_fused(layers)
         case "stacked":
@@ -379,6 +384,18 @@ def _obstacle(
             return _not_by_rows(task) or _not_vmap(module)
         case "compiled":
             return _not_for_kernel(given, layers, task) or compiled_c.obstacle(SOURCE, getattr(torch, given.dtype))
+
+
+def _interpreted(given: TrainingConditions, module: nn.Module, steps: Steps) -> str | None:
+    """Why a local step cannot be interpreted, or None."""
+    return steps(True, _filters(given, "interpreted", module)).interpreted
+
+
+def _short_batches(given: TrainingConditions, trainer: TrainerName, numbers: int) -> ShortBatches:
+    """How local steps of short batches are taken."""
+    if trainer not in RECORDED or numbers > MOST_SHAPES[trainer] or given.short_steps < SHORT_STEPS[trainer]:
+        return "by autograd"
+    return "resized" if trainer == "interpreted" else "recorded"
 
 
 def _filters(given: TrainingConditions, trainer: TrainerName, module: nn.Module) -> bool:

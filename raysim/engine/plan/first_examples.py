@@ -260,16 +260,24 @@ def _deltas(plan: Plan, choice: TrainerChoice, clients: Sequence[Client]) -> lis
 
 
 def step_obstacles(
-    experiment: Experiment, dataset: FederatedDataset, model: Model, initial: Weights, task: Task, *, interprets: bool
+    experiment: Experiment,
+    dataset: FederatedDataset,
+    model: Model,
+    initial: Weights,
+    task: Task,
+    *,
+    interprets: bool,
+    filters: bool,
 ) -> StepObstacles:
-    """Return why a local step on the first examples cannot be recorded, and if `interprets`, not be interpreted."""
+    """Return why a local step on the first examples cannot be recorded, and if it `interprets`, not be interpreted;
+    `filters`: with convolutions by minimal filtering, where they gain by it."""
     x, y = load(experiment, dataset, initial)
     if interprets:
         # Torch may be faster where there are many examples: as many as in a batch, some of them again.
         rows = torch.arange(min(max(experiment.training.batch_sizes, default=MOST), MOST_OF_A_BATCH)) % len(x)
         x, y = x[rows], y[rows]
     return construction.step_obstacles(
-        model, initial, task, experiment.training, experiment.engine.precision, x, y, interprets=interprets
+        model, initial, task, experiment.training, experiment.engine.precision, (x, y), interprets, filters
     )
 
 

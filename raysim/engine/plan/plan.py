@@ -89,8 +89,9 @@ class Plan:
         meant = f"{choice.trainer} {choice.usual} {choice.most} {choice.least_chunks} {choice.overhead}"
         if choice.call:
             meant += f" {choice.call}"
-        if choice.records and not choice.records_short:
-            meant += " full batches"
+        if choice.records:
+            # Runs of earlier versions recorded each length of short batches.
+            meant += {"by autograd": " full batches", "recorded": "", "resized": " resized"}[choice.short_batches]
         if choice.winograd:
             meant += " minimal filtering"
         meant += self.model.digest_of_frozen

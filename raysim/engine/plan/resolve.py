@@ -147,9 +147,9 @@ def _choice(experiment: Experiment, dataset: FederatedDataset, first: FirstModel
     # The kind of device that this process sees stands for all: workers are expected to be alike.
     kind = choose_device(engine.gpus_per_worker).type
 
-    def steps(interprets: bool) -> StepObstacles:
+    def steps(interprets: bool, filters: bool) -> StepObstacles:
         return first_examples.step_obstacles(
-            experiment, dataset, first.model, first.weights, local.task, interprets=interprets
+            experiment, dataset, first.model, first.weights, local.task, interprets=interprets, filters=filters
         )
 
     conditions = training_conditions(experiment, dataset, kind)

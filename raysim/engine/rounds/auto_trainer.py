@@ -17,12 +17,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from raysim import card
-from raysim.client.trainers.trainer_choice import choose
+from raysim.client.trainers.trainer_choice import ShortBatches, choose
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan.first_examples import recognised
 from raysim.engine.plan.plan import Plan
@@ -59,11 +59,12 @@ def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
 def _with_last_digits(plan: Plan, fingerprint: str) -> Plan:
     """Return the plan with what the run began with, of all that decides last digits beside its trainer.
 
-    An earlier version had no minimal filtering, and recorded fewer lengths of batches.
+    An earlier version had no minimal filtering, and took short batches in other ways.
     """
     choice = plan.choice
-    for filters, short in product({choice.winograd, False}, {choice.records_short, False}):
-        other = replace(plan, choice=replace(choice, winograd=filters, records_short=short))
+    ways = dict.fromkeys((choice.short_batches, *get_args(ShortBatches)))
+    for filters, short in product({choice.winograd, False}, ways):
+        other = replace(plan, choice=replace(choice, winograd=filters, short_batches=short))
         if other.fingerprint == fingerprint:
             return other
     return plan

@@ -123,8 +123,10 @@ def _candidates(
     module = plan.model.module()
     task = plan.minimised.task
 
-    def tried(interprets: bool) -> StepObstacles:
-        return step_obstacles(plan.experiment, plan.dataset, plan.model, plan.initial, task, interprets=interprets)
+    def tried(interprets: bool, filters: bool) -> StepObstacles:
+        return step_obstacles(
+            plan.experiment, plan.dataset, plan.model, plan.initial, task, interprets=interprets, filters=filters
+        )
 
     layers = partial(recognised, plan.experiment, plan.dataset, plan.model, plan.initial)
     conditions = replace(training_conditions(plan.experiment, plan.dataset, device_kind), chunk_size="auto")
@@ -138,8 +140,8 @@ def _candidates(
             continue
         if not choice.together:
             # One client after another: the chunk size only balances the workers, and the table's rule does that.
-            size, short = choice.chunk_size(cohort_size), choice.records_short
-            of_size = TrainerChoice.of_size(trainer, size, records_short=short, winograd=choice.winograd)
+            size, short = choice.chunk_size(cohort_size), choice.short_batches
+            of_size = TrainerChoice.of_size(trainer, size, short_batches=short, winograd=choice.winograd)
             yield choice if choice.call else of_size
             continue
         yield choice

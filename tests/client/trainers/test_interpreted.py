@@ -415,7 +415,7 @@ def test_torch_carries_out_what_is_not_known(name: str, dtype: torch.dtype, paus
 
 def known(module: Callable[[], nn.Module], x: Tensor, dtype: torch.dtype = torch.float32) -> StepObstacles:
     model, weights = create(module, 0, dtype)
-    return step_obstacles(model, weights, TASK, ClientSection(), "float32", x, torch.arange(len(x)) % 4, True)
+    return step_obstacles(model, weights, TASK, ClientSection(), "float32", (x, torch.arange(len(x)) % 4), True)
 
 
 def test_whether_a_step_is_interpreted_does_not_depend_on_the_batch() -> None:

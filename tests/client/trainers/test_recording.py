@@ -22,7 +22,7 @@ from raysim.client.trainers import bound_module
 from raysim.client.trainers.bound_module import BoundModule, StepRecording
 from raysim.client.trainers.construction import make, step_obstacles
 from raysim.client.trainers.one_by_one import OneByOne
-from raysim.client.trainers.trainer_choice import TrainerChoice
+from raysim.client.trainers.trainer_choice import ShortBatches, TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.engine.plan.resolve import resolve
 from raysim.models.model import create
@@ -136,13 +136,13 @@ def trained(
     factory: Callable[[], nn.Module],
     work: dict[str, Any],
     precision: Any = "float32",
-    records_short: bool = True,
+    short_batches: ShortBatches = "resized",
 ) -> tuple[OneByOne, list[tuple[Tensor, Tensor, Tensor]]]:
     """The trainer, and every client's delta, buffers and loss."""
     data, section = dataset((6,), classes=4), ClientSection.model_validate({"batch_size": 4, "epochs": 2} | work)
     dtype = torch.float64 if precision == "float32" else torch.float32
     model, weights = create(factory, 0, dtype)
-    choice = TrainerChoice.of_size(trainer, 5, records_short=records_short)  # type: ignore[arg-type]
+    choice = TrainerChoice.of_size(trainer, 5, short_batches=short_batches)  # type: ignore[arg-type]
     made = make(choice, model, weights, TASK, section, precision)
     members = local_training.members(Examples(data), (0, 1, 2, 3), section, 0, 3, weights.params)
     rows = []
@@ -201,7 +201,7 @@ def test_recorded_steps_infer_beside_steps_by_autograd(name: str) -> None:
 
 
 def test_the_loss_counts_recorded_steps_and_others_of_one_client() -> None:
-    trainer, rows = trained("recorded", MODULES["skip and norm"], {}, records_short=False)
+    trainer, rows = trained("recorded", MODULES["skip and norm"], {}, short_batches="by autograd")
     assert {length: made is not None for length, made in recordings(trainer).items()} == {4: True, 1: False}
     for (*_, got), (*_, wanted) in zip(rows, trained("one_by_one", MODULES["skip and norm"], {})[1], strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-12)
@@ -246,7 +246,7 @@ def test_an_lstm_in_float32_is_recorded_too() -> None:
     # torch's kernel for it prepares for a backward pass only while gradients are on.
     model, weights = create(MODULES["recurrent"], 0, torch.float32)
     x, y = torch.randn(4, 6), torch.tensor([0, 1, 2, 3])
-    assert step_obstacles(model, weights, TASK, ClientSection(), "float32", x, y, False).recorded is None
+    assert step_obstacles(model, weights, TASK, ClientSection(), "float32", (x, y), False).recorded is None
 
 
 def by_value(self: Any, x: Tensor) -> Tensor:
@@ -298,7 +298,7 @@ def test_what_cannot_be_repeated_is_refused_and_trained_by_autograd(name: str) -
     factory, reason = REFUSED[name]
     model, weights = create(factory, 0, torch.float64)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    found = step_obstacles(model, weights, TASK, ClientSection(), "float32", x, y, False).recorded
+    found = step_obstacles(model, weights, TASK, ClientSection(), "float32", (x, y), False).recorded
     assert found is not None
     assert reason in found
     trainer, rows = trained("recorded", factory, {})
@@ -339,7 +339,7 @@ def test_a_forward_that_is_not_recorded_leaves_what_its_module_holds() -> None:
 
     model, weights = create(factory, 0, torch.float64)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    assert step_obstacles(model, weights, TASK, ClientSection(), "float32", x, y, False).recorded is not None
+    assert step_obstacles(model, weights, TASK, ClientSection(), "float32", (x, y), False).recorded is not None
     found = made[-1]
     assert (found.calls, found.seen, found.schedule.at, hasattr(found, "made")) == (0, [7, 8], 0, False)
     assert found.table == {"b": set()}
@@ -412,7 +412,7 @@ def test_a_counter_outside_of_the_module_is_seen() -> None:
 
     model, weights = create(lambda: Written(counted), 0, torch.float64)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    found = step_obstacles(model, weights, TASK, ClientSection(), "float32", x, y, False).recorded
+    found = step_obstacles(model, weights, TASK, ClientSection(), "float32", (x, y), False).recorded
     assert found is not None
     assert "another batch" in found
 
@@ -452,7 +452,7 @@ def test_a_recording_is_tried_with_the_rule_of_the_run(work: dict[str, Any], is_
     model, weights = create(lambda: Written(clamped), 0, torch.float64)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     section = ClientSection.model_validate(work)
-    assert (step_obstacles(model, weights, TASK, section, "float32", x, y, False).recorded is None) == is_recorded
+    assert (step_obstacles(model, weights, TASK, section, "float32", (x, y), False).recorded is None) == is_recorded
     trainer, _ = trained("recorded", lambda: Written(clamped), work)
     assert {made is not None for made in recordings(trainer).values()} == {is_recorded}
 

@@ -56,7 +56,7 @@ def deltas(trainer: str, name: str, others: tuple[int, ...], at: int, work: dict
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, torch.float32)
     filters = name == "cnn by minimal filtering"
-    choice = TrainerChoice.of_size(trainer, 5, records_short=True, winograd=filters)  # type: ignore[arg-type]
+    choice = TrainerChoice.of_size(trainer, 5, short_batches="resized", winograd=filters)  # type: ignore[arg-type]
     made = make(choice, model, weights, task_for(10, None), section, "float32")
     places = list(range(1, len(others) + 1))
     places.insert(at, 0)

@@ -40,7 +40,7 @@ def chosen(
     # torch's LSTM is one operator, which the interpreter does not know.
     unknown = "it calls torch's LSTM" if any(isinstance(child, Lstm) for child in module.modules()) else None
     found = obstacles or StepObstacles(None, unknown)
-    return choose(TrainingConditions(**(given | changes)), module, task or task_for(10, None), steps=lambda _: found)
+    return choose(TrainingConditions(**(given | changes)), module, task or task_for(10, None), steps=lambda *_: found)
 
 
 @pytest.mark.parametrize(

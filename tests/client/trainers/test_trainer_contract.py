@@ -323,7 +323,7 @@ def test_a_trainer_can_be_used_again(trainer: str) -> None:
     factory, shape = MODELS[{"vmap": "cnn_mcmahan", "compiled": "mlp"}.get(trainer, "cnn")]
     data, section = dataset(shape, classes=4), ClientSection(batch_size=4)
     model, weights = create(factory, 0, torch.float64)
-    choice = TrainerChoice.of_size(trainer, 5, records_short=True)  # type: ignore[arg-type]
+    choice = TrainerChoice.of_size(trainer, 5, short_batches="resized")  # type: ignore[arg-type]
     made = make(choice, model, weights, task_for(4, None), section, "float32")
     broadcast_before = weights.params.clone()
 
@@ -346,7 +346,7 @@ def test_a_diverging_client_is_marked_and_its_neighbours_are_not(trainer: str) -
     train_data["1"][0][:] = np.inf
     data, section = FederatedDataset.from_clients(train=train_data), ClientSection(batch_size=4)
     model, weights = create(partial(nn.Linear, 3, 2), 0, torch.float32)
-    choice = TrainerChoice.of_size(trainer, 5, records_short=True)  # type: ignore[arg-type]
+    choice = TrainerChoice.of_size(trainer, 5, short_batches="resized")  # type: ignore[arg-type]
     made = make(choice, model, weights, task_for(2, None), section, "float32")
     members = local_training.members(Examples(data), (0, 1, 2), section, 0, 0, weights.params)
     finite = [f for t in local_training.train(made, weights, members, LR, model.params) for f in t.finite]

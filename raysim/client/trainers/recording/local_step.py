@@ -6,19 +6,15 @@ recording is compared with one of another batch and tried on that: outputs and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from raysim import card
 from raysim.client.dropout import AddressedDropout
-from raysim.client.trainers import side_effects
-from raysim.client.trainers.gradient_seed import seeded
 from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording import attention, channels_last, convolution, elsewhere
@@ -30,17 +26,24 @@ from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.resized import Sized
 from raysim.client.trainers.recording.simplify import Program, simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
+from raysim.client.trainers.recording.trial import (
+    RESIZED_ROUNDING,
+    check_against_autograd,
+    if_carried_out,
+    near,
+    unchanged,
+    undone,
+)
 from raysim.client.trainers.recording.update import WeightUpdates, updates
-from raysim.config.global_draws import python_draws
+from raysim.client.trainers.recording.weighted import (
+    Weighted,
+    fixed_batch,
+    other_tensors,
+    outputs_and_gradients,
+    without_own_numbers,
+)
 from raysim.models import memory
 from raysim.storage.compiled_c import NoLibraryError
-
-ROUNDING = 1e-3
-"""How far a recording may be from autograd, relative to the gradient, in float32: some products round otherwise."""
-
-RESIZED_ROUNDING = 1e-4
-"""The same for a step that was made from other lengths. Nothing but this trial says that it is the step; those of the
-usual modules are off by 3e-6 at most."""
 
 _LSTMS = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
 """Kernels for all places, which prepare for a backward pass only while gradients are on."""
@@ -49,27 +52,6 @@ MOST_UNROLLED, MOST_PLACES = 40_000, 60
 """Weights between the states of an LSTM, and places of all LSTMs, up to which these are interpreted place by place.
 Batches of 4, 10 and 20 texts of 20 places: with 64 numbers a state .5 to .6 of the kernel's time, with 96 .75 to .8,
 with 128 (65,536 weights) .95 to 1.04, with 192 1.2 to 1.8. To prepare 80 places takes a second (AMD EPYC, Zen 4)."""
-
-
-@dataclass(frozen=True)
-class Weighted:
-    """A module in training mode and the memory of its weights.
-
-    forward: the module's, in its precision and with outputs in the dtype of the weights. parameters: the trained ones.
-    values: the same memory without autograd. written: where the step of each goes, values themselves or the views of a
-    gradient. flat: the vector that those are views of. keep: what is written to is multiplied with it first.
-    keys: int64, of the masks of dropouts. state: flat vectors that a forward or a step may write to, `flat` among them.
-    """
-
-    module: nn.Module
-    forward: Callable[[Tensor], Tensor]
-    parameters: Sequence[Tensor]
-    values: Sequence[Tensor]
-    written: Sequence[Tensor]
-    flat: Tensor
-    keep: float
-    keys: Tensor
-    state: Sequence[Tensor]
 
 
 class Recorded(NamedTuple):
@@ -100,7 +82,7 @@ def record_step(
         NotRecorded: the step cannot be repeated, or does something else when it is; says why.
     """
     module, values, keys = weighted.module, weighted.values, weighted.keys
-    with _undone([*weighted.state, keys, *_others(weighted)]) as put_back, _unchanged(module) as check:
+    with undone([*weighted.state, keys, *other_tensors(weighted)]) as put_back, unchanged(module) as check:
         # What dropouts and losses make at their first call is not part of a step.
         with torch.enable_grad():
             outputs = weighted.forward(x.clone())
@@ -121,7 +103,7 @@ def record_step(
         made = _compiled(program, first, weighted)
         put_back()
         elsewhere.move(module, values, keys)
-        _try(made, weighted, batch, second.values, left)
+        check_against_autograd(made, weighted, batch, second.values, left)
         why_not = "is not to be interpreted"
         filters = _Filters(winograd, weighted.flat.dtype)
         if interprets:
@@ -134,7 +116,7 @@ def record_step(
             return Recorded(made, why_not)
         put_back()
         elsewhere.move(module, values, keys)
-        return Recorded(_if_carried_out(lambda: _compiled(laid_out, first, weighted), batch) or made, why_not)
+        return Recorded(if_carried_out(lambda: _compiled(laid_out, first, weighted), batch) or made, why_not)
 
 
 def resize_step(
@@ -152,20 +134,20 @@ def resize_step(
         NotRecorded: the step does something else than autograd.
     """
     with (
-        _undone([*weighted.state, weighted.keys, *_others(weighted)]) as put_back,
-        _unchanged(weighted.module) as check,
+        undone([*weighted.state, weighted.keys, *other_tensors(weighted)]) as put_back,
+        unchanged(weighted.module) as check,
     ):
-        batch = _without_own_numbers(weighted, batch[0]), batch[1]
+        batch = without_own_numbers(weighted, batch[0]), batch[1]
         put_back()
-        fixed = _fixed(weighted, batch)
-        with _undone([*weighted.state, weighted.keys, *_others(weighted)]) as begin_again:
+        fixed = fixed_batch(weighted, batch)
+        with undone([*weighted.state, weighted.keys, *other_tensors(weighted)]) as begin_again:
             x, y = fixed
             # Whether the step passes must not depend on the targets at hand. Only where the first class is masked, as
             # padding is, they are taken.
             for targets in (y,) if y.is_floating_point() else (torch.zeros_like(y), y):
                 begin_again()
                 with torch.enable_grad():
-                    wanted = _by_autograd(weighted, loss_gradient, x.clone(), targets.clone())
+                    wanted = outputs_and_gradients(weighted, loss_gradient, x.clone(), targets.clone())
                 if any(bool(one.any()) for one in wanted[2:] if one is not None):
                     break
             left = [buffer.clone() for buffer in weighted.module.buffers()]
@@ -174,7 +156,7 @@ def resize_step(
         if not all(bool(one.isfinite().all()) for one in (*wanted, *left) if one is not None):
             raise NotRecorded("has numbers that are not finite, so a trial says nothing")
         step = _inferring(step_of(sized, otherwise))
-        _try(step, weighted, (x, targets), wanted, left, RESIZED_ROUNDING)
+        check_against_autograd(step, weighted, (x, targets), wanted, left, RESIZED_ROUNDING)
         return step
 
 
@@ -198,18 +180,9 @@ def _on_tape(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tens
     changing = [tape.slot(buffer) for buffer in weighted.module.buffers()]
 
     with torch.enable_grad():
-        values = record(lambda: _by_autograd(weighted, loss_gradient, x, y), tape)
+        values = record(lambda: outputs_and_gradients(weighted, loss_gradient, x, y), tape)
     results = [None if value is None else tape.slot(value) for value in values]
     return _Attempt(tape, weights, batch, changing, results, [None if one is None else one.detach() for one in values])
-
-
-def _by_autograd(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor) -> Sequence[Tensor | None]:
-    """Outputs, losses, and the gradient of each parameter."""
-    outputs = weighted.forward(x)
-    with torch.no_grad():
-        dy, factor, losses = loss_gradient(outputs.detach(), y)
-        dy = dy.mul_(factor / len(y))
-    return outputs, losses, *torch.autograd.grad(seeded(outputs, dy), weighted.parameters, allow_unused=True)
 
 
 def _check_memory(attempt: _Attempt, weighted: Weighted) -> None:
@@ -225,23 +198,6 @@ def _check_memory(attempt: _Attempt, weighted: Weighted) -> None:
     assert outputs is not None
     if storage(outputs) in own - {0}:
         raise NotRecorded("returns a weight or a buffer")
-
-
-def _others(weighted: Weighted) -> list[Tensor]:
-    """Tensors of the module that are not parameters: a forward may write to them. Frozen ones are not copied: they may
-    be large, and a module that writes to them was refused."""
-    tensors: dict[int, Tensor] = {}
-    for child in weighted.module.modules():
-        plain = [] if isinstance(child, AddressedDropout) else vars(child).values()
-        for one in (*child.buffers(recurse=False), *plain):
-            if (
-                isinstance(one, Tensor)
-                and not isinstance(one, nn.Parameter)
-                and one.layout == torch.strided
-                and 0 not in one.stride()
-            ):
-                tensors[id(one)] = one
-    return list(tensors.values())
 
 
 def _program(attempt: _Attempt) -> Program:
@@ -313,7 +269,7 @@ def _interpreted(
 ) -> InterpretedStep | str:
     """The step by the interpreter, or why it is that by torch's operators, as the end of a sentence."""
     try:
-        batch = _without_own_numbers(weighted, batch[0]), batch[1]
+        batch = without_own_numbers(weighted, batch[0]), batch[1]
         put_back()
         program, attempt = made.program, made.attempt
         if any(op.function in _LSTMS for op in program.ops):
@@ -321,7 +277,7 @@ def _interpreted(
             program = _program(attempt)
             put_back()
         program = filters(program, attempt.tape.values)
-        return _by_interpreter(program, attempt, weighted, _fixed(weighted, batch), made.step)
+        return _by_interpreter(program, attempt, weighted, fixed_batch(weighted, batch), made.step)
     except (NotInterpreted, NoLibraryError) as error:
         return str(error)
     except Exception as error:
@@ -329,30 +285,6 @@ def _interpreted(
             raise
         # The step was recorded, so torch can carry it out.
         return f"cannot be interpreted ({type(error).__name__}: {error})"
-
-
-def _without_own_numbers(weighted: Weighted, x: Tensor) -> Tensor:
-    """As `x`; whole numbers are 0 or 1 as its shape decides, if the forward takes these, which most take for an index.
-
-    `_fixed` leaves whole numbers as they are, and a norm may depend on them.
-    """
-    if x.is_floating_point() or x.is_complex():
-        return x
-    generator = torch.Generator(x.device).manual_seed(0)
-    simple = torch.randint(0, 2, x.shape, generator=generator, device=x.device).to(x.dtype)
-    try:
-        with torch.no_grad():
-            weighted.forward(simple.clone())
-    except Exception as error:
-        if memory.is_lacking(error):
-            raise
-        return x
-    return simple
-
-
-def _fixed(weighted: Weighted, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Whether a step is interpreted must not depend on the batch at hand, which another worker does not have."""
-    return elsewhere.fixed(weighted.module, weighted.values, weighted.keys, *batch)
 
 
 def _place_by_place(
@@ -379,14 +311,14 @@ def _place_by_place(
     is_on = backend.enabled
     try:
         backend.enabled = False
-        attempt = _on_tape(weighted, loss_gradient, *_fixed(weighted, batch))
+        attempt = _on_tape(weighted, loss_gradient, *fixed_batch(weighted, batch))
     finally:
         backend.enabled = is_on
     put_back()
-    wanted = _on_tape(weighted, loss_gradient, *_fixed(weighted, batch))
+    wanted = _on_tape(weighted, loss_gradient, *fixed_batch(weighted, batch))
     pairs = zip(attempt.values, wanted.values, strict=True)
     if not all(
-        one is other is None or (one is not None and other is not None and _near(one, other)) for one, other in pairs
+        one is other is None or (one is not None and other is not None and near(one, other)) for one, other in pairs
     ):
         raise NotInterpreted("has other gradients without torch's LSTM")
     return attempt
@@ -413,103 +345,3 @@ def _inferring(step: Replay) -> Replay:
             return step(x, y, alpha)
 
     return inferred
-
-
-def _try(
-    made: Replay,
-    weighted: Weighted,
-    batch: tuple[Tensor, Tensor],
-    wanted: Sequence[Tensor | None],
-    left: Sequence[Tensor],
-    rounding: float = ROUNDING,
-) -> None:
-    """Carry the recording out once, where autograd made the wanted outputs, losses and gradients and left these in the
-    buffers. `rounding`: in float32.
-
-    Raises:
-        NotRecorded: it fails, or differs from autograd.
-    """
-    before = weighted.flat.clone()
-    try:
-        with torch.inference_mode():
-            again, losses = made(*batch, 1.0)
-    except Exception as error:
-        if memory.is_lacking(error):
-            # Whether a step is recorded must not depend on what else is in memory.
-            raise
-        raise NotRecorded(f"cannot be repeated ({type(error).__name__}: {error})") from error
-    outputs, each, *gradients = wanted
-    pairs = [(again, outputs), *zip(weighted.module.buffers(), left, strict=True)]
-    if losses is not None:
-        pairs.append((losses, each))
-    offset = weighted.flat.storage_offset()
-    for value, gradient in zip(weighted.written, gradients, strict=True):
-        # Alpha is 1: the gradient is not lost in the weight's rounding.
-        old = before.as_strided(value.shape, value.stride(), value.storage_offset() - offset)
-        pairs.append((value - weighted.keep * old, torch.zeros_like(value) if gradient is None else gradient))
-    if not all(one is not None and _near(got, one, rounding) for got, one in pairs):
-        raise NotRecorded("has other gradients when it is repeated")
-
-
-def _if_carried_out(compiled: Callable[[], Replay], batch: tuple[Tensor, Tensor]) -> Replay | None:
-    """Return the recording in another layout if it can be carried out, which its shapes alone decide.
-
-    Its numbers are not compared: a layout changes the order of additions alone, but one relu that decides otherwise can
-    change a gradient by a hundredth. Whether a layout is taken must not depend on the batch at hand.
-    """
-    try:
-        laid_out = compiled()
-        laid_out(*batch, 1.0)
-    except Exception as error:
-        if memory.is_lacking(error):
-            raise
-        return None
-    return laid_out
-
-
-def _near(got: Tensor, expected: Tensor, rounding: float = ROUNDING) -> bool:
-    if not expected.is_floating_point():
-        return torch.equal(got, expected)
-    relative, least = (1e-6, 1e-12) if expected.dtype == torch.float64 else (rounding, 1e-6)
-    limit = relative * expected.abs().max() if expected.numel() else expected.new_zeros(())
-    return bool(((got - expected).abs() <= limit + least).all()) or not bool(expected.isfinite().all())
-
-
-@contextmanager
-def _undone(state: Sequence[Tensor]) -> Iterator[Callable[[], None]]:
-    """Put back what the block writes to the vectors and draws from torch, at its end and when asked to."""
-    before = [one.detach().clone() for one in state]
-    with card.same_draws(state[0].device) as draws_put_back:
-
-        @torch.no_grad()
-        def put_back() -> None:
-            for one, old in zip(state, before, strict=True):
-                one.copy_(old)
-            draws_put_back()
-
-        try:
-            yield put_back
-        finally:
-            put_back()
-
-
-@contextmanager
-def _unchanged(module: nn.Module) -> Iterator[Callable[[], None]]:
-    """Yield a function that refuses a forward that changed what the module holds, or drew from another generator than
-    torch's: it raises NotRecorded. In the end the module holds what it held."""
-    others = [child for child in module.modules() if not isinstance(child, AddressedDropout)]
-    before = [side_effects.held(child) for child in others]
-    put_back = side_effects.restorer(others)
-    with python_draws() as drew:
-
-        def check() -> None:
-            if drew():
-                raise NotRecorded("draws from a generator of NumPy or Python")
-            if [side_effects.held(child) for child in others] != before:
-                raise NotRecorded("changes what the module holds, or may: not all of that can be looked into")
-
-        try:
-            yield check
-        finally:
-            # A step that is refused is trained by autograd, as if nobody had tried.
-            put_back()
