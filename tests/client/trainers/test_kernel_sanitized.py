@@ -1,7 +1,7 @@
-"""The compiled kernel under AddressSanitizer and UBSan: no read or write beyond an array, on many shapes.
+"""Compiled code under AddressSanitizer and UBSan: no read or write beyond an array, on many shapes.
 
-A driver in C hands it every array in memory of exactly its size; within the kernel's own memory, a gap that nobody may
-touch lies behind every piece.
+A driver in C hands it every array in memory of exactly its size; within the dense kernel's own memory, a gap that
+nobody may touch lies behind every piece.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from raysim.client.trainers.kernel import winograd
 from raysim.client.trainers.kernel.dense import SOURCE
 from raysim.storage import compiled_c
 
-DRIVER = Path(__file__).parents[2] / "support" / "kernel_driver.c"
+DRIVERS = Path(__file__).parents[2] / "support"
 SANITIZE = (
     *("-std=gnu11", "-O0", "-g", "-fno-math-errno"),
     *("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"),
@@ -37,10 +38,13 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return found
 
 
-def driven(compiler: list[str], source: Path, flags: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Compile a kernel with the driver, and run it."""
+def driven(
+    compiler: list[str], source: Path, flags: list[str], folder: Path, driver: str = "kernel"
+) -> subprocess.CompletedProcess[str]:
+    """Compile a source with its driver, and run it."""
     made = folder / "driver"
-    given = [f'-DDENSE_C="{source}"', *flags, str(DRIVER), "-o", str(made)]
+    name = {"kernel": "DENSE_C", "winograd": "WINOGRAD_C"}[driver]
+    given = [f'-D{name}="{source}"', *flags, str(DRIVERS / f"{driver}_driver.c"), "-o", str(made), "-lm"]
     done = subprocess.run([*compiler, *SANITIZE, *given], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return subprocess.run([made], capture_output=True, text=True, check=False)
@@ -82,3 +86,36 @@ def test_a_kernel_that_is_off_by_one_is_caught(compiler: list[str], where: str, 
     done = driven(compiler, tmp_path / "wrong.c", ["-DREAL=float"], tmp_path)
     assert done.returncode != 0
     assert f"AddressSanitizer: {said}" in done.stderr
+
+
+# With vectors of several widths, and by number where four cannot be turned at once.
+@pytest.mark.parametrize("flags", [["-DREAL=float", "-march=native"], ["-DREAL=float"], ["-DREAL=double"]])
+def test_minimal_filtering_stays_inside_its_arrays(compiler: list[str], flags: list[str], tmp_path: Path) -> None:
+    done = driven(compiler, winograd.SOURCE.path, flags, tmp_path, "winograd")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout == "640 shapes\n"
+
+
+FILTERED_WRONG: dict[str, tuple[str, str, str]] = {
+    "beyond the maps": (
+        "if (bias) memcpy(own, bias, of->out * sizeof(REAL));",
+        "if (bias) memcpy(own, bias, (of->out + 1) * sizeof(REAL));",
+        "AddressSanitizer: heap",
+    ),
+    "of a number": (
+        "half[0][j] = a + by * (b + c);",
+        "half[0][j] = a + by * (b - c);",
+        "in the place of",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", FILTERED_WRONG)
+def test_minimal_filtering_that_is_off_is_caught(compiler: list[str], where: str, tmp_path: Path) -> None:
+    right, wrong, said = FILTERED_WRONG[where]
+    text = winograd.SOURCE.path.read_text()
+    assert text.count(right) == 1
+    (tmp_path / "wrong.c").write_text(text.replace(right, wrong))
+    done = driven(compiler, tmp_path / "wrong.c", ["-DREAL=float"], tmp_path, "winograd")
+    assert done.returncode != 0
+    assert said in done.stderr

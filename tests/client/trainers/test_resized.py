@@ -13,6 +13,7 @@ from torch.nn import functional
 from raysim.client import dropout
 from raysim.client.trainers import bound_module
 from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.recording import local_step, resized
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
 from raysim.models.model import create
@@ -280,3 +281,38 @@ def test_what_is_no_two_lengths_of_one_step_is_refused(
 ) -> None:
     with pytest.raises(NotInterpreted, match=why):
         resized.resized(sized(*large), sized(*small), length)
+
+
+class Filtered(nn.Module):
+    """Convolutions that gain by minimal filtering, and are too large for the interpreter itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.conv, self.out = nn.Conv2d(2, 32, 1), nn.Conv2d(32, 32, 3, padding=1), nn.Linear(32, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.wide(x))
+        return cast(Tensor, self.out((h + torch.tanh(self.conv(h))).mean((2, 3))))
+
+
+def test_short_batches_are_filtered_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    convolution = Winograd.convolution
+
+    def noted(self: Winograd, x: Tensor, *given: Any) -> Tensor:
+        lengths.append(len(x))
+        return convolution(self, x, *given)
+
+    monkeypatch.setattr(Winograd, "convolution", noted)
+    model, weights = create(Filtered, 0, torch.float32)
+    filters = RESIZES._replace(winograd=Winograd(torch.float32))
+    got, wanted = (bound_to(model, weights, recording) for recording in (filters, StepRecording()))
+    x, y = torch.randn(LONGEST, 2, 12, 12), torch.arange(LONGEST) % 4
+    for length in (LONGEST, *LENGTHS):
+        assert got.record([x[:length]], [y[:length]], [length])
+        lengths.clear()
+        for bound in (got, wanted):
+            with torch.no_grad():
+                bound.differentiate(x[:length], y[:length], None, 1.0)
+        assert lengths == [length]
+        torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-4, atol=1e-6)

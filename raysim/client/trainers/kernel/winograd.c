@@ -38,7 +38,7 @@ typedef REAL vec __attribute__((vector_size(NATIVE), aligned(sizeof(REAL)), may_
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLLED _Pragma("GCC unroll 16")
 
-/* Of a convolution. `tiles`: how many of a block lie in the room at most. */
+/* Of a convolution. `tiles`: how many of a block lie in the room at most. `together`: examples whose maps do. */
 typedef struct {
     int64_t examples, in, out, height, width, above, left, tiles, together;
 } Shape;
