@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
+import subprocess
 import sys
 
 import pytest
@@ -71,3 +74,52 @@ def test_without_memory_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="can't allocate memory"):
         empty((1 << 50,), torch.float64, torch.device("cpu"))
     assert empty((NUMBERS,), torch.float32, torch.device("cpu")).shape == (NUMBERS,)
+
+
+FAULTS = """
+import resource, torch
+from raysim.models import memory
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def step():
+    # As a local step: several blocks that are freed together.
+    made = [torch.ones(3_000_000) for _ in range(6)]
+    return float(made[0][0])
+
+torch.set_num_threads(1)
+{asked}
+for _ in range(3):
+    step()
+before = faults()
+for _ in range(10):
+    step()
+print(faults() - before)
+"""
+
+
+def faults_of_ten_steps(asked: str, **environment: str) -> int:
+    pytest.importorskip("resource")
+    if getattr(ctypes.CDLL(None), "mallopt", None) is None:
+        pytest.skip("the C library of this machine is not glibc")
+    kept = {name: value for name, value in os.environ.items() if name not in memory.OWN_SETTINGS}
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS.format(asked=asked)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**kept, **environment},
+    )
+    return int(done.stdout)
+
+
+def test_what_local_steps_free_stays_with_the_process() -> None:
+    # 72 MB a step are 17,578 pages of 4 KiB.
+    assert faults_of_ten_steps("memory.keep_freed()") < 1_000
+    assert faults_of_ten_steps("") > 10_000
+
+
+def test_settings_of_the_environment_stay() -> None:
+    asked = "memory.keep_freed()"
+    assert faults_of_ten_steps(asked, MALLOC_TRIM_THRESHOLD_="1000000", MALLOC_MMAP_THRESHOLD_="1000000") > 10_000

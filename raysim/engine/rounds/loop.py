@@ -24,6 +24,7 @@ from raysim.errors import CheckpointError, DivergedError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import Seen
+from raysim.models import memory
 from raysim.run_folder.timeline import Stopwatch
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
@@ -106,6 +107,7 @@ class Loop:
         written_elsewhere: Path | None = None,
         seen: Seen | None = None,
     ) -> None:
+        memory.keep_freed()
         rows = () if folder is None else folder.rows
         self.seen = stopping.after_all(plan.experiment, rows) if seen is None else seen
         """What `[stop]` has seen of the rounds that are finished and recorded."""

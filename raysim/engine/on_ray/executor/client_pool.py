@@ -26,6 +26,7 @@ from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
 from raysim.engine.worker.shard_work import cut_into_shards
 from raysim.errors import RaysimError
+from raysim.models import memory
 from raysim.server.aggregators.updates import Bounds
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class ClientPool:
     """
 
     def __init__(self, sent: SentPlan | SentRuns, index: int, gpus: float) -> None:
+        memory.keep_freed()
         self._name = f"worker {index} (process {os.getpid()})"
         self._refusal: RaysimError | None = None
         try:
