@@ -14,7 +14,9 @@ from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient, side_effects
 from raysim.client.trainers.cuda_graphs import Recorder, Recordings
+from raysim.client.trainers.gradient_seed import gradients_from
 from raysim.client.trainers.kernel.winograd import Winograd
+from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording.local_step import Recorded, record_step, resize_step
 from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.resized import Sized, resized
@@ -33,12 +35,13 @@ Curved = Callable[[Tensor], Tensor]
 
 
 class StepRecording(NamedTuple):
-    """What is recorded of local steps.
+    """How local steps are carried out.
 
     lengths: of batches whose steps are recorded; the others' are by autograd. recorder: makes what plays recorded steps
     as CUDA graphs; None: their operators are called. interprets: the interpreter carries a step out where it can.
     winograd: computes convolutions that gain by it; None: torch does. longest: the length of full batches, from whose
-    steps interpreted ones of all shorter batches are made, where they can be; None: they are not.
+    steps interpreted ones of all shorter batches are made, where they can be; None: they are not. from_outputs:
+    autograd begins with the gradient of the task's own loss at the outputs, by hand; otherwise with the loss.
     """
 
     lengths: Collection[int] = ()
@@ -46,6 +49,7 @@ class StepRecording(NamedTuple):
     interprets: bool = False
     winograd: Winograd | None = None
     longest: int | None = None
+    from_outputs: bool = False
 
 
 BY_AUTOGRAD = StepRecording()
@@ -70,7 +74,7 @@ class BoundModule:
         precision: dtype of products, by torch.autocast where it is not that of `like`.
         plain: whether what is made is added to the weights, times alpha; otherwise it is written into `gradient`.
         objective: stands in for the task's losses.
-        recording: of steps.
+        recording: how steps are carried out.
         pieces: in which a batch is computed.
     """
 
@@ -112,6 +116,7 @@ class BoundModule:
         self._recorded_by_itself: dict[int, Recorded | None] = {}
         """The same, of those that were not made from others."""
         self._loss_gradient = loss_gradient.for_task(task, recorded=True)
+        self._at_outputs = loss_gradient.for_task(task) if recording.from_outputs else None
         self._graphs = None
         if recording.recorder is not None and recording.lengths:
             # A graph is recorded from a step that was recorded before.
@@ -346,9 +351,25 @@ class BoundModule:
     def _by_autograd(
         self, x: Tensor, y: Tensor, alpha: float, at: ObjectiveAt | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        outputs, losses, gradients = self._gradients(x, y, at)
+        if self._at_outputs is not None:
+            outputs, gradients = self._gradients_from_outputs(x, y, self._at_outputs)
+            self._write(gradients, alpha)
+            return outputs, None
+        all_outputs, losses, gradients = self._gradients(x, y, at)
         self._write(gradients, alpha)
-        return None if outputs is None else outputs.detach(), losses.detach()
+        return None if all_outputs is None else all_outputs.detach(), losses.detach()
+
+    def _gradients_from_outputs(
+        self, x: Tensor, y: Tensor, loss_gradient: LossGradient
+    ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+        """The outputs, and the mean loss's gradient by parameter."""
+        self._was_called = True
+        self._start_dropouts()
+        with torch.enable_grad():
+            outputs = self._outputs(x)
+        made = outputs.detach()
+        dy, factor, _ = loss_gradient(made, y)
+        return made, gradients_from(outputs, dy.mul_(factor / len(y)), self._parameters)
 
     def _gradients(
         self, x: Tensor, y: Tensor, at: ObjectiveAt | None, twice: bool = False, among: Tensor | None = None

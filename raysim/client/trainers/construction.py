@@ -32,7 +32,7 @@ from raysim.client.trainers.recognise import KINDS, Recognised, recognise
 from raysim.client.trainers.several_points import SeveralPoints
 from raysim.client.trainers.stacked import Stacked
 from raysim.client.trainers.step_obstacles import StepObstacles
-from raysim.client.trainers.trainer_choice import Precision, TrainerChoice, TrainerName
+from raysim.client.trainers.trainer_choice import BY_AUTOGRAD, Precision, TrainerChoice, TrainerName
 from raysim.client.trainers.vmap import Vmap
 from raysim.config.unwritten import check_unwritten, named, versions
 from raysim.errors import ResourceError
@@ -93,11 +93,11 @@ def make(
     rule = replace(rule, sums_inverses=further.sums_inverses)
     products = _products(precision, like)
     recorder = partial(CardRecorder, like.params.device) if further.cuda_graphs and like.params.is_cuda else None
-    if choice.trainer in ("one_by_one", "recorded", "interpreted"):
+    if choice.trainer in BY_AUTOGRAD:
         lengths, objective = _recorded_lengths(choice, section), further.objective
         filtering = _winograd(choice, like)
         if several is not None:
-            by_operators = StepRecording(lengths, winograd=filtering)
+            by_operators = StepRecording(lengths, winograd=filtering, from_outputs=choice.from_outputs)
             return SeveralPoints(
                 model, like, task, rule, products, step=several, objective=objective, recording=by_operators
             )
@@ -105,7 +105,8 @@ def make(
         if interprets and not like.params.is_cuda:
             _check_compiled(operators.SOURCE, like.params.dtype, choice.trainer, "recorded")
         longest = max(section.batch_sizes, default=None) if choice.short_batches == "resized" else None
-        recording, pieces = StepRecording(lengths, recorder, interprets, filtering, longest), section.accumulate
+        recording = StepRecording(lengths, recorder, interprets, filtering, longest, choice.from_outputs)
+        pieces = section.accumulate
         return OneByOne(model, like, task, rule, products, objective=objective, recording=recording, pieces=pieces)
     assert several is None, choice.trainer
     if choice.trainer == "vmap":

@@ -73,6 +73,9 @@ WITH_CLIENT_AXIS: tuple[TrainerName, ...] = ("stacked", "vmap")
 RECORDED: tuple[TrainerName, ...] = ("recorded", "interpreted")
 """Trainers that record a module's local steps."""
 
+BY_AUTOGRAD: tuple[TrainerName, ...] = ("one_by_one", *RECORDED)
+"""Trainers whose steps are autograd's where they are not recorded."""
+
 FILTERING: tuple[TrainerName, ...] = (*RECORDED, "fused")
 """Trainers that may compute convolutions by minimal filtering."""
 
@@ -116,6 +119,8 @@ class TrainerChoice:
     changed: what the process that chose has in the place of torch's own, which all workers must have.
     winograd: whether convolutions that gain by it are computed by minimal filtering (kernel/winograd.py), with other
     last digits than torch's.
+    from_outputs: whether steps by autograd begin with the gradient of the task's own loss at the outputs, by hand, and
+    not with the loss, with other last digits.
     """
 
     trainer: TrainerName
@@ -128,6 +133,7 @@ class TrainerChoice:
     short_batches: ShortBatches = "by autograd"
     changed: tuple[str, ...] = field(default=(), compare=False)
     winograd: bool = False
+    from_outputs: bool = False
 
     @classmethod
     def of_size(
@@ -139,9 +145,10 @@ class TrainerChoice:
         short_batches: ShortBatches = "by autograd",
         changed: tuple[str, ...] = (),
         winograd: bool = False,
+        from_outputs: bool = False,
     ) -> TrainerChoice:
         """Of the experiment's own chunk size."""
-        return cls(trainer, size, size, 1, overhead, 0, why, short_batches, changed, winograd)
+        return cls(trainer, size, size, 1, overhead, 0, why, short_batches, changed, winograd, from_outputs)
 
     @property
     def together(self) -> bool:
@@ -244,10 +251,12 @@ def choose(
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
     short = _short_batches(given, name, numbers)
     filters = _filters(given, name, module)
+    has_own_loss = objective is None and loss_gradient.by_example(task)
+    from_outputs = name in BY_AUTOGRAD and has_own_loss and given.accumulate == 1
     if given.chunk_size != "auto":
-        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, short, changed, filters)
+        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, short, changed, filters, from_outputs)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
-    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, short, changed, filters)
+    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, short, changed, filters, from_outputs)
 
 
 def _check_precision(given: TrainingConditions) -> None:

@@ -94,6 +94,8 @@ class Plan:
             meant += {"by autograd": " full batches", "recorded": "", "resized": " resized"}[choice.short_batches]
         if choice.winograd:
             meant += " minimal filtering"
+        if choice.from_outputs:
+            meant += " from outputs"
         meant += self.model.digest_of_frozen
         if self.experiment.model is not None and self.experiment.model.init is not None:
             meant += f" begins {self.initial.digest()}"

@@ -59,12 +59,14 @@ def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
 def _with_last_digits(plan: Plan, fingerprint: str) -> Plan:
     """Return the plan with what the run began with, of all that decides last digits beside its trainer.
 
-    An earlier version had no minimal filtering, and took short batches in other ways.
+    An earlier version had no minimal filtering, took short batches in other ways, and began steps by autograd with the
+    loss.
     """
     choice = plan.choice
     ways = dict.fromkeys((choice.short_batches, *get_args(ShortBatches)))
-    for filters, short in product({choice.winograd, False}, ways):
-        other = replace(plan, choice=replace(choice, winograd=filters, short_batches=short))
+    for filters, short, begins in product({choice.winograd, False}, ways, {choice.from_outputs, False}):
+        changed = replace(choice, winograd=filters, short_batches=short, from_outputs=begins)
+        other = replace(plan, choice=changed)
         if other.fingerprint == fingerprint:
             return other
     return plan

@@ -140,9 +140,8 @@ def _candidates(
             continue
         if not choice.together:
             # One client after another: the chunk size only balances the workers, and the table's rule does that.
-            size, short = choice.chunk_size(cohort_size), choice.short_batches
-            of_size = TrainerChoice.of_size(trainer, size, short_batches=short, winograd=choice.winograd)
-            yield choice if choice.call else of_size
+            size = choice.chunk_size(cohort_size)
+            yield choice if choice.call else replace(choice, usual=size, most=size, least_chunks=1)
             continue
         yield choice
         for size in sizes:
