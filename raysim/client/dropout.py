@@ -47,9 +47,14 @@ class Masks:
         """What the draws are computed in: no other code reads it."""
         return self._draws
 
-    def draw(self, keys: Tensor, count: int) -> Tensor:
-        """(*keys.shape, count) factors, 0 or 1 / (1 - p)."""
-        draws = math.ceil(count / 4)
+    def draw(self, keys: Tensor, count: int, rows: int = 1) -> Tensor:
+        """(*keys.shape, count) factors, 0 or 1 / (1 - p).
+
+        `rows`: in which the factors lie. It changes none of them, but what is computed for them grows by the same
+        amount with each row, so that steps of other lengths can be made from a recorded one.
+        """
+        # A draw is of four factors.
+        draws = rows * math.ceil(count / (4 * rows)) if rows else 0
         if len(self._steps) < draws:
             self._steps = torch.arange(1, draws + 1, device=self._like.device).mul_(_GOLDEN)
         numbers = draws * keys.numel()
@@ -120,7 +125,8 @@ class AddressedDropout(nn.Module):
             # As torch does: all factors are 1.
             return x
         key = self._key if call == 0 else self._key + _signed(call * _MIX_1)
-        return x * self._masks.draw(key, x.numel()).view(x.shape).to(x.dtype)
+        rows = len(x) if x.dim() else 1
+        return x * self._masks.draw(key, x.numel(), rows).view(x.shape).to(x.dtype)
 
     def _call(self) -> int:
         """The number of this call in the local step: in a backward pass, of the call that is computed again."""

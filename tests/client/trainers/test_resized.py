@@ -52,6 +52,12 @@ def dropped(self: Any, x: Tensor) -> Tensor:
     return self.drop(torch.relu(self.first(x))) + self.drop(torch.tanh(self.first(x)))
 
 
+def dropped_by_three(self: Any, x: Tensor) -> Tensor:
+    # A draw is of four numbers of a mask.
+    h = self.first(x)
+    return torch.cat([self.drop(h[:, :3]), h[:, 3:]], 1)
+
+
 def recurrent(self: Any, x: Tensor) -> Tensor:
     return self.gru(x.view(len(x), 4, 3))[0][:, -1]
 
@@ -117,6 +123,7 @@ def with_a_constant_of_an_instruction(self: Any, x: Tensor) -> Tensor:
 MODULES: dict[str, tuple[Callable[[], nn.Module], set[int]]] = {
     "plain": (lambda: Own(plain), set(LENGTHS)),
     "dropout": (lambda: Own(dropped, drop=nn.Dropout(0.5)), set(LENGTHS)),
+    "dropout of threes": (lambda: Own(dropped_by_three, drop=nn.Dropout(0.5)), set(LENGTHS)),
     "GRU": (lambda: Own(recurrent, gru=nn.GRU(3, 8, batch_first=True)), set(LENGTHS)),
     "attention": (lambda: Own(attending), set(LENGTHS)),
     "convolution": (lambda: Own(convolved, conv=nn.Conv2d(1, 6, 3, padding=1)), set(LENGTHS)),
@@ -177,7 +184,30 @@ def test_steps_of_short_batches_are_autograds(name: str) -> None:
                     wanted.differentiate(x, y, key, 1.0)
 
 
-@pytest.mark.parametrize("name", ["plain", "dropout", "GRU", "attention", "pauses"])
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_what_a_longer_batch_has_left_passes_for_nothing(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials of all lengths have the same masks and numbers: what is not written is there, from the longer batch."""
+    draw = dropout.Masks.draw
+
+    def drawn_together(self: dropout.Masks, keys: Tensor, count: int, rows: int = 1) -> Tensor:
+        # The number of draws does not grow by the same amount with each example.
+        return draw(self, keys, count)
+
+    monkeypatch.setattr(dropout.Masks, "draw", drawn_together)
+    model, weights = create(lambda: Own(dropped_by_three, drop=nn.Dropout(p)), 0, torch.float64)
+    got, wanted = (bound_to(model, weights, recording) for recording in (RESIZES, StepRecording()))
+    x, y = torch.randn(LONGEST, 12, dtype=torch.float64), torch.arange(LONGEST) % 4
+    assert got.record([x], [y], [LONGEST])
+    keys = dropout.keys([5], 9, len(got.dropouts), x.device)[:, :, 0].unbind(1)
+    assert not all(got.record([x[:length]], [y[:length]], [length]) for length in LENGTHS)
+    for length, key in zip((*LENGTHS, *reversed(LENGTHS)), keys, strict=False):
+        with torch.no_grad():
+            for bound in (got, wanted):
+                bound.differentiate(x[:length], y[:length], key, 1.0)
+        torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["plain", "dropout", "dropout of threes", "GRU", "attention", "pauses"])
 def test_bits_are_those_of_a_recording_of_that_length(name: str) -> None:
     model, weights = create(MODULES[name][0], 0, torch.float32)
     x, y = torch.randn(LONGEST, 12), torch.arange(LONGEST) % 4

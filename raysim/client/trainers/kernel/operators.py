@@ -157,6 +157,11 @@ class Interpreter:
         ]
         self._bases_at, self._packed_at = ctypes.addressof(self._bases), self._packed.data_ptr()
 
+    @property
+    def memory(self) -> Sequence[Tensor]:
+        """A tensor in each piece of memory that it works on, but for those that change from call to call."""
+        return self._held
+
     def again(
         self, instructions: Sequence[Instruction], pauses: Sequence[tuple[int, Callable[[], None]]]
     ) -> Interpreter:

@@ -23,7 +23,7 @@ from raysim.client.trainers.recording.interpreted import InterpretedStep, interp
 from raysim.client.trainers.recording.minimal_filtering import by_filtering
 from raysim.client.trainers.recording.promotion import promoted
 from raysim.client.trainers.recording.replay import Replay, replay
-from raysim.client.trainers.recording.resized import Sized
+from raysim.client.trainers.recording.resized import SPOILT, Sized, spoil
 from raysim.client.trainers.recording.simplify import Program, simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
 from raysim.client.trainers.recording.trial import (
@@ -140,7 +140,10 @@ def resize_step(
         batch = without_own_numbers(weighted, batch[0]), batch[1]
         put_back()
         fixed = fixed_batch(weighted, batch)
-        with undone([*weighted.state, weighted.keys, *other_tensors(weighted)]) as begin_again:
+        others = other_tensors(weighted)
+        kept = [*weighted.state, *weighted.values, *weighted.written, weighted.keys, *others]
+        kept += [*weighted.module.parameters(), *weighted.module.buffers()]
+        with undone([*weighted.state, weighted.keys, *others]) as begin_again:
             x, y = fixed
             # Whether the step passes must not depend on the targets at hand. Only where the first class is masked, as
             # padding is, they are taken.
@@ -152,11 +155,13 @@ def resize_step(
                     break
             left = [buffer.clone() for buffer in weighted.module.buffers()]
             check()
-            begin_again()
-        if not all(bool(one.isfinite().all()) for one in (*wanted, *left) if one is not None):
-            raise NotRecorded("has numbers that are not finite, so a trial says nothing")
-        step = _inferring(step_of(sized, otherwise))
-        check_against_autograd(step, weighted, (x, targets), wanted, left, RESIZED_ROUNDING)
+            if not all(bool(one.isfinite().all()) for one in (*wanted, *left) if one is not None):
+                raise NotRecorded("has numbers that are not finite, so a trial says nothing")
+            step = _inferring(step_of(sized, otherwise))
+            for byte in SPOILT:
+                begin_again()
+                spoil(sized, kept, byte)
+                check_against_autograd(step, weighted, (x, targets), wanted, left, RESIZED_ROUNDING)
         return step
 
 

@@ -8,7 +8,7 @@ third. Each length is tried against autograd before it is used.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from torch import Tensor
 from raysim.client.trainers.kernel.operators import Instruction, Interpreter, Operand
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
 from raysim.client.trainers.recording.replay import in_place
+from raysim.client.trainers.recording.simplify import storage, writes
 from raysim.client.trainers.recording.tape import Op, Slot
 
 T = TypeVar("T")
@@ -93,6 +94,26 @@ def resized(large: Sized, small: Sized, length: int) -> Sized:
         batch=(x, y),
         results=[torch.Size(at.integers(*pair)) for pair in _pairs(large.results, small.results)],
     )
+
+
+SPOILT = (0x7F, 0x80)
+"""Bytes that a step may find in memory that it has to write before it reads: large numbers, and negative ones or such
+near 0. Whatever a number decides, such as whether a mask keeps it, one of them decides otherwise."""
+
+
+def spoil(sized: Sized, kept: Iterable[Tensor], byte: int) -> None:
+    """Fill the memory that the step has for itself with this byte.
+
+    Two lengths need not say what a third one must write: what is then read is what a longer batch has left, which in a
+    trial may be the right numbers. `kept`: tensors in memory that others write, such as weights and buffers.
+    """
+    pauses = sized.pauses
+    constants = (pauses.tensors[slot] for slot in pauses.constants)
+    others = {0} | {storage(one) for one in (*kept, *sized.batch, *constants, *sized.constants) if one is not None}
+    slots = {slot for pause in pauses.each for op in pause.ops for slot in (*op.result_slots, *writes(op))}
+    for one in (*sized.interpreter.memory, *(pauses.tensors[slot] for slot in slots)):
+        if storage(one) not in others:
+            _bytes(one).fill_(byte)
 
 
 def _resized_pauses(at: _Length, large: Pauses, small: Pauses) -> list[tuple[int, Callable[[], None]]]:
