@@ -139,6 +139,24 @@ def test_lost_tables_of_clients_are_named(run: Path, caplog: pytest.LogCaptureFi
     assert "lack the evaluations after these rounds, which rounds.parquet has: 1, 5." in said
 
 
+def test_a_lost_table_of_clients_is_named_by_whoever_reads_the_folder(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files.client_file(run, 3).unlink()
+    assert set(raysim.read(run).clients["round"].to_pylist()) == {1, 5}
+    assert "round-000003.parquet is lost: the run's figures by client lack" in caplog.text
+    [shown], notes = runs.read_all([run])
+    assert set(shown.clients["round"].to_pylist()) == {5}
+    assert not any("is lost" in note for note in notes)
+
+
+def test_pictures_of_clients_are_of_the_newest_evaluation_or_there_are_none(run: Path) -> None:
+    files.client_file(run, 5).unlink()
+    [shown], notes = runs.read_all([run])
+    assert shown.clients.num_rows == 0
+    assert any("The clients of" in note and "round-000005.parquet is lost, whose evaluation" in note for note in notes)
+
+
 def test_an_earlier_checkpoint_is_enough_for_fewer_rows(run: Path, recorded: Path) -> None:
     table = pq.read_table(run / "rounds.parquet")
     sealed_parquet.write(table.take([0, 1, 2, 3]), run / "rounds.parquet")

@@ -57,6 +57,7 @@ def _begun(members: Sequence[Member], swept: Iterable[str] = ()) -> list[Member]
 def _run(path: Path, of_model: bool = True) -> Result:
     rounds = round_table.read_rounds(path)
     stopped = stop_record.stop_reason(experiment_record.stored_experiment(path), rounds)
+    client_table.warn_of_lost_clients(path, rounds)
     return Result(_params(path) if of_model else {}, rounds, client_table.read_clients(path), path, stopped)
 
 

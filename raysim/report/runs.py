@@ -175,7 +175,7 @@ def read(path: Path) -> Run:
     if (privacy := experiment_record.stored_privacy(path)) is not None:
         notes.append(_private(privacy, rounds))
     try:
-        clients = client_table.newest_clients(path)
+        clients = client_table.newest_clients(path, rounds)
     except RunFolderError as error:
         clients = client_table.CLIENT_SCHEMA.empty_table()
         notes.append(Note("The clients of ", f" are left out: {error}"))

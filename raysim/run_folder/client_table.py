@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from raysim.errors import RunFolderError
+from raysim.experiment.stop import EVALUATIONS
 from raysim.run_folder import files
 from raysim.run_folder.run_table import is_of_figures, read_table
 from raysim.storage.reading import parsing
@@ -48,14 +51,33 @@ def read_clients(path: Path) -> pa.Table:
         return pa.concat_tables(parts, promote_options="default") if parts else CLIENT_SCHEMA.empty_table()
 
 
-def newest_clients(path: Path) -> pa.Table:
-    """Read the rows of the newest evaluation, like `read_clients`.
+def newest_clients(path: Path, rounds: pa.Table | None = None) -> pa.Table:
+    """Read the rows of the newest evaluation, like `read_clients`; none if there is no table.
+
+    `rounds`: the run's, read before. None: the newest table that there is will do.
 
     Raises:
-        RunFolderError: its file is damaged.
+        RunFolderError: its file is damaged, or lost, while an older evaluation has its table and `rounds` a newer one.
     """
     tables = files.client_files(path)
-    return clients_after(path, max(tables)) if tables else CLIENT_SCHEMA.empty_table()
+    if not tables:
+        return CLIENT_SCHEMA.empty_table()
+    evaluated = [] if rounds is None else evaluated_rounds(rounds)
+    if evaluated and evaluated[-1] > max(tables):
+        raise RunFolderError(
+            f"{files.client_file(path, evaluated[-1])} is lost, whose evaluation {files.ROUNDS} has: put the file back."
+        )
+    return clients_after(path, max(tables))
+
+
+def evaluated_rounds(rounds: pa.Table) -> list[int]:
+    """Return the rounds after which the model was evaluated, in order."""
+    figures = [rounds[name] for name in rounds.column_names if name.startswith(EVALUATIONS)]
+    was_evaluated = [pc.is_valid(column) for column in figures]
+    if not was_evaluated:
+        return []
+    found: list[int] = rounds["round"].filter(reduce(pc.or_, was_evaluated)).to_pylist()
+    return found
 
 
 def clients_after(path: Path, index: int) -> pa.Table:
@@ -77,19 +99,21 @@ def client_schema(metrics: Iterable[str], others: Collection[str] = ()) -> pa.Sc
     return pa.schema(list({field.name: field for field in fields}.values()))
 
 
-def warn_of_lost_clients(found: Collection[int], evaluated: Iterable[int], path: Path) -> None:
-    """Warn of rounds whose row has an evaluation, but which have no table of clients: no number of the run needs it.
+def warn_of_lost_clients(path: Path, rounds: pa.Table) -> None:
+    """Warn of rounds whose row has an evaluation, but which have no table of clients: no other number needs it.
 
-    Without a word, the clients' figures would lack these rounds.
+    Without a word, the clients' figures would lack these rounds. `rounds`: the run's, read before: a table is written
+    before its round's row.
     """
-    if lost := [index for index in evaluated if index not in found]:
-        rounds = ", ".join(map(str, lost[:20])) + (", ..." if len(lost) > 20 else "")
+    found = files.client_files(path)
+    if lost := [index for index in evaluated_rounds(rounds) if index not in found]:
+        named = ", ".join(map(str, lost[:20])) + (", ..." if len(lost) > 20 else "")
         log.warning(
-            "%s is lost: the run goes on, but its figures by client lack the evaluations after these rounds, which %s "
-            "has: %s. Put back what was in %s to have them",
+            "%s is lost: the run's figures by client lack the evaluations after these rounds, which %s has: %s. Put "
+            "back what was in %s to have them",
             files.client_file(path, lost[0]),
             files.ROUNDS,
-            rounds,
+            named,
             path / "clients",
         )
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 from raysim.errors import CheckpointError, DiskError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.row import Row
-from raysim.experiment.stop import EVALUATIONS
 from raysim.experiment.stopping import StopReason
 from raysim.models.model import Weights
 from raysim.run_folder import (
@@ -29,7 +28,7 @@ from raysim.run_folder import (
     stop_record,
 )
 from raysim.run_folder.best_models import BestModels
-from raysim.run_folder.rows import Rows
+from raysim.run_folder.rows import Rows, table
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.server.state import ServerState
 from raysim.storage import atomic, disk, lock
@@ -187,8 +186,8 @@ class RunFolder:
         found = going_on.begun(path, experiment)
         done, rows = found.done, found.rows
         parts = files.client_files(path)
-        # A table is written before its round's row, so a process that was killed between them leaves no row alone.
-        client_table.warn_of_lost_clients(parts, (row["round"] for row in rows if _was_evaluated(row)), path)
+        # A process that was killed between a table and its round's row leaves no row alone.
+        client_table.warn_of_lost_clients(path, table(rows))
         counting = {index for index in parts if index < done and index != found.unevaluated}
         for index in counting:
             # They are read at the end of the run: to find damage then would be late.
@@ -286,7 +285,3 @@ def _check_parts(path: Path) -> None:
     for file in (*(file for of_kind in numbered for file in of_kind.values()), *timeline):
         inside(path, file.relative_to(path).as_posix(), path, RunFolderError)
         regular(file, RunFolderError)
-
-
-def _was_evaluated(row: Row) -> bool:
-    return any(value is not None and name.startswith(EVALUATIONS) for name, value in row.items())
