@@ -158,6 +158,17 @@ def _is_row_by_row(outputs: Tensor, targets: Tensor) -> bool:
     return own == wanted or len(own) <= 1 or len(wanted) <= 1
 
 
+def _has_hits(outputs: Tensor, targets: Tensor, num_classes: int) -> bool:
+    """Whether each label has a row of outputs, one of every class: where not, nothing says what is right.
+
+    >>> y = torch.zeros(4, dtype=torch.long)
+    >>> [_has_hits(torch.zeros(*shape), y, 2) for shape in [(4, 2), (4, 3), (4, 1), (4,), (4, 1, 2)]]
+    [True, True, False, False, False]
+    """
+    fits = outputs.dim() == targets.dim() + 1 and outputs.shape[:-1] == targets.shape
+    return fits and outputs.shape[-1] >= num_classes
+
+
 def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | None, own_loss: bool) -> None:
     """Raise ModelError unless outputs and losses have the shapes that the task is defined for."""
     if not isinstance(outputs, Tensor):
@@ -169,12 +180,23 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
             rule = f"have as many numbers as the targets y, {tuple(targets.shape)}, example by example"
             why = f" y is of {targets.dtype}, which makes this a regression: class labels are integers."
         else:
-            fits = outputs.dim() == targets.dim() + 1 and outputs.shape[:-1] == targets.shape
-            fits = fits and outputs.shape[-1] >= num_classes
+            fits = _has_hits(outputs, targets, num_classes)
             rule = f"have shape (..., classes) = {(*targets.shape, num_classes)} for labels 0 to {num_classes - 1}"
-            why = f" y has shape {tuple(targets.shape)}: one label per example has {(batch,)}." * (targets.dim() > 1)
+            why = (
+                f" y has shape {tuple(targets.shape)}: one label per example has {(batch,)}, and one-hot rows become "
+                f"labels by y.argmax(axis=1)."
+            ) * (targets.dim() > 1)
         if not fits:
             raise ModelError(f"The module's outputs must {rule}, but have shape {tuple(outputs.shape)}.{why}")
+    elif num_classes is not None and not _has_hits(outputs, targets, num_classes):
+        raise ModelError(
+            f"With integer targets raysim counts how often the largest output is the label, so outputs must have shape "
+            f"{(*targets.shape, num_classes)} for targets y of shape {tuple(targets.shape)} and labels 0 to "
+            f"{num_classes - 1}, but have {tuple(outputs.shape)}. Classes in one-hot rows are labels as "
+            f"y.argmax(axis=1). Other targets, such as of one output for two classes, or several labels an example, "
+            f"are passed to loss= as floating-point numbers, y.astype('float32'): then there is no accuracy, and "
+            f"metrics= records what else is wanted."
+        )
     # By value too, because torch does not count writes through NumPy or `.data`; its count sees writes of equal values.
     before = [(value._version, value.detach().clone()) for value in (outputs, targets)]
     with draws() as drew:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,35 @@ def test_targets_of_another_task_are_named(y: Any, message: str, experiment: Mak
     data = raysim.FederatedDataset.from_clients({i: (np.ones((4, 5), np.float32), y) for i in range(9)})
     with pytest.raises(raysim.ModelError, match=message):
         raysim.rounds(experiment(model=None), dataset=data, model=lambda: nn.Linear(5, 3))
+
+
+ROWS = np.eye(3, dtype=int)[[0, 1, 2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("y", "outputs", "shapes"),
+    [
+        (ROWS, 3, r"\(2, 3, 2\) for targets y of shape \(2, 3\) and labels 0 to 1, but have \(2, 3\)"),
+        (ROWS.argmax(1)[:, None], 3, r"\(2, 1, 3\) .* but have \(2, 3\)"),
+        (ROWS[:, 0], 1, r"\(2, 2\) .* but have \(2, 1\)"),
+    ],
+    ids=["one-hot", "column", "one output for two classes"],
+)
+def test_outputs_of_which_none_is_that_of_a_label_are_refused_with_any_loss(
+    y: Any, outputs: int, shapes: str, experiment: Make
+) -> None:
+    """The largest output is compared with the label: accuracy would be of other pairs, or of a class that has none."""
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs.sum(1) - targets.reshape(len(targets), -1).sum(1)) ** 2
+
+    def rounds(y: Any) -> Iterator[raysim.Round]:
+        data = raysim.FederatedDataset.from_clients({i: (np.ones((4, 5), np.float32), y) for i in range(9)})
+        return raysim.rounds(experiment(model=None), dataset=data, model=lambda: nn.Linear(5, outputs), loss=loss)
+
+    with pytest.raises(raysim.ModelError, match=f"{shapes}.* y.argmax.* floating-point numbers"):
+        rounds(y)
+    rounds(y.astype("float32"))
 
 
 class Transposed(nn.Linear):
