@@ -115,6 +115,10 @@ def test_what_has_no_line_between_is_refused(folder: Path, tmp_path: Path) -> No
         raysim.interpolate(experiment.changed({"evaluation.split": ["train", "test"]}), first, first)
     with pytest.raises(raysim.ExperimentError, match=r"thetas must be finite numbers, at least one, but got \[nan\]"):
         raysim.interpolate(experiment, first, first, [float("nan")])
+    (tmp_path / "same").symlink_to(first)
+    for same in (first, f"{first}/../seed-0/", tmp_path / "same", raysim.resume(first).params):
+        with pytest.raises(raysim.ExperimentError, match="a and b have the same values, so there is no line"):
+            raysim.interpolate(experiment, first, same)
     begun = shutil.copytree(first, tmp_path / "begun")
     for file in (begun / "checkpoints").iterdir():
         file.unlink()
@@ -159,8 +163,8 @@ def test_models_with_other_frozen_parameters_have_none_between_them(
         return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
 
     exp = experiment(rounds=1, model={"name": "own", "freeze": ["0.*"]}, evaluation={"split": "train"})
-    for name, seed in (("a", 1), ("b", 2), ("c", 1)):
-        run = exp.changed({"model.seed": seed, "seed": len(name)})
+    for name, seed, of_run in (("a", 1, 1), ("b", 2, 1), ("c", 1, 2)):
+        run = exp.changed({"model.seed": seed, "seed": of_run})
         raysim.run(run, dataset=dataset, model=model, path=tmp_path / name)
     first = exp.changed({"model.seed": 1})
     raysim.interpolate(first, tmp_path / "a", tmp_path / "c", [0.5], dataset=dataset, model=model)

@@ -10,6 +10,7 @@ from typing import Unpack
 
 import numpy.typing as npt
 import pyarrow as pa
+import torch
 
 from raysim.api.preflight import ITS_PARTS, check_has_parts, check_one, check_same, with_executor
 from raysim.engine.parts import Parts, takes_parts
@@ -49,7 +50,7 @@ def interpolate(
         thetas: any numbers; by default McMahan et al.'s.
 
     Raises:
-        ExperimentError: the experiment evaluates no split, or several; or a theta is not finite.
+        ExperimentError: the experiment evaluates no split, or several; a theta is not finite; or the models are equal.
         ModelError: a mapping does not have the model's tensors.
         RunFolderError: a folder has no checkpoint, or a model of another kind, or with other frozen parameters.
         DataError: the split has no examples.
@@ -68,6 +69,8 @@ def interpolate(
             f"of {', '.join(plan.dataset.splits)}."
         )
     w, other = (_weights(plan, each) for each in (a, b))
+    if all(map(torch.equal, (w.params, w.buffers), (other.params, other.buffers))):
+        raise ExperimentError("a and b have the same values, so there is no line through them: name another model.")
     return pa.Table.from_pylist(score_models(plan, w, other, splits[0], [float(theta) for theta in given]), SCHEMA)
 
 
