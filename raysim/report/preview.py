@@ -20,6 +20,7 @@ from raysim.engine.plan.resolve import precision_remark
 from raysim.engine.rounds.selection import Selection, select, transfers
 from raysim.experiment import metric_columns
 from raysim.experiment.experiment import EngineSection, Experiment
+from raysim.experiment.leaving import leaving
 from raysim.report import number_formats
 from raysim.server.lr_scaling import LrScaling
 from raysim.server.section import ServerSection
@@ -183,7 +184,20 @@ def _transfer(plan: Plan, algorithm: Algorithm, selected: Selection) -> str:
     if cohort.growth is not None or cohort.rule.sized_by is not None:
         return f"{both} in the first round, were clients real; the size of cohorts changes"
     total = number_formats.size((down + up) * plan.experiment.rounds)
-    return f"{both} a round; {total} in all, were clients real"
+    which, about = ("in the first round", "about ") if _transfers_vary(plan.experiment) else ("a round", "")
+    most = " at most, as it may end earlier" if _may_end_earlier(plan.experiment) else ""
+    return f"{both} {which}; {about}{total} in all{most}, were clients real"
+
+
+def _transfers_vary(experiment: Experiment) -> bool:
+    """Whether a round of as many clients may have another number of those that get the model, or send an update."""
+    rule = experiment.cohort.rule
+    return rule.varies or rule.repeats or bool(leaving(experiment.client, experiment.systems))
+
+
+def _may_end_earlier(experiment: Experiment) -> bool:
+    privacy = experiment.server.privacy
+    return experiment.stop is not None or (privacy is not None and privacy.epsilon is not None)
 
 
 def _operations(plan: Plan, algorithm: Algorithm) -> Iterator[tuple[str, str]]:

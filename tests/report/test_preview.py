@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 import raysim
 from raysim import Experiment, FederatedDataset
@@ -50,6 +53,29 @@ def test_every_line_of_a_small_experiment(experiment: Make) -> None:
     assert lines["evaluation"] == "test, all clients, every 2 rounds and after the last"
     assert lines["engine"] == "in this process, 1 thread each"
     assert lines["folder"] == "missing"
+
+
+@pytest.mark.parametrize(
+    ("keys", "transfer"),
+    [
+        ({"client": {"mid_round_dropout": 0.4}}, "in the first round; about {} in all, were"),
+        ({"cohort": {"size": 5, "sampler": {"name": "md"}}}, "in the first round; about {} in all, were"),
+        (
+            {"systems": {"time": {"name": "straggler", "alpha": 1.0, "lambda": 1.0}, "deadline_s": 0.5}},
+            "in the first round; about {} in all, were",
+        ),
+        ({"stop": {"budget": {"rounds": 3}}}, "a round; {} in all at most, as it may end earlier, were"),
+        (
+            {"stop": {"budget": {"rounds": 3}}, "client": {"mid_round_dropout": 0.4}},
+            "in the first round; about {} in all at most, as it may end earlier, were",
+        ),
+    ],
+)
+def test_what_is_transferred_in_all_is_said_as_far_as_the_first_round_tells(
+    keys: dict[str, Any], transfer: str, experiment: Make, dataset: FederatedDataset
+) -> None:
+    line = said(experiment(rounds=10, **keys), dataset)["transfer"]
+    assert re.search(transfer.format(r"[\d.]+ \w?B"), line), line
 
 
 def test_chunks_are_counted(experiment: Make, dataset: FederatedDataset) -> None:
