@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import raysim
+from raysim.client.optimizers.adam import ClientAdam
 from raysim.config import toml
 
 MINIMAL: dict[str, Any] = {"cohort": {"size": 8}}
@@ -469,3 +470,47 @@ def test_a_key_that_stands_further_below_is_named_with_its_place(given: dict[str
 def test_what_load_and_changed_take_is_said(call: Any, kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         call(raysim.Experiment.model_validate(MINIMAL))
+
+
+@pytest.mark.parametrize(
+    ("update", "message"),
+    [
+        ({"rounds": "x"}, "rounds must be .*, but got 'x'"),
+        ({"cohrt": {}}, "unknown key 'cohrt'.*did you mean 'cohort'"),
+        ({"client.batch_size": 3}, "unknown key 'client.batch_size'"),
+        ({"client": {"batch_size": -4}}, "client.batch_size must be .*, but got -4"),
+        ({"server": raysim.Experiment.model_validate(MINIMAL).client}, "server"),
+    ],
+)
+def test_a_copy_with_an_update_is_checked_as_the_experiment_was(update: dict[str, Any], message: str) -> None:
+    exp = raysim.Experiment.model_validate(MINIMAL)
+    with pytest.raises(raysim.ExperimentError, match=message):
+        exp.model_copy(update=update)
+    with pytest.raises(raysim.ExperimentError, match=message):
+        exp.copy(update=update)
+
+
+def test_a_copy_with_an_update_of_a_table_is_checked() -> None:
+    exp = raysim.Experiment.model_validate(MINIMAL)
+    with pytest.raises(raysim.ExperimentError, match=r"batch_size must be .*, but got -4"):
+        exp.client.model_copy(update={"batch_size": -4})
+
+
+def test_a_copy_with_an_update_is_as_if_it_had_been_changed() -> None:
+    exp = raysim.Experiment.model_validate(
+        {**MINIMAL, "client": {"lr_decay": 0.5}, "server": {"lr_scaling": {"warmup": 3, "from": "base"}}}
+    )
+    client = exp.client.model_copy(update={"batch_size": 7})
+    copy = exp.model_copy(update={"client": client, "rounds": 3})
+    assert copy == exp.changed({"client.batch_size": 7, "rounds": 3})
+    assert copy.said() == exp.changed({"client.batch_size": 7, "rounds": 3}).said()
+    assert exp.model_copy() == exp
+    # The default weighting is that of the other choices.
+    private = {"clip": {}, "privacy": {"name": "gaussian", "noise_multiplier": 1.0}}
+    assert exp.model_copy(update={"server": private}).server.weighting == "uniform"
+
+
+def test_a_choice_that_is_made_by_its_class_is_said_by_its_name() -> None:
+    exp = raysim.Experiment(**MINIMAL, client={"optimizer": ClientAdam(lr=0.5)})
+    assert isinstance(exp.changed({"rounds": 3}).client.optimizer, ClientAdam)
+    assert raysim.Experiment.model_validate(exp.model_dump(exclude_unset=True)) == exp

@@ -166,8 +166,8 @@ def _unwatched(experiment: Experiment) -> Experiment:
     stop, best = experiment.stop, experiment.checkpoint.best
     if stop is not None:
         gone = [key.split(".")[1] for key, metric in stop.metrics.items() if _is_of_validation(metric)]
-        stop = stop.model_copy(update=dict.fromkeys(gone))
-        stop = stop if any(getattr(stop, name) is not None for name in type(stop).model_fields) else None
+        left = any(condition is not None for name, condition in stop if name not in gone)
+        stop = stop.model_copy(update=dict.fromkeys(gone)) if left else None
     if best is not None and _is_of_validation(best.metric):
         best = None
     checkpoint = experiment.checkpoint.model_copy(update={"best": best})

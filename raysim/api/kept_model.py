@@ -19,6 +19,7 @@ from raysim.api import other_examples
 from raysim.api.beside_record import warn_of_others
 from raysim.api.preflight import ITS_PARTS, check_has_parts, check_one, check_same, with_executor
 from raysim.config.counted import counted
+from raysim.config.section import replaced
 from raysim.data.dataset import FederatedDataset
 from raysim.engine.in_process import InProcess
 from raysim.engine.numerics import choose_device, fixed
@@ -172,10 +173,10 @@ def evaluate(
     """
     with read_only_copy(path) as where:
         plan, state = _opened(where, best, parts, "raysim.evaluate(path")
-    section = plan.experiment.evaluation.model_copy(update={"fine_tuning": None})
+    section = replaced(plan.experiment.evaluation, fine_tuning=None)
     if split:
-        section = section.model_copy(update={"split": (split,) if isinstance(split, str) else tuple(split)})
-    plan = replace(plan, experiment=plan.experiment.model_copy(update={"evaluation": section}))
+        section = replaced(section, split=(split,) if isinstance(split, str) else tuple(split))
+    plan = replace(plan, experiment=replaced(plan.experiment, evaluation=section))
     if data is not None:
         other_examples.check_form(plan.dataset, data)
         for remark in other_examples.remarks(plan.experiment, plan.dataset, data):

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from raysim import card
 from raysim.config.counted import counted
+from raysim.config.section import replaced
 from raysim.config.torch_settings import as_on_workers
 from raysim.engine.parts import Parts
 from raysim.engine.plan.first_answers import DROPOUT, answers
@@ -304,11 +305,11 @@ def check_here(engine: EngineSection, address: str | None) -> None:
 def with_executor(experiment: Experiment, executor: ExecutorName | None) -> Experiment:
     """Return the experiment with `executor=` entered in its engine section."""
     if executor == "local":
-        engine = experiment.engine.model_copy(update={"workers": 0})
+        engine = replaced(experiment.engine, workers=0)
     elif executor == "ray" and experiment.engine.workers == 0:
-        engine = experiment.engine.model_copy(update={"workers": "auto"})
+        engine = replaced(experiment.engine, workers="auto")
     elif executor in (None, "ray"):
         return experiment
     else:
         raise ExperimentError(f"executor must be 'local' or 'ray', but got {executor!r}.")
-    return experiment.model_copy(update={"engine": engine})
+    return replaced(experiment, engine=engine)

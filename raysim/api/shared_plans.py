@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from raysim.api.preflight import check_one
+from raysim.config.section import replaced
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.engine.parts import Parts
@@ -31,7 +32,7 @@ class SharedPlans:
     def plan(self, experiment: Experiment, path: Path) -> Plan:
         """Resolve a run and its folder; nothing is written."""
         check_one(experiment)
-        placed = experiment.model_copy(update={"engine": self._engine_of(experiment)})
+        placed = replaced(experiment, engine=self._engine_of(experiment))
         plan = resolve(placed, self._data(placed), **self._parts)
         if not plan.algorithm().state_vectors:
             return plan
@@ -39,7 +40,7 @@ class SharedPlans:
 
     def _engine_of(self, experiment: Experiment) -> Any:
         """Return the run's engine section, with the placement of the workers."""
-        return experiment.engine.model_copy(update={key: getattr(self._engine, key) for key in self._engine.PLACEMENT})
+        return replaced(experiment.engine, **{key: getattr(self._engine, key) for key in self._engine.PLACEMENT})
 
     def _data(self, experiment: Experiment) -> FederatedDataset | None:
         """Return what `[data]` opens, the same object for runs with the same data, so the data are sent once."""

@@ -11,6 +11,7 @@ from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import File, Folder, Set, Unset, load, text_of
 from raysim.cli.output import print_text, say
 from raysim.config.counted import counted
+from raysim.config.section import replaced
 
 if TYPE_CHECKING:
     from raysim.engine.plan.plan import Plan
@@ -48,7 +49,7 @@ def check(
             raise typer.BadParameter("--calibrate prints keys of a file, and no JSON: leave out one of them.")
         where = path or experiment.default_folder
         facts = {"folder": where, "fingerprint": plan.fingerprint, "trainer": plan.choice.trainer}
-        print_json({**facts, "experiment": experiment.model_copy(update={"tuning": None})})
+        print_json({**facts, "experiment": replaced(experiment, tuning=None)})
         return
     print_text(preview.text(plan, path or experiment.default_folder))
     if experiment.tuning is not None:

@@ -22,7 +22,7 @@ from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.personalisation.choice import PersonalisationSection
 from raysim.client.transform import TransformSections
 from raysim.client.work import Amount, BatchSize, Change, RoundWork
-from raysim.config.section import Section, with_default_name
+from raysim.config.section import Section, replaced, with_default_name
 from raysim.config.values import Count, Factor, Name, Positive, Steps
 
 
@@ -206,12 +206,10 @@ class ClientSection(Section):
     def with_work(self, epochs: Amount | None = None, local_steps: Amount | None = None) -> ClientSection:
         """Return the section with this work in every round, whatever the bounds and changes; batches stay."""
         batches = tuple(
-            change.model_copy(update={"epochs": None, "local_steps": None})
-            for change in self.schedule
-            if change.batch_size is not None
+            replaced(change, epochs=None, local_steps=None) for change in self.schedule if change.batch_size is not None
         )
         work = {"epochs": epochs, "local_steps": local_steps, "max_local_steps": None, "schedule": batches}
-        return self.model_copy(update=work)
+        return replaced(self, **work)
 
     @property
     def correcting(self) -> CorrectionSection | Posterior | Composite | None:
@@ -220,7 +218,7 @@ class ClientSection(Section):
 
     def with_composite(self, composite: Composite | None) -> ClientSection:
         """Return the local training of FedDualAvg with this penalty; without one, the section itself."""
-        return self if composite is None else self.model_copy(update={"correction": composite})
+        return self if composite is None else replaced(self, correction=composite)
 
     @property
     def batch_sizes(self) -> frozenset[int]:
@@ -246,6 +244,4 @@ class FineTuning(Section):
 
 def fine_tuned(client: ClientSection, tuning: FineTuning) -> ClientSection:
     """The local training that fine-tunes."""
-    return client.with_work(local_steps=tuning.steps).model_copy(
-        update={"correction": None, "posterior": None, "personalisation": None}
-    )
+    return replaced(client.with_work(local_steps=tuning.steps), correction=None, posterior=None, personalisation=None)

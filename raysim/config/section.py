@@ -7,7 +7,7 @@ experiment only composes. Each default is therefore written once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
@@ -48,6 +48,26 @@ class Section(BaseModel):
         schema = handler(source)
         _make_strict(schema)
         return schema
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Count a choice's name as given, whoever made the section: a record without it would be of the default."""
+        if (field := type(self).model_fields.get("name")) is not None and get_origin(field.annotation) is Literal:
+            self.model_fields_set.add("name")
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy; with `update`, one that is checked as `checked` does. A table as a value replaces the table.
+
+        Raises:
+            ExperimentError: see `checked`.
+        """
+        if not update:
+            return super().model_copy(deep=deep)
+        keys = {name: field.alias or name for name, field in type(self).model_fields.items()}
+        return self.checked({**self.model_dump(exclude_unset=True), **{keys.get(k, k): v for k, v in update.items()}})
+
+    def copy(self, **keywords: Any) -> Self:
+        """Return a copy: pydantic's former name of `model_copy`."""
+        return self.model_copy(**keywords)
 
     def model_dump(self, **keywords: Any) -> dict[str, Any]:
         """Return the section as pydantic does, by the keys of a file (`from`, `lambda`): `checked` reads it again."""
@@ -91,6 +111,14 @@ class Section(BaseModel):
             return super().model_validate(plain(given, at), **kwargs)
         except ValidationError as error:
             raise ExperimentError(messages.message(error, cls, at)) from None
+
+
+AnySection = TypeVar("AnySection", bound=BaseModel)
+
+
+def replaced(section: AnySection, **values: Any) -> AnySection:
+    """Return a copy with values that raysim has made itself: nothing is checked, and parts stay bound."""
+    return BaseModel.model_copy(section, update=values)
 
 
 def has_other(section: Section, *keys: str) -> bool:

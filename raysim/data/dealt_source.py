@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.arrays import Int64s
-from raysim.config.section import Section
+from raysim.config.section import Section, replaced
 from raysim.data.client_arrays import pair_of, rows_of
 from raysim.data.gather import Clients
 from raysim.data.partitioned import Partitioned, assign
@@ -39,7 +39,7 @@ def dealt(train: Any, test: Any | None, keys: Mapping[str, Any]) -> dict[str, Cl
     labels = {split: _labels(section, y) for split, (_, y) in pairs.items()}
     tested = labels.get("test", nothing)
     # Without test examples there is nobody to deal them to, whatever the key says.
-    section = section if len(tested) else section.model_copy(update={"test_clients": "pooled"})
+    section = section if len(tested) else replaced(section, test_clients="pooled")
     assignment = assign(section, labels["train"], tested, section.seed or 0)
     whole = {"train": pairs["train"], "validation": pairs["train"], "test": pairs.get("test")}
     return {

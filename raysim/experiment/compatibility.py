@@ -18,6 +18,7 @@ from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
 from raysim.cohort.section import CohortSection
 from raysim.config.own_part import is_unbound
+from raysim.config.section import replaced
 from raysim.experiment import privacy
 from raysim.experiment.leaving import leaving
 from raysim.server.aggregators.fednova import FedNova
@@ -120,7 +121,7 @@ def with_usual_weighting(server: ServerSection, client: ClientSection, cohort: C
     usual = _usual_weighting(client, cohort, server)
     if "weighting" in server.model_fields_set or usual in (None, server.weighting):
         return server
-    weighted = server.model_copy(update={"weighting": usual})
+    weighted = replaced(server, weighting=usual)
     weighted.model_fields_set.discard("weighting")
     return weighted
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from raysim.cohort.section import CohortSection
+from raysim.config.section import replaced
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.errors import ExperimentError
@@ -56,8 +57,8 @@ def _trial(experiment: Experiment, i: int) -> Experiment:
             own = section.seed + i
         else:
             continue
-        changed[name] = section.model_copy(update={"seed": own})
-    return experiment.model_copy(update=changed)
+        changed[name] = replaced(section, seed=own)
+    return replaced(experiment, **changed)
 
 
 def centralized(experiment: Experiment) -> Experiment:
@@ -75,27 +76,25 @@ def centralized(experiment: Experiment) -> Experiment:
         An experiment with the name `<name>-centralized`.
     """
     check_kind(experiment)
-    client = experiment.client.model_copy(
-        update={
-            "correction": None,
-            "posterior": None,
-            "personalisation": None,
-            "transform": (),
-            "compression": None,
-            "mid_round_dropout": 0.0,
-        }
+    client = replaced(
+        experiment.client,
+        correction=None,
+        posterior=None,
+        personalisation=None,
+        transform=(),
+        compression=None,
+        mid_round_dropout=0.0,
     )
-    return experiment.model_copy(
-        update={
-            "name": f"{experiment.name}-centralized",
-            "pooled": True,
-            "client": client,
-            "composite": None,
-            "fedex": None,
-            "cohort": CohortSection(size=1, seed=experiment.cohort.seed),
-            "server": ServerSection(),
-            "adversary": None,
-            "systems": None,
-            "evaluation": experiment.evaluation.model_copy(update={"fine_tuning": None}),
-        }
+    return replaced(
+        experiment,
+        name=f"{experiment.name}-centralized",
+        pooled=True,
+        client=client,
+        composite=None,
+        fedex=None,
+        cohort=CohortSection(size=1, seed=experiment.cohort.seed),
+        server=ServerSection(),
+        adversary=None,
+        systems=None,
+        evaluation=replaced(experiment.evaluation, fine_tuning=None),
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from raysim.config.section import replaced
 from raysim.errors import ExperimentError, RunFolderError, within
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder import not_a_run
@@ -73,7 +74,7 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, facts
     The section `tuning` is left out: a run does not use it, and a study's storage may contain a password.
     """
     record = {
-        "experiment": json.loads(experiment.model_copy(update={"tuning": None}).to_json()),
+        "experiment": json.loads(replaced(experiment, tuning=None).to_json()),
         "fingerprint": fingerprint,
         "data_fingerprint": facts.data,
         "training_clients": facts.clients,

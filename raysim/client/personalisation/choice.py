@@ -10,6 +10,7 @@ from pydantic import Field
 
 from raysim.client.personalisation import apfl, clusters, ditto, maml, split
 from raysim.client.personalisation.personalisation import Personalisation, PersonalSection
+from raysim.config.section import replaced
 from raysim.models.layout import Layout
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def make(client: ClientSection, layout: Layout) -> Personalisation | None:
     """
     chosen = client.personalisation
     # What trains has no personalisation of its own.
-    plain = client.model_copy(update={"personalisation": None})
+    plain = replaced(client, personalisation=None)
     return (
         None if chosen is None or isinstance(chosen, clusters.Clusters) else MAKERS[type(chosen)](chosen, plain, layout)
     )

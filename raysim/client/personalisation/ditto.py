@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from raysim.client.corrections.prox import Prox
 from raysim.client.personalisation.personalisation import OwnPass, Personalisation, PersonalSection
 from raysim.client.work import Amount
-from raysim.config.section import Section
+from raysim.config.section import Section, replaced
 from raysim.config.values import Factor
 from raysim.models.layout import Layout
 
@@ -65,8 +65,8 @@ def make(section: Ditto, client: ClientSection, layout: Layout) -> Personalisati
         client = client.with_work(epochs=section.epochs, local_steps=section.local_steps)
     if section.lr is not None:
         # Whether the pull is a plain factor of the step depends on the rate.
-        client = client.model_copy(update={"optimizer": client.optimizer.model_copy(update={"lr": section.lr})})
-    own = OwnPass(client.model_copy(update={"correction": Prox(mu=section.lam)}), section.lr)
+        client = replaced(client, optimizer=replaced(client.optimizer, lr=section.lr))
+    own = OwnPass(replaced(client, correction=Prox(mu=section.lam)), section.lr)
     return Personalisation(
         scored=lambda at: at.own,
         after=lambda at, ended: at.train(at.own),

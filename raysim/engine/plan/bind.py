@@ -20,7 +20,7 @@ from raysim.config.own_part import (
     OwnTransform,
     OwnWeighting,
 )
-from raysim.config.section import Section
+from raysim.config.section import Section, replaced
 from raysim.engine.parts import Parts
 from raysim.errors import ExperimentError
 from raysim.experiment import compatibility, metric_columns
@@ -65,10 +65,10 @@ def bound(experiment: Experiment, **parts: Unpack[Parts]) -> Experiment:
         tables["evaluation"] = {"metrics": metrics}
     if not tables:
         return experiment
-    update = {name: getattr(experiment, name).model_copy(update=keys) for name, keys in tables.items()}
-    experiment = experiment.model_copy(update=update)
+    update = {name: replaced(getattr(experiment, name), **keys) for name, keys in tables.items()}
+    experiment = replaced(experiment, **update)
     server = compatibility.with_usual_weighting(experiment.server, experiment.client, experiment.cohort)
-    experiment = experiment.model_copy(update={"server": server})
+    experiment = replaced(experiment, server=server)
     if refused := list(experiment.refusals()):
         raise ExperimentError(f"{'; '.join(refused)}.")
     # The copies above were not checked by the rules of their tables, which check what the run's record says.

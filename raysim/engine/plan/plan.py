@@ -26,6 +26,7 @@ from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.cohort import chunks
 from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.section import cohorts
+from raysim.config.section import replaced
 from raysim.config.torch_settings import as_on_workers
 from raysim.data.dataset import FederatedDataset
 from raysim.data.optimum import Optimum
@@ -115,7 +116,7 @@ class Plan:
             chosen=e.cohort.rule.choose is not None,
         )
         one = federated(
-            e.training if clusters is None else e.training.model_copy(update={"personalisation": None}),
+            e.training if clusters is None else replaced(e.training, personalisation=None),
             e.server,
             self.model,
             e.seed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from raysim.algorithm import private
+from raysim.config.section import replaced
 from raysim.data.dataset import FederatedDataset
 from raysim.errors import ExperimentError
 from raysim.experiment.experiment import Experiment
@@ -44,8 +45,8 @@ def with_noise_multiplier(experiment: Experiment, dataset: FederatedDataset, mod
     if section.noise_multiplier is None:
         assert section.epsilon is not None
         z = least_noise(mechanism.accountant, experiment.rounds, section.epsilon)
-        calibrated = section.model_copy(update={"noise_multiplier": z})
-        return experiment.model_copy(update={"server": experiment.server.model_copy(update={"privacy": calibrated})})
+        calibrated = replaced(section, noise_multiplier=z)
+        return replaced(experiment, server=replaced(experiment.server, privacy=calibrated))
     if section.epsilon is not None and (first := mechanism.accountant.epsilon(1)) > section.epsilon:
         raise ExperimentError(
             f"server.privacy.epsilon = {section.epsilon:g} is spent before the first round ends: with "

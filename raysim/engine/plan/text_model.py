@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from raysim.config.section import replaced
 from raysim.data.prepare import vocabulary
 from raysim.data.section import AnyData
 from raysim.data.sources import glove
@@ -43,7 +44,7 @@ def fit_vocabulary(model: ModelSection, data: AnyData | None) -> ModelSection:
         return model
     needed = data.tokens.numbers
     if model.vocabulary == "auto":
-        return model.model_copy(update={"vocabulary": needed})
+        return replaced(model, vocabulary=needed)
     if model.vocabulary < needed:
         raise ExperimentError(
             f"model.vocabulary >= data.tokens.vocabulary + {FIRST} = {needed} must hold, as padding and unknown words "

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from raysim.config.section import replaced
 from raysim.config.values import is_whole
 from raysim.engine.in_process import InProcess
 from raysim.engine.numerics import choose_device, fixed
@@ -158,7 +159,7 @@ def _nearest(path: Path, fingerprint: str, index: int) -> ServerState | None:
 
 def _run(plan: Plan, state: ServerState, rounds: int, folder: RunFolder | None = None) -> Sequence[Finished]:
     """Run until this number of rounds is finished."""
-    shorter = replace(plan, experiment=plan.experiment.model_copy(update={"rounds": rounds, "stop": None}))
+    shorter = replace(plan, experiment=replaced(plan.experiment, rounds=rounds, stop=None))
     engine = plan.experiment.engine
     with (
         fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision),
