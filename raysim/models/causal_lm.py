@@ -16,8 +16,6 @@ from raysim.models import pretrained_folder
 from raysim.models.model import ModelChoice
 from raysim.storage.reading import parsing
 
-WEIGHTS = ("model.safetensors", pretrained_folder.INDEX)
-
 _RECOMPUTES = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
 
 
@@ -64,9 +62,10 @@ def make(section: CausalLm, x_shape: tuple[int, ...], outputs: int) -> nn.Module
         raise ModelError(f"causal_lm takes texts (time,), but x has shape {x_shape}.")
     folder = Path(section.path).expanduser()
     _check_config(folder, x_shape[0], outputs)
-    _check_weights(folder)
+    pretrained_folder.check_weights(folder)
     dtype = getattr(torch, section.dtype)
     language_model = _loaded(folder, dtype)
+    pretrained_folder.check_finite(folder, language_model)
     for parameter in language_model.parameters():
         parameter.data = parameter.data.to(dtype)
     if section.recompute:
@@ -119,14 +118,6 @@ def _check_config(folder: Path, length: int, outputs: int) -> None:
     places = config.get("max_position_embeddings", config.get("n_positions"))
     if isinstance(places, int) and places < length:
         raise ModelError(f"{folder} takes texts of at most {places:,} tokens, but data.length is {length:,}.")
-
-
-def _check_weights(folder: Path) -> None:
-    if not any((folder / name).is_file() for name in WEIGHTS):
-        others = sorted(file.name for file in folder.glob("*.bin"))
-        pickles = f" ({others[0]} is a pickle, which raysim does not read)" if others else ""
-        raise ModelError(f"{folder / WEIGHTS[0]} is missing{pickles}: model.path must hold the weights as safetensors.")
-    pretrained_folder.check_index(folder)
 
 
 def _keep_constants(module: nn.Module) -> None:

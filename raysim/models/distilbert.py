@@ -27,7 +27,7 @@ class Distilbert(ModelChoice, Section):
     name: Literal["distilbert"] = "distilbert"
     path: FilePath = Field(
         description=(
-            "Folder with config.json and the weights, as transformers saves them, the same on every machine; "
+            "Folder with config.json and model.safetensors, as transformers saves them, the same on every machine; "
             "nothing is downloaded."
         )
     )
@@ -63,7 +63,7 @@ def make(section: Distilbert, x_shape: tuple[int, ...], outputs: int) -> nn.Modu
         ) from None
     folder = Path(section.path).expanduser()
     pretrained_folder.configuration(folder)
-    pretrained_folder.check_index(folder)
+    pretrained_folder.check_weights(folder)
     with parsing(folder, "a folder that transformers reads as model.path", ModelError, verdict=""):
         # A stranger's folder may name code of its own, for which transformers would ask at the terminal.
         encoder, found = AutoModelForSequenceClassification.from_pretrained(
@@ -71,6 +71,7 @@ def make(section: Distilbert, x_shape: tuple[int, ...], outputs: int) -> nn.Modu
             # Otherwise that of config.json: weights would lose digits on their way.
             dtype=torch.float32,
             local_files_only=True,
+            use_safetensors=True,
             num_labels=outputs,
             trust_remote_code=False,
             output_loading_info=True,
@@ -78,6 +79,7 @@ def make(section: Distilbert, x_shape: tuple[int, ...], outputs: int) -> nn.Modu
         # Only the classifier may be drawn.
         if missing := sorted(key for key in found["missing_keys"] if key.startswith(f"{encoder.base_model_prefix}.")):
             raise ValueError(f"its weights lack {', '.join(missing[:3])}{' ...' if missing[3:] else ''}")
+    pretrained_folder.check_finite(folder, encoder)
     places = getattr(encoder.config, "max_position_embeddings", None)
     if isinstance(places, int) and places < x_shape[0]:
         raise ModelError(f"{folder} takes texts of at most {places:,} tokens, but x has {x_shape[0]:,}: lower length.")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor, nn
+
 from raysim.errors import ModelError
 from raysim.storage.inside import flaw
 from raysim.storage.reading import json_object
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
+WEIGHTS = ("model.safetensors", INDEX)
 
 
 def configuration(folder: Path) -> dict[str, Any]:
@@ -29,7 +32,27 @@ def configuration(folder: Path) -> dict[str, Any]:
     return config
 
 
-def check_index(folder: Path) -> None:
+def check_weights(folder: Path) -> None:
+    """Raise ModelError unless the weights are safetensors, in files of the folder."""
+    if not any((folder / name).is_file() for name in WEIGHTS):
+        others = sorted(file.name for file in folder.glob("*.bin"))
+        pickles = f" ({others[0]} is a pickle, which raysim does not read)" if others else ""
+        raise ModelError(f"{folder / WEIGHTS[0]} is missing{pickles}: model.path must hold the weights as safetensors.")
+    _check_index(folder)
+
+
+def check_finite(folder: Path, module: nn.Module) -> None:
+    """Raise ModelError if a weight that was read has a value that is not a finite number: every loss would be none."""
+    for name, parameter in module.named_parameters():
+        if not parameter.is_meta and parameter.numel() and not all(map(_is_finite, parameter.detach().aminmax())):
+            raise ModelError(f"{folder}: the weights {name!r} must be finite numbers, but some are nan or inf.")
+
+
+def _is_finite(value: Tensor) -> bool:
+    return bool(value.isfinite())
+
+
+def _check_index(folder: Path) -> None:
     """Raise ModelError if the index of the weights, if there is one, names a file that is not in the folder."""
     index = folder / INDEX
     if index.is_file():

@@ -155,6 +155,25 @@ def test_an_encoder_that_lacks_weights_is_named(folder: Path) -> None:
         made(folder, outputs=3)
 
 
+def test_a_pickle_of_weights_is_not_read(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"pytorch_model.bin is a pickle, which raysim does not read"):
+        made(folder, outputs=3)
+
+
+@pytest.mark.parametrize("odd", [torch.nan, torch.inf, -torch.inf])
+def test_weights_are_finite(folder: Path, odd: float) -> None:
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in weights if name.endswith("q_lin.bias"))
+    weights[name][2] = odd
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(
+        ModelError, match=r"the weights '.*q_lin\.bias' must be finite numbers, but some are nan or inf"
+    ):
+        made(folder, outputs=3)
+
+
 def test_a_seed_that_draws_no_classifier_is_said(folder: Path, a_round: Make, caplog: pytest.LogCaptureFixture) -> None:
     import transformers
 
