@@ -372,6 +372,12 @@ def test_a_change_that_no_file_could_hold_names_its_key(odd: object, file: Path)
             change()
 
 
+def test_a_name_that_reads_as_no_finite_number_needs_quotes(file: Path) -> None:
+    with pytest.raises(raysim.ExperimentError, match=r'^name must be a finite number, .* a text is "nan"'):
+        raysim.load(file, ["name=nan"])
+    assert raysim.load(file, ['name="nan"']).name == "nan"
+
+
 @pytest.mark.parametrize("written", ["nan", "inf", "-inf", "+inf", "[nan]", "99999999999999999999"])
 def test_a_change_as_a_text_that_is_no_finite_number_names_its_key(written: str, file: Path) -> None:
     with pytest.raises(raysim.ExperimentError, match=r"^client\.optimizer\.lr(\[0\])? must be a "):

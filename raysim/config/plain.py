@@ -129,7 +129,8 @@ def _refusal(given: Any) -> str | None:
     if given is None or isinstance(given, bool | BaseModel | np.bool_):
         return None
     if isinstance(given, float | np.floating):
-        return None if np.isfinite(given) else f"must be a finite number, but got {given}"
+        quoted = f'"{given}"'
+        return None if np.isfinite(given) else f"must be a finite number, but got {given}; a text is {quoted}"
     if isinstance(given, str):
         if len(given) > LONGEST_TEXT:
             return f"must have at most {LONGEST_TEXT} characters, but has {len(given)}: {shown(given)}"
