@@ -478,11 +478,19 @@ class Centred(nn.Linear):
         return super().forward(x - x.mean(0))
 
 
+class Divided(nn.Linear):
+    """Divides by the number of examples in the batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / len(x)
+
+
 @pytest.mark.parametrize(
     ("network", "warned"),
     [
         (lambda: Reversed(3, 3), True),
         (lambda: Centred(3, 3), True),
+        (lambda: Divided(3, 3), True),
         (lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False)), True),
         (lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), False),
         (lambda: nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Dropout(0.5)), False),
@@ -502,9 +510,10 @@ def test_a_module_that_mixes_examples_is_said_to_make_scores_depend_on_batches(
     [
         (lambda outputs, targets: (outputs - targets).square().mean(1), True),
         (lambda outputs, targets: (outputs[:, 0] - targets).square().mean().expand(len(targets)), True),
+        (lambda outputs, targets: (outputs[:, 0] - targets).square() / len(targets), True),
         (lambda outputs, targets: (outputs[:, 0] - targets).square(), False),
     ],
-    ids=["extended", "mean", "own"],
+    ids=["extended", "mean", "divided", "own"],
 )
 def test_a_loss_that_mixes_examples_is_said_to_make_scores_depend_on_batches(
     loss: Any, warned: bool, caplog: pytest.LogCaptureFixture
@@ -528,4 +537,4 @@ def test_a_loss_that_fails_on_equal_examples_is_said_to_fail_and_not_to_mix(capl
     list(raysim.rounds(exp, dataset=data, model=lambda: nn.Linear(3, 1), loss=refuses_equal, executor="local"))
     said = [text for text in caplog.messages if text.startswith("loss= ")]
     assert len(said) == 1
-    assert said[0].startswith("loss= fails on a batch of 2 equal examples (all targets are equal): the run ends at")
+    assert said[0].startswith("loss= fails on a batch of 3 equal examples (all targets are equal): the run ends at")

@@ -112,11 +112,12 @@ def are_shares(outputs: Tensor) -> bool:
 
 
 def mixes_examples(plan: Plan, x: Tensor, together: Tensor) -> bool:
-    """Return whether the first of some outputs depends on the other examples of its batch: copies of it replace these.
+    """Return whether the first of some outputs depends on its batch: on the other examples, or on their number.
 
-    A batch of one would tell the same, but BatchNorm without running statistics refuses it.
+    One copy of it more than the batch has examples is a batch with others, and of another size. A batch of one would
+    tell the same, but BatchNorm without running statistics refuses it.
     """
-    copies = outputs(plan.model, plan.initial, x[:1].repeat_interleave(len(x), 0))
+    copies = outputs(plan.model, plan.initial, x[:1].repeat_interleave(len(x) + 1, 0))
     return copies is not None and not is_close(together[:1], copies[:1], first_module.RELATIVE)
 
 
@@ -126,7 +127,7 @@ def flaw_of_loss(plan: Plan) -> str | None:
     together = outputs(plan.model, plan.initial, x)
     if together is None:
         return None
-    copied = torch.zeros(len(y), dtype=torch.int64, device=y.device)
+    copied = torch.zeros(len(y) + 1, dtype=torch.int64, device=y.device)
     try:
         losses = plan.task.losses(together, y)
     except Exception:
@@ -136,15 +137,16 @@ def flaw_of_loss(plan: Plan) -> str | None:
         copies = plan.task.losses(together[copied], y[copied])
     except Exception as error:
         return (
-            f"fails on a batch of {len(y)} equal examples ({within(error)}): the run ends at the first batch whose "
-            f"examples are all equal"
+            f"fails on a batch of {len(copied)} equal examples ({within(error)}): the run ends at the first batch "
+            f"whose examples are all equal"
         )
     if is_close(losses[:1], copies[:1], first_module.RELATIVE):
         return None
     return (
-        "of an example depends on the others of its batch, so scores depend on evaluation.batch_size, and on the "
-        "clients that share a batch: if that is not meant, look for a mean over the batch, and for outputs (batch, 1) "
-        "beside targets (batch,), which torch extends to (batch, batch)"
+        "of an example depends on the others of its batch, or on how many they are, so scores depend on "
+        "evaluation.batch_size, and on the clients that share a batch: if that is not meant, look for a mean over the "
+        "batch, for a division by its size, and for outputs (batch, 1) beside targets (batch,), which torch extends to "
+        "(batch, batch)"
     )
 
 

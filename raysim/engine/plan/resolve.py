@@ -287,9 +287,9 @@ def _warn_of_outputs(plan: Plan) -> None:
         )
     if mixed:
         log.warning(
-            "in evaluation the outputs of model= for an example depend on the others of its batch, so scores depend on "
-            "evaluation.batch_size, and on the clients that share a batch: let forward compute each example by itself, "
-            "and BatchNorm keep running statistics"
+            "in evaluation the outputs of model= for an example depend on the others of its batch, or on how many they "
+            "are, so scores depend on evaluation.batch_size, and on the clients that share a batch: let forward "
+            "compute each example by itself, and BatchNorm keep running statistics"
         )
 
 
