@@ -12,6 +12,7 @@ import numpy.typing as npt
 from raysim.arrays import Int64s
 from raysim.data import checksums
 from raysim.data.manifest import Manifest, data_file, index_file, read_manifest
+from raysim.data.mapped_file import MappedFile
 from raysim.data.split import Arrays, check_position, position_in, text_of
 from raysim.data.split_check import opened_rows, read_index, rows_of_batch
 from raysim.errors import DataError, within
@@ -30,7 +31,7 @@ class ArrowSplit:
     """A split in a dataset's folder.
 
     A client's rows are a view of the mapped file; only a client that crosses a record batch's border is copied. Damage
-    is an error before a row is used (data/checksums.py).
+    is an error before a row is used (data/checksums.py); rows of a file that was written to since are checked again.
 
     The split pickles as its place. The receiving machine maps the copy in its cache if there is one, else the folder.
     It fails if neither exists, or if the folder holds another dataset by then.
@@ -47,6 +48,7 @@ class ArrowSplit:
         self.place = place or SplitPlace(str(folder), key, manifest.fingerprint)
         """The split pickles as this place."""
         self._files = manifest.of(name)
+        self._file = MappedFile(folder / data_file(name))
         checksums.check_split(folder, name, self._files)
         self._batch_rows = self._files.batch_rows
         self._reader = opened_rows(folder / data_file(name), manifest, self._files)
@@ -68,6 +70,7 @@ class ArrowSplit:
     def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return the client's rows, read-only; DataError if they are damaged."""
         check_position(position, len(self))
+        self._check_again_if_written()
         x, y = self._rows(position)
         if not self._checked[position]:
             if [checksums.of_rows(x), checksums.of_rows(y)] != [crcs[position] for crcs in self._crcs]:
@@ -96,7 +99,16 @@ class ArrowSplit:
 
     def arrays(self) -> Arrays | None:
         """Return views of the mapped file if it is a single record batch, else None."""
-        return Arrays(*self._batch(0), self._first_rows) if self._files.in_one_batch else None
+        if not self._files.in_one_batch:
+            return None
+        self._check_again_if_written()
+        return Arrays(*self._batch(0), self._first_rows, self._check_again_if_written)
+
+    def _check_again_if_written(self) -> None:
+        """Raise DataError if the file in use was cut off, or is one batch and damaged."""
+        if self._file.was_written():
+            checksums.check_split(self._folder, self._name, self._files)
+            self._checked[:] = self._files.in_one_batch
 
     def id_of(self, position: int) -> str:
         """Return the client's id."""

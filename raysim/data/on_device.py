@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,6 +159,7 @@ class Examples:
     def __init__(self, dataset: FederatedDataset) -> None:
         self.dataset = dataset
         self._in_place: dict[str, Resident | None] = {}
+        self._checks: dict[str, Callable[[], None]] = {}
         self._uploaded: dict[str, Resident] = {}
 
     def upload(self, name: str, device: torch.device) -> None:
@@ -201,8 +202,16 @@ class Examples:
         return x, y
 
     def _whole(self, name: str) -> Resident | None:
-        """Return the split on the host if it is in one array, else None; the first call looks it up."""
+        """Return the split on the host if it is in one array, else None; the first call looks it up.
+
+        Raises:
+            DataError: its rows are no longer what they were.
+        """
         if name not in self._in_place:
             arrays = self.dataset.split(name).arrays()
             self._in_place[name] = None if arrays is None else in_place(arrays)
+            if arrays is not None:
+                self._checks[name] = arrays.check
+        if name in self._checks:
+            self._checks[name]()
         return self._in_place[name]

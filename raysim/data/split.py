@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
@@ -23,11 +23,13 @@ class Arrays(NamedTuple):
         x: features, (rows, ...).
         y: targets, (rows, ...).
         first_rows: int64, (clients,); client k has the next `sizes()[k]` rows from first_rows[k] on.
+        check: DataError if rows are no longer what they were, as those of a file that was written to.
     """
 
     x: npt.NDArray[Any]
     y: npt.NDArray[Any]
     first_rows: Int64s
+    check: Callable[[], None] = lambda: None
 
 
 class Split(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 import re
 from collections.abc import Callable
@@ -13,13 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import raysim
 from raysim.data import DatasetWriter, Field, checksums
 from raysim.data.cache import open_or_build
 from raysim.data.copies import fetch_copy
+from raysim.data.on_device import Examples
 from raysim.data.prepare import prepare
 from raysim.data.section import Table
+from raysim.errors import DataError
 from raysim.storage.remote.remote import Remote
 
 Make = Callable[..., raysim.Experiment]
@@ -134,3 +138,54 @@ def test_a_damaged_copy_of_a_table_is_fetched_again(tmp_path: Path, cache: Path)
     again = prepare(section, 0)
     assert again.fingerprint == whole.fingerprint
     assert again.train.client(0)[0].tolist() == rows["x"]
+
+
+def overwritten(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    inner = slice(len(content) // 4, len(content) * 3 // 4)
+    content[inner] = bytes(byte ^ 0xFF for byte in content[inner])
+    with file.open("r+b") as same:
+        same.write(content)
+
+
+def cut_off(file: Path) -> None:
+    os.truncate(file, 100)
+
+
+def replaced(file: Path) -> None:
+    other = file.with_name("other")
+    other.write_bytes(bytes(file.stat().st_size))
+    other.replace(file)
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+def touched(file: Path) -> None:
+    pass
+
+
+def rows_in_use(data: raysim.FederatedDataset) -> Callable[[], bytes]:
+    """What reads all rows again, as a worker does."""
+    examples, sizes = Examples(data), data.train.sizes()
+    segments = [(k, 0, int(size)) for k, size in enumerate(sizes)]
+    return lambda: b"".join(one.numpy().tobytes() for one in examples.load("train", segments, torch.empty(0)))
+
+
+@pytest.mark.parametrize("batch_bytes", [IN_ONE_BATCH, IN_MANY])
+@pytest.mark.parametrize("how", [overwritten, cut_off, replaced, removed, touched])
+def test_a_file_that_changes_while_it_is_in_use(tmp_path: Path, how: Callable[[Path], None], batch_bytes: int) -> None:
+    folder = tmp_path / "data"
+    write(folder, batch_bytes)
+    rows = rows_in_use(raysim.FederatedDataset.open(folder))
+    before, file = rows(), folder / "train.arrow"
+    how(file)
+    if file.exists():
+        # However fast this was.
+        os.utime(file, (0, 0))
+    if how in (overwritten, cut_off):
+        with pytest.raises(DataError, match=r"train\.arrow (is damaged|was cut off while it was in use)"):
+            rows()
+    else:
+        assert rows() == rows() == before

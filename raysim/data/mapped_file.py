@@ -1,0 +1,45 @@
+"""Notices that a mapped file was written to in place, so that its rows are checked again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from raysim.errors import DataError, within
+
+
+class MappedFile:
+    """The state of a file when it was mapped. A file in its place changes nothing: what is mapped stays as it is.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._found = os.stat(path)
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {within(error)}") from error
+
+    def was_written(self) -> bool:
+        """Whether somebody wrote to it since the last call, or since it was mapped.
+
+        Raises:
+            DataError: it is shorter now, so that its last rows cannot be read: the system would end the process.
+        """
+        before = self._found
+        try:
+            now = os.stat(self._path)
+        except OSError:
+            # Its name is gone, or its folder is out of reach; what is mapped is not.
+            return False
+        if (now.st_ino, now.st_dev) != (before.st_ino, before.st_dev):
+            return False
+        if now.st_size < before.st_size:
+            raise DataError(
+                f"{self._path} was cut off while it was in use: it had {before.st_size:,} bytes, and has "
+                f"{now.st_size:,}. Restore it. To change a dataset while others use it, write it to another folder."
+            )
+        self._found = now
+        return (now.st_mtime_ns, now.st_size) != (before.st_mtime_ns, before.st_size)
