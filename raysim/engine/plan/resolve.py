@@ -39,6 +39,7 @@ from raysim.engine.plan.label_similarity import pooled_labels
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.prepared_model import FirstModel
 from raysim.errors import ExperimentError
+from raysim.experiment import idle_keys
 from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
 from raysim.models.bilstm import VECTORS, Bilstm
@@ -217,6 +218,8 @@ def log_beginning(plan: Plan) -> None:
         log.warning("cohort.sampler: %s", shortage)
     if (few := plan.experiment.client.few_samples) is not None:
         log.warning("client.posterior: %s", few)
+    for idle in idle_keys.remarks(plan.experiment):
+        log.warning("%s", idle)
     evaluation = plan.experiment.evaluation
     if "every" in evaluation.model_fields_set and not evaluated_splits(plan) and not own_models.splits(plan.experiment):
         log.warning(

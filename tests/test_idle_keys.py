@@ -1,0 +1,110 @@
+"""Keys that change nothing beside the others are said before the first round, and only those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import raysim
+
+Make = Callable[..., raysim.Experiment]
+
+SGD = {"optimizer": {"name": "sgd", "lr": 0.3}, "batch_size": 4}
+MOMENTUM = {"optimizer": {"name": "sgd", "lr": 0.3, "momentum": 0.5}, "batch_size": 4}
+PULL = {**SGD, "correction": {"name": "prox", "mu": 0.5}}
+NOVA = {"aggregator": {"name": "fednova", "tau_eff": "sum_p_tau"}}
+MEDIAN = {"name": "median"}
+TIME = {"time": {"name": "straggler", "alpha": 0.01, "lambda": 0.1}, "min_reports": 5}
+RATES = {"split": "train", "configs": [{"optimizer.lr": 0.1}, {"optimizer": {"name": "sgd", "lr": 0.5}}]}
+
+
+def said(experiment: raysim.Experiment, data: Any, caplog: pytest.LogCaptureFixture) -> tuple[list[str], Any]:
+    """Run; return the warnings of keys without effect, and the last model."""
+    caplog.clear()
+    last = list(raysim.rounds(experiment, dataset=data))[-1]
+    return [each.getMessage() for each in caplog.records if "has no effect" in each.getMessage()], last.params
+
+
+@pytest.mark.parametrize(
+    ("sections", "without", "key"),
+    [
+        (
+            {"client": SGD, "server": NOVA},
+            {"server": {"aggregator": {"name": "fednova"}}},
+            "server.aggregator.tau_eff = 'sum_p_tau' has no effect: under client.optimizer 'sgd' without momentum",
+        ),
+        (
+            {"client": SGD, "fedex": RATES},
+            {"client": {"batch_size": 4}},
+            "client.optimizer.lr = 0.3 has no effect: all of fedex.configs set optimizer.lr",
+        ),
+        (
+            {"fedex": {"split": "train", "configs": [{"batch_size": 2}, {"batch_size": 8}]}},
+            {"client": {"optimizer": SGD["optimizer"]}},
+            "client.batch_size = 4 has no effect: all of fedex.configs set batch_size",
+        ),
+        (
+            {"systems": TIME},
+            {"systems": {"time": TIME["time"]}},
+            "systems.min_reports = 5 has no effect: all clients that are asked report",
+        ),
+        *(
+            (
+                {"server": {"aggregator": rule, "weighting": "examples"}},
+                {"server": {"aggregator": rule}},
+                f"server.weighting = 'examples' has no effect: server.aggregator.name = {rule['name']!r} counts all",
+            )
+            for rule in (
+                MEDIAN,
+                {"name": "trimmed_mean", "k": 1},
+                {"name": "krum", "f": 1},
+                {"name": "multi_krum", "f": 1, "m": 3},
+            )
+        ),
+    ],
+    ids=["tau_eff", "lr", "batch size", "min_reports", "median", "trimmed mean", "krum", "multi-Krum"],
+)
+def test_a_key_that_changes_nothing_is_said(
+    sections: dict[str, Any],
+    without: dict[str, Any],
+    key: str,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    warned, params = said(experiment(**sections), dataset, caplog)
+    assert len(warned) == 1
+    assert key in warned[0]
+    none, others = said(experiment(**{**sections, **without}), dataset, caplog)
+    assert none == []
+    assert all(torch.equal(params[name], others[name]) for name in params)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"client": MOMENTUM, "server": NOVA},
+        {"client": PULL, "server": NOVA},
+        {"client": SGD, "fedex": {"split": "train", "configs": [{}, {"optimizer.lr": 0.5}]}},
+        {"client": SGD, "fedex": RATES, "evaluation": {"every": 2, "fine_tuning": {"steps": 1, "split": "train"}}},
+        {"client": SGD, "server": NOVA, "fedex": {"split": "train", "configs": [{}, {"optimizer.momentum": 0.5}]}},
+        {"systems": {**TIME, "deadline_s": 2.0}},
+        {"systems": {**TIME, "session_s": 2.0}},
+        {"systems": TIME, "client": {**SGD, "mid_round_dropout": 0.5}},
+        {"systems": TIME, "cohort": {"size": 7, "sampler": {"name": "md"}}},
+        {"server": {"weighting": "examples"}},
+        {"server": {"weighting": "uniform", "aggregator": MEDIAN}},
+        {"server": {"weighting": "examples", "aggregator": {"name": "geometric_median"}}},
+        {"server": {"weighting": "ida"}},
+    ],
+)
+def test_nothing_is_said_of_keys_that_may_change_something(
+    sections: dict[str, Any],
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert said(experiment(**sections, rounds=1), dataset, caplog)[0] == []
