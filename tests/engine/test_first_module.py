@@ -350,6 +350,48 @@ class FreezesItself(Linear):
         return super().forward(x)
 
 
+class EvaluatesItself(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        self.eval()
+        return super().forward(x)
+
+
+class TrainsItself(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        self.train()
+        return super().forward(x)
+
+
+class BooleanBuffer(Linear):
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(5, dtype=torch.bool))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.seen |= (x > 0).any(0)
+            return super().forward(x)
+        return super().forward(x * self.seen)
+
+
+class FirstCall(Linear):
+    """The first batch alone is scaled, as by layers that choose their initial values by it."""
+
+    begun: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("begun", torch.tensor(False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = super().forward(x) * (1 if self.begun else 2)
+        if self.training:
+            self.begun.fill_(True)
+        return made
+
+
 class Sparse(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -419,6 +461,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "adds gradients up as it is computed again": (Reentrant, "use_reentrant=True"),
     "adds gradients up behind a layer": (ReentrantInside, "use_reentrant=True"),
     "freezes a parameter": (FreezesItself, "changes requires_grad of a parameter"),
+    "turns itself to evaluation": (EvaluatesItself, r"changes the module's mode: it calls self.eval\(\)"),
+    "turns itself to training": (TrainsItself, r"changes the module's mode: it calls self.train\(\)"),
+    "writes to a mask": (BooleanBuffer, "writes to its buffer 'seen' of dtype torch.bool"),
+    "writes to a mask once": (FirstCall, "writes to its buffer 'begun' of dtype torch.bool"),
     "sparse gradients": (Sparse, "leave sparse=True out"),
     "a gradient that grows": (GrowingGradient, "other outputs or gradients for the same examples a second time"),
     "complex": (Complex, "'w' has the dtype torch.complex64"),

@@ -12,7 +12,7 @@ where no later call looks at it, such as a file; and a part of the very first mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -60,7 +60,8 @@ def check(model: Model, values: Weights, initial: Weights | None, x: Tensor) -> 
     _check_new(first, lay, second)
     _check_values(model, values, second, initial is None)
     place_module(second, model, one.params.dtype, x.device)
-    trial = _Trial(model, first, second, own, one, other, [], x)
+    masks = {name: buffer.clone() for name, buffer in first.named_buffers() if buffer.dtype == torch.bool}
+    trial = _Trial(model, first, second, own, one, other, [], x, masks)
     # Not where modules are made: the first one's values, which the second one must have, are drawn on all cores.
     with on_free_cores():
         evaluated = _check_outputs(trial.turned(training=False))
@@ -75,7 +76,10 @@ def check(model: Model, values: Weights, initial: Weights | None, x: Tensor) -> 
 
 
 class _Trial(NamedTuple):
-    """Two modules, the vectors that the first one is bound to, values for both, and a batch."""
+    """Two modules, the vectors that the first one is bound to, values for both, and a batch.
+
+    masks: the first one's boolean buffers as they were made.
+    """
 
     model: Model
     first: nn.Module
@@ -85,6 +89,7 @@ class _Trial(NamedTuple):
     other: Weights
     dropouts: list[dropout.AddressedDropout]
     x: Tensor
+    masks: Mapping[str, Tensor]
 
     def turned(self, training: bool) -> _Trial:
         """Turn both modules to training or to evaluation."""
@@ -104,8 +109,19 @@ class _Trial(NamedTuple):
         return returned
 
     def call(self, module: nn.Module) -> _Called:
-        """Call a module, and take its gradient in training."""
+        """Call a module, and take its gradient in training.
+
+        Raises:
+            ModelError: forward turns the module to training or evaluation, or keeps a tensor that is not trained.
+        """
+        training = module.training
         returned = self.returned(module)
+        if module.training != training:
+            raise ModelError(
+                f"The module's forward changes the module's mode: it calls self.{'eval' if training else 'train'}(), "
+                f"or sets self.training. raysim turns modules to training and to evaluation: leave the mode of the "
+                f"whole module as it is."
+            )
         if not isinstance(returned, Tensor):
             return _Called(returned)
         if module.training and (leaves := _foreign_leaves(module, returned)):
@@ -228,12 +244,14 @@ def _check_outputs(trial: _Trial) -> tuple[_Called, _Called] | None:
             "by torch's global functions, in training only."
         )
     if not once.is_close(again):
+        _check_masks(trial)
         raise ModelError(
             "The module's forward gave other outputs or gradients for the same examples a second time: it draws from a "
             "generator of its own, or counts or changes something from call to call. Draw by torch's global functions, "
             "and keep what it keeps in buffers, in training only."
         )
     if not same.is_close(alike):
+        _check_masks(trial)
         raise ModelError(
             "Two modules of model= gave different outputs or gradients for the same values of parameters and buffers: "
             "a module holds something else that was drawn or kept, or a copy or view of a parameter. Draw it by "
@@ -258,11 +276,24 @@ def _check_nothing_stays(trial: _Trial, before: tuple[_Called, _Called] | None) 
     except Exception:
         return
     if not (before[0].is_close(after[0]) and before[1].is_close(after[1])):
+        _check_masks(trial)
         raise ModelError(
             "After forward passes in training a module of model= gave other outputs in evaluation for the same values "
             "of parameters and buffers: it keeps something in an attribute, or the modules keep it together, in "
             f"{_ELSEWHERE}. Register what training changes as a buffer of the module."
         )
+
+
+def _check_masks(trial: _Trial) -> None:
+    """Raise ModelError if the first module has written to a boolean buffer; see `models.model.create`."""
+    for name, buffer in trial.first.named_buffers():
+        if name in trial.masks and not torch.equal(buffer, trial.masks[name]):
+            raise ModelError(
+                f"The module's forward writes to its buffer {name!r} of dtype torch.bool, and what it gives depends on "
+                f"that. raysim holds such a buffer as the factory made it, as a mask, and averages none: keep what "
+                f"training changes in a buffer of whole numbers, whose maximum over clients goes on, or of "
+                f"floating-point numbers."
+            )
 
 
 def _foreign_leaves(module: nn.Module, outputs: Tensor) -> list[Tensor]:
