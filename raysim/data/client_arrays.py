@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from raysim.data.field import DTYPES, OF_TEXTS, OF_TEXTS_IN_X, dtype_name
 from raysim.errors import DataError
@@ -86,12 +87,23 @@ def rows_of(where: str, column: str, values: Any) -> npt.NDArray[Any]:
         values: anything `np.asarray` takes, without masked values.
 
     Raises:
-        DataError: numpy does not take it, values are masked, or it does not hold numbers that models can be given.
+        DataError: numpy does not take it, values are masked or null, or it does not hold numbers that models can be
+            given.
     """
     if masked := _masked(values):
         raise DataError(
             f"{where}: {column} has {masked} masked values, and none can be stored: leave these examples out, or fill "
             f"them, by {column}.filled(value)"
+        )
+    if (null := _first_null(values)) is not None:
+        raise DataError(
+            f"{where}: {column} has nulls, the first one in row {null}, and none can be stored: leave these examples "
+            f"out, by drop_null(), or fill them, by fill_null(value)"
+        )
+    if getattr(values, "is_nested", False) is True:
+        raise DataError(
+            f"{where}: {column} is a nested tensor, whose rows differ in length, and all examples have one shape: pad "
+            f"them, by torch.nested.to_padded_tensor({column}, 0)"
         )
     try:
         array = np.asarray(values)
@@ -121,6 +133,17 @@ def _masked(values: Any) -> int:
         return 0
     parts = values if isinstance(values, tuple | list) else (values,)
     return sum(int(np.sum(np.ma.getmaskarray(part))) for part in parts if isinstance(part, np.ma.MaskedArray))
+
+
+def _first_null(values: Any) -> int | None:
+    """The first row with a null of an Arrow array or table, which NumPy would make NaN; None if there is none."""
+    columns = values.columns if isinstance(values, pa.Table | pa.RecordBatch) else [values]
+    rows = [
+        int(np.argmax(np.asarray(each.is_null())))
+        for each in columns
+        if isinstance(each, pa.Array | pa.ChunkedArray) and each.null_count
+    ]
+    return min(rows, default=None)
 
 
 def is_fixed(array: npt.NDArray[Any]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pytest
 import torch
 
@@ -210,6 +211,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "masked rows": (
         {"train": {"a": ([np.ma.masked_array(np.zeros(3), mask=True)], [0])}},
         "client 'a' .* x has 3 masked values",
+    ),
+    "nulls": (
+        {"train": {"a": (X, pa.array([0, 1, None, *range(len(Y) - 3)]))}},
+        r"client 'a' .* y has nulls, the first one in row 2, .*drop_null\(\), or fill them, by fill_null",
+    ),
+    "nulls in pieces": (
+        {"train": {"a": (X[:4], pa.chunked_array([[0.5, 1.0], [1.5, None]]))}},
+        "y has nulls, the first one in row 3",
+    ),
+    "nulls in a table": (
+        {"train": {"a": (pa.table({"u": [1.0, 2.0], "v": [3.0, None]}), Y[:2])}},
+        "x has nulls, the first one in row 1",
+    ),
+    "nested": (
+        {"train": {"a": (torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2)], layout=torch.jagged), Y[:2])}},
+        r"client 'a' .* x is a nested tensor, .*: pad them, by torch.nested.to_padded_tensor\(x, 0\)",
     ),
     "surrogate": ({"train": {"\ud800": (X, Y)}}, "must be text that UTF-8 can hold"),
     "surrogate in test": ({"train": {"a": (X, Y)}, "test": {"\udfff": (X, Y)}}, "must be text that UTF-8 can hold"),
