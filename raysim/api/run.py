@@ -60,10 +60,11 @@ class Round:
     """A finished round.
 
     index: 0 for the first. metrics: by their fixed names, None where a figure is not defined, as in a round without an
-    update; those that begin with "eval" only in rounds that are evaluated. cohort: client ids in
-    sampling order. rejected: ids of clients whose update was not finite. clients: one row per evaluated client, None
-    where nothing was evaluated. weights: after this round's server step; a copy. stopped: why the run ends with this
-    round, if `[stop]` ends it before its last one.
+    update. Absent in rounds that are not evaluated: names that begin with "eval", `distance_to_optimum` and
+    `excess_loss`. Absent in rounds that `server.diagnostics.probe` does not measure: names that begin with "probe",
+    `mean_norm_all_clients` and `seconds/probe`. cohort: client ids in sampling order. rejected: ids of clients whose
+    update was not finite. clients: one row per evaluated client, None where nothing was evaluated. weights: after this
+    round's server step; a copy. stopped: why the run ends with this round, if `[stop]` ends it before its last one.
     `print` shows index and newest figures in a line.
     """
 
