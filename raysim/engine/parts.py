@@ -44,7 +44,8 @@ class Parts(TypedDict, total=False):
     """The parts that a script passes beside the experiment, as keywords; the default is None.
 
     dataset, model, loss: stand in for `[data]`, `[model]` and the task's loss. `model` returns a new
-        torch.nn.Module; `loss(outputs, targets)` returns one loss per example, shape (batch,).
+        torch.nn.Module, whose trained parameters and floating buffers are held as `engine.dtype`; `loss(outputs,
+        targets)` returns one loss per example, shape (batch,).
     params: initial values by name, for every trainable parameter, and any frozen ones and buffers; a list of them, one
         for each cluster.
     objective: `fn(module, x, y, at)` returns the losses of a batch, shape (batch,); see `raysim.ObjectiveAt`.

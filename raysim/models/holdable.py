@@ -78,6 +78,24 @@ def check_initial(named: Mapping[str, Tensor], where: str = "") -> None:
             )
 
 
+def lost_by_rounding(module: nn.Module, dtype: torch.dtype) -> list[str]:
+    """Name the floating buffers whose values another dtype does not hold apart.
+
+    Rounding changes most values a little, which is no loss. These lose more: one whose values become 0 or infinite, and
+    one of which less than half of the different values stay different, such as seconds since 1970 in float32.
+    """
+    return [name for name, buffer in module.named_buffers() if _loses(buffer.detach(), dtype)]
+
+
+def _loses(buffer: Tensor, dtype: torch.dtype) -> bool:
+    if not buffer.is_floating_point() or buffer.dtype.itemsize <= dtype.itemsize:
+        return False
+    rounded = buffer.to(dtype)
+    if bool(((rounded == 0) & (buffer != 0)).any()) or not torch.equal(rounded.isinf(), buffer.isinf()):
+        return True
+    return 2 * len(rounded.unique()) < len(buffer.unique())
+
+
 def _named(module: nn.Module) -> Iterator[_Named]:
     for name, parameter in module.named_parameters():
         yield _Named(name, parameter, True)

@@ -658,3 +658,49 @@ def test_a_loss_that_writes_on_some_batches_alone_is_refused_there(
     exp = experiment(engine={"workers": 0, "trainer": "one_by_one"})
     with pytest.raises(raysim.ClientError, match=rf"(?s){where} client.*must not write to {name}"):
         list(raysim.rounds(exp, model=Linear, loss=loss, dataset=dataset))
+
+
+def linear_with(buffer: Tensor) -> Callable[[], nn.Module]:
+    """A layer with a buffer that it does not use."""
+
+    def made() -> nn.Module:
+        module = Linear()
+        module.register_buffer("q", buffer.clone())
+        return module
+
+    return made
+
+
+BIG = 1.7e9 + torch.arange(100, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "dtype", "lost"),
+    [
+        (BIG, "float32", True),
+        (1 + 1e-12 * torch.arange(5, dtype=torch.float64), "float32", True),
+        (torch.tensor([1.0, 1e-60], dtype=torch.float64), "float32", True),
+        (torch.tensor([1.0, -1e60], dtype=torch.float64), "float32", True),
+        (BIG, "float64", False),
+        (BIG.float(), "float32", False),
+        (torch.linspace(0, 1, 1000, dtype=torch.float64), "float32", False),
+        (torch.logspace(-30, 30, 100, dtype=torch.float64), "float32", False),
+        (torch.tensor([0.0, torch.inf, -torch.inf], dtype=torch.float64), "float32", False),
+        (torch.full((3,), 0.1, dtype=torch.float64), "float32", False),
+        (torch.randn(100_000, dtype=torch.float64), "float32", False),
+        (torch.zeros(0, dtype=torch.float64), "float32", False),
+        (torch.arange(3), "float32", False),
+    ],
+)
+def test_values_of_a_buffer_that_rounding_loses_are_warned_of(
+    buffer: Tensor,
+    dtype: str,
+    lost: bool,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = experiment(model=None, rounds=1, engine={"workers": 0, "dtype": dtype})
+    list(raysim.rounds(made, model=linear_with(buffer), dataset=dataset))
+    assert ("engine.dtype = 'float32', in which the values of 'q' are no longer told apart" in caplog.text) is lost
+    assert ("no longer told apart" in caplog.text) is lost

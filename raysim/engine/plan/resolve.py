@@ -42,6 +42,7 @@ from raysim.errors import ExperimentError
 from raysim.experiment import idle_keys
 from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
+from raysim.models import holdable
 from raysim.models.bilstm import VECTORS, Bilstm
 from raysim.models.causal_lm import CausalLm
 from raysim.models.distilbert import Classifier, Distilbert
@@ -205,7 +206,8 @@ def log_beginning(plan: Plan) -> None:
     The script's process calls this once, and the messages are about its processor.
     """
     log.info("clients are trained by the trainer %s: %s", plan.choice.trainer, plan.choice.why)
-    norms, holds = frozen_norms(plan.model.module()), plan.experiment.client.hold_frozen_norms
+    module = plan.model.module()
+    norms, holds = frozen_norms(module), plan.experiment.client.hold_frozen_norms
     if norms and not holds:
         log.warning(
             "the parameters of BatchNorm %s are frozen, but its running statistics follow the clients' batches: "
@@ -247,6 +249,14 @@ def log_beginning(plan: Plan) -> None:
             "y holds whole numbers, but is of %s, which makes this a regression: class labels are integers", dtype
         )
     if "model" in plan.passed.names:
+        if lost := holdable.lost_by_rounding(module, plan.initial.buffers.dtype):
+            log.warning(
+                "the buffers of a module are held as engine.dtype = %r, in which the values of %s are no longer told "
+                "apart, or become 0 or infinite: set engine.dtype = 'float64', or keep such values in whole numbers, "
+                "or as differences from one of them",
+                plan.experiment.engine.dtype,
+                ", ".join(map(repr, lost)),
+            )
         _warn_of_outputs(plan)
     if "loss" in plan.passed.names:
         _warn_of_loss(plan)
