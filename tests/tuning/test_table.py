@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,13 @@ def test_a_study_on_a_table_lies_beside_the_one_that_made_it(
     tuning.make_table(exp, tmp_path / "table.parquet", dataset=small)
     found = tuning.tune_on(exp, tuning.read_table(tmp_path / "table.parquet"))
     assert found.path == Path("runs") / f"{exp.name}-on-table"
+
+
+def test_a_card_says_what_varies_with_the_seed(table: tuning.PublishedTable, file: Path) -> None:
+    assert "| vary with the seed | model, cohort, and the clients' draws |" in card.text(table, file)
+    other = {**(table.experiment.tuning or {}), "vary": ["model"]}
+    changed = replace(table, experiment=table.experiment.changed({"tuning": other}))
+    assert "| vary with the seed | model, and the clients' draws |" in card.text(changed, file)
 
 
 def test_a_table_replaces_a_table_only(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:

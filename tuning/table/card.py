@@ -15,6 +15,7 @@ from raysim.storage.atomic import write_text
 from tuning.best_file import without_none
 from tuning.errors import StudyError
 from tuning.objective import divergence
+from tuning.section import section_of
 from tuning.table import file
 from tuning.table.record import PublishedTable, values_of
 from tuning.writing import number
@@ -86,6 +87,7 @@ def text(table: PublishedTable, path: Path) -> str:
             f"| file | `{path.name}`, {sum(map(len, runs)):,} rows, sha256 `{digest}` |",
             f"| made by | raysim {metadata.version('raysim')}, torch {metadata.version('torch')}: `raysim table` |",
             f"| seeds | {', '.join(map(str, table.seeds))}: the same cohorts for every configuration |",
+            f"| vary with the seed | {', '.join(section_of(table.experiment).vary)}, and the clients' draws |",
             f"| diverged | {diverged} configurations; their rows end with the round in which one seed did |",
             f"| data | fingerprint `{table.content}`; their licence is that of their source |",
             "",
