@@ -320,11 +320,16 @@ def test_a_study_on_a_table_lies_beside_the_one_that_made_it(
     assert found.path == Path("runs") / f"{exp.name}-on-table"
 
 
-def test_a_card_says_what_varies_with_the_seed(table: tuning.PublishedTable, file: Path) -> None:
-    assert "| vary with the seed | model, cohort, and the clients' draws |" in card.text(table, file)
-    other = {**(table.experiment.tuning or {}), "vary": ["model"]}
-    changed = replace(table, experiment=table.experiment.changed({"tuning": other}))
-    assert "| vary with the seed | model, and the clients' draws |" in card.text(changed, file)
+def test_a_card_says_what_varies_with_the_seed(table: tuning.PublishedTable, file: Path, tmp_path: Path) -> None:
+    assert table.vary == ("model", "cohort")
+    assert "| vary with the seed | model, cohort, draws of clients |" in card.text(table, file)
+    for vary in ((), ("model",), None):
+        table_file.write(replace(table, vary=vary), tmp_path / "other.parquet")
+        assert tuning.read_table(tmp_path / "other.parquet").vary == vary
+    assert "vary with the seed" not in card.text(replace(table, vary=None), file)
+    table_file.write(replace(table, vary=("weather",)), tmp_path / "other.parquet")
+    with pytest.raises(tuning.StudyError, match=r"what varies with the seed is \['weather'\]"):
+        tuning.read_table(tmp_path / "other.parquet")
 
 
 def test_a_table_replaces_a_table_only(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from raysim.storage.atomic import write_text
 from tuning.best_file import without_none
 from tuning.errors import StudyError
 from tuning.objective import divergence
-from tuning.section import section_of
 from tuning.table import file
 from tuning.table.record import PublishedTable, values_of
 from tuning.writing import number
@@ -71,6 +70,9 @@ def text(table: PublishedTable, path: Path) -> str:
              for key in table.space.dimensions]  # fmt: skip
     keys = [f"| {names} | {meaning} |" for names, meaning in _COLUMNS]
     clients = [f"{name} ({size})" for name, size in zip(table.clients.names, table.clients.examples, strict=True)]
+    varying = []
+    if table.vary is not None:
+        varying = [f"| vary with the seed | {', '.join([*table.vary, 'draws of clients'])} |"]
     plain = without_none(file.published(table.experiment).said())
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return "\n".join(
@@ -87,7 +89,7 @@ def text(table: PublishedTable, path: Path) -> str:
             f"| file | `{path.name}`, {sum(map(len, runs)):,} rows, sha256 `{digest}` |",
             f"| made by | raysim {metadata.version('raysim')}, torch {metadata.version('torch')}: `raysim table` |",
             f"| seeds | {', '.join(map(str, table.seeds))}: the same cohorts for every configuration |",
-            f"| vary with the seed | {', '.join(section_of(table.experiment).vary)}, and the clients' draws |",
+            *varying,
             f"| diverged | {diverged} configurations; their rows end with the round in which one seed did |",
             f"| data | fingerprint `{table.content}`; their licence is that of their source |",
             "",

@@ -21,7 +21,7 @@ from raysim.storage.remote.uri import check_is_path
 from tuning import space as spaces
 from tuning.errors import StudyError
 from tuning.table.record import ACCURACIES, LOSSES, PublishedTable
-from tuning.table.table_check import PLACES, check_columns, clients_of, seeds_of, size_of
+from tuning.table.table_check import PLACES, check_columns, clients_of, seeds_of, size_of, vary_of
 
 KEY = b"raysim_table"
 """Of the metadata."""
@@ -52,6 +52,7 @@ def write(table: PublishedTable, path: Path) -> None:
         "experiment": published(table.experiment).said(),
         "space": table.space.plain(),
         "seeds": list(table.seeds),
+        "vary": None if table.vary is None else list(table.vary),
         "content of the data": table.content,
         "clients": {"names": list(table.clients.names), "examples": list(table.clients.examples)},
     }
@@ -143,4 +144,5 @@ def _read(path: Path) -> PublishedTable:
         # Last, because the others say what is wrong.
         if about.pop(DIGEST, None) != _digest(found, about):
             raise ValueError("it is not as it was written: get the file again, or make the table again")
-        return PublishedTable(experiment, space, seeds, str(about["content of the data"]), clients, rows)
+        content = str(about["content of the data"])
+        return PublishedTable(experiment, space, seeds, content, clients, rows, vary_of(about.get("vary")))

@@ -122,7 +122,7 @@ def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **se
             [list(_scored(run, own, held.fingerprint, total)) for run, own in zip(runs, expected, strict=True)]
         )
     clients, rows = _collected(scored)
-    table = PublishedTable(measured, space, tuple(seeds), held.fingerprint, clients, rows)
+    table = PublishedTable(measured, space, tuple(seeds), held.fingerprint, clients, rows, tuple(tuning.vary))
     file.write(table, path)
     card.write(table, path)
     return table

@@ -37,7 +37,8 @@ class PublishedTable:
     experiment: that of all runs, but for the values of `space`. seeds: of each configuration's runs. content:
     fingerprint of the data. rows: by configuration, in the order of `configurations`, and by seed; a run that diverged
     has fewer. A row has the columns of `rounds.parquet`, and the lists LOSSES and ACCURACIES; a
-    client that a study does not see has no number there.
+    client that a study does not see has no number there. vary: what varied with the seed beside the clients' draws,
+    `tuning.vary`; None: the table was written by a version that did not say.
     """
 
     experiment: Experiment
@@ -46,6 +47,7 @@ class PublishedTable:
     content: str
     clients: ScoredClients
     rows: Sequence[Sequence[list[Row]]]
+    vary: tuple[str, ...] | None = None
 
     @cached_property
     def configurations(self) -> tuple[Mapping[str, Any], ...]:

@@ -49,6 +49,15 @@ def seeds_of(found: object) -> tuple[int, ...]:
     return tuple(found)
 
 
+def vary_of(found: object) -> tuple[str, ...] | None:
+    """Return what varies with the seed, of a table's metadata; ValueError if it is nothing that can."""
+    if found is None:
+        return None
+    if not (isinstance(found, list) and all(one in ("data", "model", "cohort") for one in found)):
+        raise ValueError(f"what varies with the seed is {found!r}")
+    return tuple(found)
+
+
 def size_of(space: Space) -> int:
     """Return the number of configurations of a table's space; ValueError if it is not a grid, or too large for one."""
     if space.grid is None:
