@@ -11,7 +11,7 @@ import sysconfig
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 _OTHERS = ("abc", "builtins", "dataclasses", "enum", "functools", "raysim", "torch", "typing")
 """Packages whose classes are not the script's."""
@@ -21,11 +21,18 @@ NO_CODE = ("dataset", "params")
 """Keywords of what a script passes that is none."""
 
 
+Constant = bool | int | float | complex | str | bytes | tuple[Any, ...] | None
+"""A number, a text, bytes, None, or a tuple of such: what cannot be changed in place."""
+
+
+_DEVICES = ("cpu", "cuda", "mps", "xpu")
+
+
 class FunctionCode(NamedTuple):
-    """A function as a process has it: the digest of its code, and the numbers that it reads by name alone."""
+    """A function as a process has it: the digest of its code, and the constants that it reads by name alone."""
 
     digest: str
-    numbers: Mapping[str, complex]
+    constants: Mapping[str, Constant]
 
 
 def digest(part: object) -> str | None:
@@ -99,21 +106,27 @@ def digest_of_code(function: FunctionType) -> str:
     return found.hexdigest()
 
 
-def numbers_read(function: FunctionType) -> Mapping[str, complex]:
-    """Return the numbers that a function reads, by name; those of a table or a namespace by its name and theirs."""
-    found: dict[str, complex] = {}
+def constants_read(function: FunctionType) -> Mapping[str, Constant]:
+    """Return the constants that a function reads, by name; those of a table or a namespace by its name and theirs.
+
+    Texts that may be paths, or that name a device, are left out: another machine has others.
+    """
+    found: dict[str, Constant] = {}
     for name, value in reached(function).items():
-        if _is_number(value):
+        if _is_constant(value):
             found[name] = value
         elif isinstance(value, dict):
-            found |= {f"{name}[{key!r}]": each for key, each in value.items() if _is_number(each)}
+            found |= {f"{name}[{key!r}]": each for key, each in value.items() if _is_constant(each)}
         elif isinstance(value, Namespace | SimpleNamespace):
-            found |= {f"{name}.{key}": each for key, each in vars(value).items() if _is_number(each)}
-    return found
+            found |= {f"{name}.{key}": each for key, each in vars(value).items() if _is_constant(each)}
+    return {name: value for name, value in found.items() if not name.rpartition(".")[2].startswith("__")}
 
 
-def _is_number(value: object) -> TypeGuard[complex]:
-    return isinstance(value, bool | int | float | complex)
+def _is_constant(value: object) -> TypeGuard[Constant]:
+    """Whether nobody can change the value in place, and it is the same on every machine."""
+    if isinstance(value, str):
+        return not set("/\\") & set(value) and value.partition(":")[0] not in _DEVICES
+    return _is_plain(value) and not (isinstance(value, tuple) and not all(map(_is_constant, value)))
 
 
 def classes(part: object, own: Iterable[FunctionType]) -> list[type]:
@@ -136,9 +149,9 @@ def _kinds(value: object) -> Iterator[type]:
         yield value if isinstance(value, type) else type(value)
 
 
-def class_numbers(cls: type) -> Mapping[str, complex]:
-    """Return the numbers that a class has as attributes."""
-    return {name: value for name, value in vars(cls).items() if _is_number(value) and not name.startswith("__")}
+def class_constants(cls: type) -> Mapping[str, Constant]:
+    """Return the constants that a class has as attributes; see `constants_read`."""
+    return {name: value for name, value in vars(cls).items() if _is_constant(value) and not name.startswith("__")}
 
 
 def set_in_module(module: ModuleType) -> set[str]:

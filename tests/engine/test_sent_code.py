@@ -34,6 +34,8 @@ from types import SimpleNamespace
 
 log = logging.getLogger("parts")
 scale, calls = 1.0, 0
+kind, order, home = "none", (1, "none", None), "/home/of/this/machine"
+device = "cpu"
 table, options = {"factor": 2}, SimpleNamespace(power=1)
 
 def counted():
@@ -42,7 +44,8 @@ def counted():
 
 def loss(outputs, targets):
     counted()
-    return functional.cross_entropy(outputs, targets, reduction="none") * scale + 0 * (calls > 0)
+    assert len(home) > 3 and device
+    return functional.cross_entropy(outputs, targets, reduction=kind) * scale + 0 * (calls > 0) * order[0]
 
 class Net(torch.nn.Module):
     gain, made = 1.0, 0
@@ -100,6 +103,8 @@ def planned(experiment: Make, dataset: raysim.FederatedDataset, **parts: Any) ->
 
 CHANGES: dict[str, tuple[str, str, str]] = {
     "a number": ("loss", "scale, calls = 1.0", "scale, calls = 2.0"),
+    "a text": ("loss", 'kind, order, home = "none"', 'kind, order, home = "sum"'),
+    "a tuple": ("loss", '(1, "none", None)', '(1, "none", 2)'),
     "loss": ("loss", "* scale +", "* scale * 2 +"),
     "what a loss calls": ("loss", "calls += 1", "calls += 2"),
     "model": ("model", "flatten(1).tanh()", "flatten(1).relu()"),
@@ -132,7 +137,10 @@ def test_a_process_with_other_code_is_refused(
     # An object of Python's own, which a script may set otherwise than a worker.
     monkeypatch.setattr(script, "log", logging.Logger("script", logging.ERROR))
     elsewhere(plan, SOURCE, tmp_path)
-    elsewhere(plan, "# A comment.\n" + SOURCE.replace("calls = 1.0, 0", "calls = 1.0, 7"), tmp_path)
+    # What functions of the module set, and what may be a path.
+    alike = SOURCE.replace("calls = 1.0, 0", "calls = 1.0, 7").replace("/home/of/this/machine", "/home/of/another")
+    alike = alike.replace('device = "cpu"', 'device = "cuda:0"')
+    elsewhere(plan, "# A comment.\n" + alike, tmp_path)
     assert old in SOURCE
     with pytest.raises(raysim.ExperimentError, match=f"{keyword}= is not the same .* start the script again"):
         elsewhere(plan, SOURCE.replace(old, new), tmp_path)

@@ -13,6 +13,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from raysim.config.own_part import own_parts
+from raysim.config.plain import shown
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ExperimentError
 from raysim.models.frozen_norms import HeldNorms
@@ -38,7 +39,7 @@ def check(plan: Plan) -> None:
     """Refuse a process that has other code than the script's. What only one of the two has is not compared.
 
     Raises:
-        ExperimentError: names the part and the function, and the number that differs.
+        ExperimentError: names the part and the function, and the constant that differs.
     """
     here = _code(plan) if plan.code else {}
     for keyword, functions in plan.code.items():
@@ -57,10 +58,10 @@ def _difference(sent: FunctionCode, found: FunctionCode) -> str:
     """Return how they differ, as the end of a sentence about function or class; empty if they do not."""
     if part_code.differs(sent.digest, found.digest):
         return "has other code there"
-    for name, number in sent.numbers.items():
-        there = found.numbers.get(name, number)
-        if repr(there) != repr(number):
-            return f"has {name} = {number!r} in the script and {there!r} there"
+    for name, constant in sent.constants.items():
+        there = found.constants.get(name, constant)
+        if repr(there) != repr(constant):
+            return f"has {name} = {shown(constant)} in the script and {shown(there)} there"
     return ""
 
 
@@ -90,30 +91,30 @@ def _of_function(function: FunctionType) -> FunctionCode:
     module = sys.modules.get(function.__module__ or "")
     home = module if module is not None and vars(module) is function.__globals__ else None
     modules = part_code.modules_read(function)
-    numbers = {
-        name: number
-        for name, number in part_code.numbers_read(function).items()
-        if _is_constant(name, modules.get(name.partition(".")[0], home))
+    constants = {
+        name: constant
+        for name, constant in part_code.constants_read(function).items()
+        if _stays(name, modules.get(name.partition(".")[0], home))
     }
-    return FunctionCode(f"{how}:{part_code.digest_of_code(function)}", numbers)
+    return FunctionCode(f"{how}:{part_code.digest_of_code(function)}", constants)
 
 
 def _of_class(cls: type) -> FunctionCode:
     module = sys.modules.get(cls.__module__)
     home = module if module is not None and vars(module).get(cls.__qualname__) is cls else None
-    numbers = part_code.class_numbers(cls)
-    return FunctionCode("", {name: number for name, number in numbers.items() if _is_constant(name, home)})
+    constants = part_code.class_constants(cls)
+    return FunctionCode("", {name: constant for name, constant in constants.items() if _stays(name, home)})
 
 
-def _is_constant(name: str, module: ModuleType | None) -> bool:
-    """Whether a number is of a module that is imported, whose functions do not set it; others travel with the part."""
+def _stays(name: str, module: ModuleType | None) -> bool:
+    """Whether a constant is of an imported module whose functions do not set it; others travel with the part."""
     if module is None or module.__name__ == "__main__":
         return False
     return not _places(name) & part_code.set_in_module(module)
 
 
 def _places(name: str) -> set[str]:
-    """Return what a function that sets the number, or what holds it, sets.
+    """Return what a function that sets the constant, or what holds it, sets.
 
     >>> sorted(_places("settings.scale")), sorted(_places("table['a']"))
     (['scale', 'settings'], ['[', 'table'])
