@@ -11,7 +11,9 @@ import pytest
 from hypothesis import settings
 
 import raysim
+from raysim.client.trainers import trainer_choice
 from tests.support import ray_mark
+from tests.support.interrupted import Stops
 from tests.support.kernel import needs_kernel
 from tests.support.small_data import make_clients
 
@@ -46,6 +48,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     params = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
     if any(isinstance(value, str) and value == "compiled" for value in params):
         needs_kernel()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _begins_with_the_loss(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs that break off by their loss are compared, to the bit, with whole ones, which have the loss built in."""
+    with pytest.MonkeyPatch.context() as patch:
+        if getattr(request.module, "Stops", None) is Stops:
+            patch.setattr(trainer_choice, "CALL_AUTOGRAD", ())
+        yield
 
 
 @pytest.fixture(scope="session")

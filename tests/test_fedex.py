@@ -333,6 +333,8 @@ def test_a_scripts_own_optimizer_has_other_constants(experiment: Make, dataset: 
     key = "optimizer.constants.factor"
     own = run([{key: 1.0}, {key: 3.0}], client_optimizer=make)
     assert own == pytest.approx(run([{"optimizer.lr": 0.1}, {"optimizer.lr": 0.1 * 3}]), rel=1e-5)
+    # A configuration that changes another key has the script's part, too.
+    assert run([{}, {"epochs": 2}], client_optimizer=make) == pytest.approx(run([{}, {"epochs": 2}]), rel=1e-5)
 
 
 TWO = {"configs": [{}, {"optimizer.lr": 0.3}]}

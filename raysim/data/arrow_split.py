@@ -48,7 +48,7 @@ class ArrowSplit:
         self.place = place or SplitPlace(str(folder), key, manifest.fingerprint)
         """The split pickles as this place."""
         self._files = manifest.of(name)
-        self._file = MappedFile(folder / data_file(name))
+        self._mapped = [MappedFile(folder / file) for file in (data_file(name), index_file(name))]
         checksums.check_split(folder, name, self._files)
         self._batch_rows = self._files.batch_rows
         self._reader = opened_rows(folder / data_file(name), manifest, self._files)
@@ -105,9 +105,13 @@ class ArrowSplit:
         return Arrays(*self._batch(0), self._first_rows, self._check_again_if_written)
 
     def _check_again_if_written(self) -> None:
-        """Raise DataError if the file in use was cut off, or is one batch and damaged."""
-        if self._file.was_written():
+        """Raise DataError if a file in use was cut off, or the index is damaged, or the rows in one batch are."""
+        # Each is asked: one that was cut off must not be read.
+        if sum(file.was_written() for file in self._mapped):
+            self._checked[:] = False
             checksums.check_split(self._folder, self._name, self._files)
+            for file in self._mapped:
+                file.is_whole()
             self._checked[:] = self._files.in_one_batch
 
     def id_of(self, position: int) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from raysim.config.section import replaced
 from raysim.data.dataset import FederatedDataset
 from raysim.data.fingerprint import address_digest
 from raysim.data.manifest import FORMAT, THEN, read_manifest, write_manifest
@@ -51,7 +52,7 @@ def open_or_build(address: dict[str, Any], build: Callable[[Path], None]) -> Fed
     with atomic.folder_aside(entry) as aside:
         staging = aside / entry.name
         build(staging)
-        write_manifest(staging, read_manifest(staging).model_copy(update={"key": entry.name}))
+        write_manifest(staging, replaced(read_manifest(staging), key=entry.name))
         dataset = _settle(staging, entry)
     if shared is not None:
         offer(entry, shared)

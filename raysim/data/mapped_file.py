@@ -23,23 +23,29 @@ class MappedFile:
             raise DataError(f"{path} cannot be read: {within(error)}") from error
 
     def was_written(self) -> bool:
-        """Whether somebody wrote to it since the last call, or since it was mapped.
+        """Whether somebody wrote to it since it was mapped, or last found to be whole (`is_whole`).
 
         Raises:
             DataError: it is shorter now, so that its last rows cannot be read: the system would end the process.
         """
-        before = self._found
-        try:
-            now = os.stat(self._path)
-        except OSError:
-            # Its name is gone, or its folder is out of reach; what is mapped is not.
-            return False
-        if (now.st_ino, now.st_dev) != (before.st_ino, before.st_dev):
+        before, now = self._found, self._now()
+        if now is None:
             return False
         if now.st_size < before.st_size:
             raise DataError(
                 f"{self._path} was cut off while it was in use: it had {before.st_size:,} bytes, and has "
                 f"{now.st_size:,}. Restore it. To change a dataset while others use it, write it to another folder."
             )
-        self._found = now
         return (now.st_mtime_ns, now.st_size) != (before.st_mtime_ns, before.st_size)
+
+    def is_whole(self) -> None:
+        """Note that it was checked: what was written to it before is known."""
+        self._found = self._now() or self._found
+
+    def _now(self) -> os.stat_result | None:
+        """Its state; None where its name is gone, or is another file's: what is mapped stays as it is."""
+        try:
+            now = os.stat(self._path)
+        except OSError:
+            return None
+        return now if (now.st_ino, now.st_dev) == (self._found.st_ino, self._found.st_dev) else None

@@ -10,6 +10,7 @@ from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
 from raysim.config import overrides
 from raysim.config.own_part import OwnPart
+from raysim.config.section import replaced
 from raysim.errors import ExperimentError
 from raysim.experiment import compatibility
 from raysim.server.aggregators.local_adaptivity import LocalAdaptivity
@@ -117,9 +118,8 @@ def _changed(client: ClientSection, change: Mapping[str, Any], where: str) -> Cl
             f"{where} changes client.{shared[0]}, which all configurations share: they may differ in "
             f"{', '.join(MAY_DIFFER)}."
         )
-    return client.model_copy(
-        update={key: _bound(key, getattr(changed, key), getattr(client, key), where) for key in differing}
-    )
+    values = {key: _bound(key, getattr(changed, key), getattr(client, key), where) for key in differing}
+    return replaced(client, **values)
 
 
 def _bound(key: str, part: Any, before: Any, where: str) -> Any:

@@ -50,7 +50,8 @@ def _replaced_by_fedex(experiment: Experiment) -> Iterator[str]:
     given = experiment.client.model_dump(mode="json", by_alias=True, exclude_unset=True)
     changed = [set(overrides.tables_and_leaves(_nested(change))) for change in experiment.fedex.configs]
     for key, value in overrides.leaves(given):
-        if all(key in keys for keys in changed):
+        # A choice has a name, whether or not it was written.
+        if not key.endswith(".name") and all(key in keys for keys in changed):
             yield f"client.{key} = {value!r} has no effect: all of fedex.configs set {key}"
 
 

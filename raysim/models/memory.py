@@ -40,7 +40,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's malloc.h."""
 
 OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
-"""Variables of the environment by which a user sets the same."""
+"""Variables of the environment by which a user sets the same; of the last, where it is about malloc."""
 
 
 def is_lacking(error: BaseException | None) -> bool:
@@ -97,12 +97,14 @@ BLOCKS = Blocks()
 
 
 def keep_freed() -> None:
-    """Have the C library keep freed memory for this process, up to `MOST_TRIMMED`, unless the environment says how.
+    """Have the C library keep freed memory for this process, at the end of its heap up to `MOST_TRIMMED`, unless the
+    environment says how.
 
     Pages that are new to the process cost more than what is computed in them: on a virtual machine, an addition of
     200,000 float64 took ten times as long.
     """
-    if any(name in os.environ for name in OWN_SETTINGS):
+    *settings, tunables = OWN_SETTINGS
+    if any(name in os.environ for name in settings) or "glibc.malloc" in os.environ.get(tunables, ""):
         return
     # Only glibc has it, and needs it.
     option = getattr(ctypes.CDLL(None), "mallopt", None)

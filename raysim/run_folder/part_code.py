@@ -6,6 +6,8 @@ import dis
 import functools
 import hashlib
 import inspect
+import os
+import platform
 import sys
 import sysconfig
 from argparse import Namespace
@@ -25,14 +27,14 @@ Constant = bool | int | float | complex | str | bytes | tuple[Any, ...] | None
 """A number, a text, bytes, None, or a tuple of such: what cannot be changed in place."""
 
 
-_DEVICES = ("cpu", "cuda", "mps", "xpu")
+_DEVICES = ("cpu", "cuda", "hpu", "meta", "mps", "npu", "xla", "xpu")
 
 
 class FunctionCode(NamedTuple):
-    """A function as a process has it: the digest of its code, and the constants that it reads by name alone."""
+    """A function as a process has it: the digest of its code, and the constants that it reads by name, told."""
 
     digest: str
-    constants: Mapping[str, Constant]
+    constants: Mapping[str, str]
 
 
 def digest(part: object) -> str | None:
@@ -109,7 +111,8 @@ def digest_of_code(function: FunctionType) -> str:
 def constants_read(function: FunctionType) -> Mapping[str, Constant]:
     """Return the constants that a function reads, by name; those of a table or a namespace by its name and theirs.
 
-    Texts that may be paths, or that name a device, are left out: another machine has others.
+    Texts that may be paths, that name a device or the machine, or that the environment has, are left out: another
+    process has others.
     """
     found: dict[str, Constant] = {}
     for name, value in reached(function).items():
@@ -123,9 +126,10 @@ def constants_read(function: FunctionType) -> Mapping[str, Constant]:
 
 
 def _is_constant(value: object) -> TypeGuard[Constant]:
-    """Whether nobody can change the value in place, and it is the same on every machine."""
+    """Whether nobody can change the value in place, and it should be the same on every machine."""
     if isinstance(value, str):
-        return not set("/\\") & set(value) and value.partition(":")[0] not in _DEVICES
+        of_machine = value.partition(":")[0] in _DEVICES or value in (platform.node(), *os.environ.values())
+        return not set("/\\") & set(value) and not of_machine
     return _is_plain(value) and not (isinstance(value, tuple) and not all(map(_is_constant, value)))
 
 

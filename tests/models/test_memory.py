@@ -115,11 +115,10 @@ def faults_of_ten_steps(asked: str, **environment: str) -> int:
 
 
 def test_what_local_steps_free_stays_with_the_process() -> None:
-    # 72 MB a step are 17,578 pages of 4 KiB.
     assert faults_of_ten_steps("memory.keep_freed()") < 1_000
-    assert faults_of_ten_steps("") > 10_000
 
 
 def test_settings_of_the_environment_stay() -> None:
+    # 72 MB a step are 17,578 pages of 4 KiB. Without a setting it depends on what lies behind them.
     asked = "memory.keep_freed()"
     assert faults_of_ten_steps(asked, MALLOC_TRIM_THRESHOLD_="1000000", MALLOC_MMAP_THRESHOLD_="1000000") > 10_000

@@ -64,6 +64,12 @@ def _repeated(x: Tensor, length: int) -> Tensor:
     return made
 
 
+def _to_keep(outputs: Tensor) -> Tensor:
+    """The outputs without autograd's marks; a copy of those in memory that a step may write to, such as a weight's."""
+    made = outputs.detach()
+    return made.clone() if (outputs if outputs._base is None else outputs._base).is_leaf else made
+
+
 class BoundModule:
     """Makes the gradient of a batch's mean loss, or the local step where that is plain SGD.
 
@@ -355,9 +361,10 @@ class BoundModule:
             outputs, gradients = self._gradients_from_outputs(x, y, self._at_outputs)
             self._write(gradients, alpha)
             return outputs, None
-        all_outputs, losses, gradients = self._gradients(x, y, at)
+        some_outputs, losses, gradients = self._gradients(x, y, at)
+        scored = None if some_outputs is None else _to_keep(some_outputs)
         self._write(gradients, alpha)
-        return None if all_outputs is None else all_outputs.detach(), losses.detach()
+        return scored, losses.detach()
 
     def _gradients_from_outputs(
         self, x: Tensor, y: Tensor, loss_gradient: LossGradient
@@ -367,7 +374,7 @@ class BoundModule:
         self._start_dropouts()
         with torch.enable_grad():
             outputs = self._outputs(x)
-        made = outputs.detach()
+        made = _to_keep(outputs)
         dy, factor, _ = loss_gradient(made, y)
         return made, gradients_from(outputs, dy.mul_(factor / len(y)), self._parameters)
 

@@ -32,7 +32,7 @@ from raysim.client.trainers.recognise import KINDS, Recognised, recognise
 from raysim.client.trainers.several_points import SeveralPoints
 from raysim.client.trainers.stacked import Stacked
 from raysim.client.trainers.step_obstacles import StepObstacles
-from raysim.client.trainers.trainer_choice import BY_AUTOGRAD, Precision, TrainerChoice, TrainerName
+from raysim.client.trainers.trainer_choice import CALL_AUTOGRAD, Precision, TrainerChoice, TrainerName
 from raysim.client.trainers.vmap import Vmap
 from raysim.config.unwritten import check_unwritten, named, versions
 from raysim.errors import ResourceError
@@ -93,7 +93,7 @@ def make(
     rule = replace(rule, sums_inverses=further.sums_inverses)
     products = _products(precision, like)
     recorder = partial(CardRecorder, like.params.device) if further.cuda_graphs and like.params.is_cuda else None
-    if choice.trainer in BY_AUTOGRAD:
+    if choice.trainer in CALL_AUTOGRAD:
         lengths, objective = _recorded_lengths(choice, section), further.objective
         filtering = _winograd(choice, like)
         if several is not None:

@@ -73,7 +73,7 @@ WITH_CLIENT_AXIS: tuple[TrainerName, ...] = ("stacked", "vmap")
 RECORDED: tuple[TrainerName, ...] = ("recorded", "interpreted")
 """Trainers that record a module's local steps."""
 
-BY_AUTOGRAD: tuple[TrainerName, ...] = ("one_by_one", *RECORDED)
+CALL_AUTOGRAD: tuple[TrainerName, ...] = ("one_by_one", *RECORDED)
 """Trainers whose steps are autograd's where they are not recorded."""
 
 FILTERING: tuple[TrainerName, ...] = (*RECORDED, "fused")
@@ -252,7 +252,7 @@ def choose(
     short = _short_batches(given, name, numbers)
     filters = _filters(given, name, module)
     has_own_loss = objective is None and loss_gradient.by_example(task)
-    from_outputs = name in BY_AUTOGRAD and has_own_loss and given.accumulate == 1
+    from_outputs = name in CALL_AUTOGRAD and has_own_loss and given.accumulate == 1
     if given.chunk_size != "auto":
         return TrainerChoice.of_size(name, given.chunk_size, overhead, why, short, changed, filters, from_outputs)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0

@@ -276,7 +276,10 @@ def step_obstacles(
     x, y = load(experiment, dataset, initial)
     if interprets:
         # Torch may be faster where there are many examples: as many as in a batch, some of them again.
-        rows = torch.arange(min(max(experiment.training.batch_sizes, default=MOST), MOST_OF_A_BATCH)) % len(x)
+        sizes = {
+            size for section in experiment.configurations or (experiment.training,) for size in section.batch_sizes
+        }
+        rows = torch.arange(min(max(sizes, default=MOST), MOST_OF_A_BATCH)) % len(x)
         x, y = x[rows], y[rows]
     return construction.step_obstacles(
         model, initial, task, experiment.training, experiment.engine.precision, (x, y), interprets, filters

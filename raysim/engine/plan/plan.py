@@ -91,7 +91,7 @@ class Plan:
         if choice.call:
             meant += f" {choice.call}"
         if choice.records:
-            # Runs of earlier versions recorded each length of short batches.
+            # Most earlier versions recorded each length of short batches.
             meant += {"by autograd": " full batches", "recorded": "", "resized": " resized"}[choice.short_batches]
         if choice.winograd:
             meant += " minimal filtering"

@@ -6,6 +6,7 @@ changed a variable.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,12 +14,11 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from raysim.config.own_part import own_parts
-from raysim.config.plain import shown
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ExperimentError
 from raysim.models.frozen_norms import HeldNorms
 from raysim.run_folder import part_code
-from raysim.run_folder.part_code import FunctionCode
+from raysim.run_folder.part_code import Constant, FunctionCode
 
 
 def passed(plan: Plan) -> Iterator[tuple[str, Any]]:
@@ -50,7 +50,8 @@ def check(plan: Plan) -> None:
                     f"{keyword}= is not the same in the script's process and in another one of the run, which imports "
                     f"modules anew: {name} {difference}. If its file was changed after the script had imported it, "
                     f"start the script again, or the notebook's kernel. If the script sets a variable of a module, set "
-                    f"it in the module's file. engine.workers = 0 trains in the script's process."
+                    f"it in the module's file. If each process has a value of its own, such as the time, make it in "
+                    f"the script, and pass it. engine.workers = 0 trains in the script's process."
                 )
 
 
@@ -60,8 +61,12 @@ def _difference(sent: FunctionCode, found: FunctionCode) -> str:
         return "has other code there"
     for name, constant in sent.constants.items():
         there = found.constants.get(name, constant)
-        if repr(there) != repr(constant):
-            return f"has {name} = {shown(constant)} in the script and {shown(there)} there"
+        if there != constant:
+            # A text may be a password.
+            is_told = not (constant + there).count(_DIGEST)
+            return (
+                f"has {name} = {constant} in the script and {there} there" if is_told else f"has another {name} there"
+            )
     return ""
 
 
@@ -96,14 +101,27 @@ def _of_function(function: FunctionType) -> FunctionCode:
         for name, constant in part_code.constants_read(function).items()
         if _stays(name, modules.get(name.partition(".")[0], home))
     }
-    return FunctionCode(f"{how}:{part_code.digest_of_code(function)}", constants)
+    return FunctionCode(f"{how}:{part_code.digest_of_code(function)}", _sent(constants))
 
 
 def _of_class(cls: type) -> FunctionCode:
     module = sys.modules.get(cls.__module__)
     home = module if module is not None and vars(module).get(cls.__qualname__) is cls else None
     constants = part_code.class_constants(cls)
-    return FunctionCode("", {name: constant for name, constant in constants.items() if _stays(name, home)})
+    return FunctionCode("", _sent({name: one for name, one in constants.items() if _stays(name, home)}))
+
+
+_DIGEST = "#"
+
+
+def _sent(constants: Mapping[str, Constant]) -> Mapping[str, str]:
+    """Return numbers as they are written, and the digests of texts and tuples, which may be long."""
+    return {
+        name: repr(one)
+        if isinstance(one, bool | int | float | complex)
+        else _DIGEST + hashlib.blake2b(repr(one).encode(), digest_size=16).hexdigest()
+        for name, one in constants.items()
+    }
 
 
 def _stays(name: str, module: ModuleType | None) -> bool:

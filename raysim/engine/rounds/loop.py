@@ -328,7 +328,8 @@ class Loop:
         return replace(finished, metrics=metrics, clients=clients)
 
     def leave(self) -> None:
-        """Checkpoint the last recorded round; flush the client states to the disk."""
+        """Checkpoint the last recorded round; flush the client states to the disk; give back memory that was kept."""
+        memory.give_back()
         failed = self._folder is not None and self._folder.failed
         try:
             if self._folder is not None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
+from raysim.config.section import replaced
 from raysim.errors import RemoteError, within
 from raysim.storage import atomic, disk, lock, sealed
 from raysim.storage.cache import hasher
@@ -118,7 +119,7 @@ class Mirror:
             with lock.among_others(self._home / WRITERS):
                 with self._alone():
                     if not (record := self._record()).ahead:
-                        self._keep(record.model_copy(update={"ahead": True}), flushed=True)
+                        self._keep(replaced(record, ahead=True), flushed=True)
                 yield
         finally:
             # Without the note the copy counts as ahead, which costs nothing but a look.
@@ -141,7 +142,7 @@ class Mirror:
             else:
                 before = index.files
                 self._check_is_own(record, index)
-                record = record.model_copy(update={"changes": index.changes, "line": index.line})
+                record = replaced(record, changes=index.changes, line=index.line)
             # The lock keeps others away: what is here was left by a process that ended.
             atomic.sweep(self._home, older_than_s=0)
             if not self._has_swept:
@@ -170,9 +171,9 @@ class Mirror:
     def _looked_at(self, record: Record) -> Record:
         """Return the record after a look at the copy: with the times of the files that are equal, and `ahead`."""
         if lock.is_held(self._home / WRITERS):
-            return record.model_copy(update={"ahead": True})
+            return replaced(record, ahead=True)
         files, changed = mirrored_files.compared(self.path, record.files)
-        return record.model_copy(update={"files": files, "ahead": bool(changed)})
+        return replaced(record, files=files, ahead=bool(changed))
 
     def _complete(self, record: Record, index: Index | None) -> None:
         """Fetch what this machine's copy has lost, and forget what the URI has lost, so that it is put there again."""
@@ -198,7 +199,7 @@ class Mirror:
                 log.warning("%s was lost on this machine, and is fetched from %s", target, self.uri)
                 content = _fetch_file(self._remote, name, target, contents)
                 files[name] = mirrored_files.record_of(PurePosixPath(name), content, target.stat().st_mtime_ns)
-        self._keep(self._looked_at(record.model_copy(update={"files": files})))
+        self._keep(self._looked_at(replaced(record, files=files)))
 
     def _known_there(self, record: Record, there: Mapping[str, int]) -> dict[str, tuple[Content | None, ...]]:
         """Return what an index would allow of what lies there without one; RemoteError if this machine knows it not."""
@@ -297,7 +298,7 @@ class Mirror:
         lacking = {*record.files, *of_cut} - {name for name, _ in mirrored_files.files(self.path)}
         gone = [name for name in (*record.files, *of_cut) if name in lacking.intersection(noted)]
         if not new and not gone:
-            self._keep(record.model_copy(update={"files": files}))
+            self._keep(replaced(record, files=files))
             removed.forget(self._home, len(noted))
             return 0
         old = {name: each.content for name, each in record.files.items()}
@@ -316,11 +317,11 @@ class Mirror:
             put = self._write_index(put, {**stay, **{name: (found.content,) for name, found in left.items()}})
             if not is_alone():
                 # Of what is there, either may have put any file: whoever goes on puts all of them again.
-                self._keep(put.model_copy(update={"files": {}}))
+                self._keep(replaced(put, files={}))
                 raise self._overtaken()
             for name in gone:
                 self._remote.delete(name)
-        self._keep(put.model_copy(update={"versions": put.versions[-1:], "files": left}))
+        self._keep(replaced(put, versions=put.versions[-1:], files=left))
         removed.forget(self._home, len(noted))
         return len(new)
 
@@ -339,14 +340,14 @@ class Mirror:
         changes, writer = record.changes + 1, record.writer or uuid.uuid4().hex
         line = (*(each for each in record.line if each.writer != writer), Stretch(writer, changes))
         index = Index(version=uuid.uuid4().hex, changes=changes, line=line, files=dict(files))
-        record = record.model_copy(update={"versions": (*record.versions, index.version), "writer": writer})
+        record = replaced(record, versions=(*record.versions, index.version), writer=writer)
         # First locally: even if this process ends now, the version is known to be this machine's.
         self._keep(record)
         file = self._home / f".{INDEX}.there"
         # Whatever lies there, a link for one, is replaced and not written through.
         atomic.write(file, lambda aside: sealed.write(aside, index.model_dump_json().encode()))
         self._remote.put(file, INDEX)
-        return record.model_copy(update={"changes": changes, "line": line})
+        return replaced(record, changes=changes, line=line)
 
     def _index(self) -> Index | None:
         text = self._remote.find(INDEX)

@@ -72,6 +72,35 @@ def test_gradients_and_scores_are_those_of_the_loss(name: str, plain: bool) -> N
         torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-14, equal_nan=True)
 
 
+class Mean(nn.Module):
+    """Estimates a mean: its outputs are a view of its parameter, which a plain step writes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mean.expand(len(x), 3)
+
+
+@pytest.mark.parametrize("from_outputs", [True, False])
+def test_losses_are_of_the_outputs_before_the_step(from_outputs: bool) -> None:
+    task, _, y = TASKS["numbers"]
+    model, weights = create(Mean, 0, torch.float64)
+    how = StepRecording(from_outputs=from_outputs)
+    bound = BoundModule(model, weights, task, torch.float64, plain=True, recording=how)
+    bound.load(weights)
+    scores = Scores(task, torch.cat([y, y]))
+    with torch.no_grad():
+        for _ in range(2):
+            outputs, losses = bound.differentiate(torch.zeros(6, 5, dtype=torch.float64), y, None, -0.5)
+            scores.keep(outputs, losses)
+    # By hand: the mean is 0, and then half of the gradient 2 / 3 of the targets' mean.
+    second = y.mean(0) / 3
+    wanted = y.square().mean(1).sum() + (y - second).square().mean(1).sum()
+    torch.testing.assert_close(scores.totals()[0], wanted.view(1), rtol=1e-12, atol=1e-12)
+
+
 def test_gradients_from_outputs_are_torchs() -> None:
     a, unused = torch.randn(4, requires_grad=True), torch.randn(2, requires_grad=True)
     seed = torch.randn(3, 4)
@@ -126,7 +155,7 @@ def test_a_run_that_began_with_the_loss_goes_on_so(
     data: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_choice, "BY_AUTOGRAD", ())
+        patch.setattr(trainer_choice, "CALL_AUTOGRAD", ())
         whole = raysim.run(experiment(), dataset=data, model=Branching, path=tmp_path / "whole")
         raysim.run(experiment(rounds=2), dataset=data, model=Branching, path=tmp_path / "resumed")
     on = raysim.run(experiment(), dataset=data, model=Branching, path=tmp_path / "resumed", resume=True)

@@ -96,9 +96,9 @@ def resized(large: Sized, small: Sized, length: int) -> Sized:
     )
 
 
-SPOILT = (0x7F, 0x80)
-"""Bytes that a step may find in memory that it has to write before it reads: large numbers, and negative ones or such
-near 0. Whatever a number decides, such as whether a mask keeps it, one of them decides otherwise."""
+SPOILT = (0x7F, 0x80, 0x00)
+"""Bytes that a step may find in memory that it has to write before it reads: large numbers, negative ones near 0, and
+0, which is False too. Whatever a mask or a sign decides, one of them decides otherwise."""
 
 
 def spoil(sized: Sized, kept: Iterable[Tensor], byte: int) -> None:
