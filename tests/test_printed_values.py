@@ -371,6 +371,7 @@ def test_a_search_is_one_that_raysim_can_make(file: Path) -> None:
     tuning.section_of(exp)
     # The file's own rate is one that the search finds.
     space = tuning.section_of(exp).parsed_space()
-    said = dict(overrides.leaves(exp.said()))
+    # Defaults, too: what fedex.configs set is not said in the file.
+    said = dict(overrides.leaves(exp.model_dump(mode="json")))
     for key, values in (space.grid or {}).items():
         assert said[key] in values, f"{key} = {said[key]} is not in the grid"
