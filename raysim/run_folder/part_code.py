@@ -128,8 +128,7 @@ def constants_read(function: FunctionType) -> Mapping[str, Constant]:
 def _is_constant(value: object) -> TypeGuard[Constant]:
     """Whether nobody can change the value in place, and it should be the same on every machine."""
     if isinstance(value, str):
-        of_machine = value.partition(":")[0] in _DEVICES or value in (platform.node(), *os.environ.values())
-        return not set("/\\") & set(value) and not of_machine
+        return not set("/\\") & set(value) and value.partition(":")[0] not in _DEVICES and value not in _of_machine()
     return _is_plain(value) and not (isinstance(value, tuple) and not all(map(_is_constant, value)))
 
 
@@ -151,6 +150,12 @@ def _kinds(value: object) -> Iterator[type]:
             yield from _kinds(each)
     elif not isinstance(value, FunctionType):
         yield value if isinstance(value, type) else type(value)
+
+
+@functools.cache
+def _of_machine() -> frozenset[str]:
+    """Names and settings of this process's machine; once, because a tuple may have many texts."""
+    return frozenset((platform.node(), *os.environ.values()))
 
 
 def class_constants(cls: type) -> Mapping[str, Constant]:

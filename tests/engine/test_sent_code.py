@@ -154,6 +154,13 @@ def test_a_variable_that_a_script_sets_in_a_module_is_said(
         elsewhere(planned(experiment, dataset, loss=script.loss), SOURCE, tmp_path)
 
 
+def test_a_text_is_not_printed(script: Any, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
+    plan = planned(experiment, dataset, loss=script.loss)
+    with pytest.raises(raysim.ExperimentError, match="loss has another kind there") as caught:
+        elsewhere(plan, SOURCE.replace('home = "none"', 'home = "secret"'), tmp_path)
+    assert "secret" not in str(caught.value)
+
+
 def test_what_is_not_imported_travels_with_its_numbers(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, script: Any
 ) -> None:

@@ -63,10 +63,9 @@ def _difference(sent: FunctionCode, found: FunctionCode) -> str:
         there = found.constants.get(name, constant)
         if there != constant:
             # A text may be a password.
-            is_told = not (constant + there).count(_DIGEST)
-            return (
-                f"has {name} = {constant} in the script and {there} there" if is_told else f"has another {name} there"
-            )
+            if _DIGEST in constant + there:
+                return f"has another {name} there"
+            return f"has {name} = {constant} in the script and {there} there"
     return ""
 
 
