@@ -93,7 +93,8 @@ def test_the_model_of_clients_with_states_is_scored_and_has_a_line(
     parts: Any = {"dataset": dataset, "model": lambda: nn.Linear(5, 3)}
     last = raysim.run(e, path=tmp_path / "run", **parts).rounds.to_pylist()[-1]
     assert raysim.evaluate(tmp_path / "run", **parts).metrics["eval/test/loss"] == last["eval/test/loss"]
-    line = raysim.interpolate(e, tmp_path / "run", tmp_path / "run", [0.25], **parts)
+    zeros = {"weight": torch.zeros(3, 5), "bias": torch.zeros(3)}
+    line = raysim.interpolate(e, tmp_path / "run", zeros, [1.0], **parts)
     assert line["loss"][0].as_py() == pytest.approx(last["eval/test/loss"], rel=1e-5)
 
 

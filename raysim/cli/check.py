@@ -11,7 +11,6 @@ from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import File, Folder, Set, Unset, load, text_of
 from raysim.cli.output import print_text, say
 from raysim.config.counted import counted
-from raysim.config.section import replaced
 
 if TYPE_CHECKING:
     from raysim.engine.plan.plan import Plan
@@ -36,6 +35,7 @@ def check(
     """Check an experiment, prepare its data, and say what would run."""
     if out is not None and not calibrate:
         raise typer.BadParameter("--out writes the result of --calibrate: add --calibrate.")
+    from raysim.config.section import replaced
     from raysim.engine.plan.resolve import resolve
     from raysim.report import preview
     from raysim.storage.remote.uri import check_is_path

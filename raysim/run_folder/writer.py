@@ -196,12 +196,13 @@ class RunFolder:
         best = BestModels(path, experiment.checkpoint.best, experiment.evaluation.every)
         folder = cls(path, experiment_record.stored_fingerprint(path), experiment.checkpoint.keep, profile, best, held)
         folder.checkpointed = done
-        for index in parts.keys() - counting:
-            removed.unlink(parts[index])
         removed.unlink(path / stop_record.STOPPED)
         best.open(rows)
         folder._rows = Rows(rows)
         folder.flush()
+        # Their rows are gone first: a row without its table would look like one that was lost.
+        for index in parts.keys() - counting:
+            removed.unlink(parts[index])
         return folder, found.state
 
     @property

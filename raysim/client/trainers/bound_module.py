@@ -57,7 +57,7 @@ BY_AUTOGRAD = StepRecording()
 
 def _repeated(x: Tensor, length: int) -> Tensor:
     """So many examples made of those of a shorter batch, no two alike: norms over a batch divide by what differs."""
-    number = torch.arange(length)
+    number = torch.arange(length, device=x.device)
     made = x[number % len(x)]
     if made.is_floating_point():
         made *= (0.9 ** (number // len(x))).to(made.dtype).view(-1, *(1 for _ in x.shape[1:]))
@@ -264,7 +264,7 @@ class BoundModule:
         sized: list[Sized] = []
         for length in (longest, longest - 1):
             if length not in self._recorded_by_itself:
-                self._recorded_itself(_repeated(x, length), y[torch.arange(length) % len(y)])
+                self._recorded_itself(_repeated(x, length), y[torch.arange(length, device=y.device) % len(y)])
             recorded = self._recorded_by_itself[length]
             if recorded is None or recorded.sized is None:
                 return None

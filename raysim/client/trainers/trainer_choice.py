@@ -252,7 +252,8 @@ def choose(
     short = _short_batches(given, name, numbers)
     filters = _filters(given, name, module)
     has_own_loss = objective is None and loss_gradient.by_example(task)
-    from_outputs = name in CALL_AUTOGRAD and has_own_loss and given.accumulate == 1
+    # What stands in the place of torch's loss is called, so steps begin with it.
+    from_outputs = name in CALL_AUTOGRAD and has_own_loss and given.accumulate == 1 and not changed
     if given.chunk_size != "auto":
         return TrainerChoice.of_size(name, given.chunk_size, overhead, why, short, changed, filters, from_outputs)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0

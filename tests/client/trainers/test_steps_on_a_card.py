@@ -96,7 +96,7 @@ def waits(
     with fake_card() as card:
         weights = Weights(*(one.to(CARD) for one in (start.params, start.buffers, start.counters)))
         made = make(
-            TrainerChoice.of_size(trainer, 2, short_batches="resized"),  # type: ignore[arg-type]
+            TrainerChoice.of_size(trainer, 2, short_batches="recorded"),  # type: ignore[arg-type]
             model,
             weights,
             task,
