@@ -23,27 +23,60 @@ def run(instructions: list[Instruction], tensors: list[Tensor], alpha: float = 1
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @settings(max_examples=150, deadline=None)
 @given(
-    m=st.integers(1, 40),
+    m=st.integers(1, 40) | st.integers(60, 140),
     k=st.integers(1, 70),
     n=st.integers(1, 70),
     turned=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    far=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    added=st.sampled_from(["to itself", "a row", "a column", "a matrix"]),
     beta=st.sampled_from([0.0, 1.0, 0.5]),
 )
 def test_products_of_any_shape_and_layout(
-    dtype: torch.dtype, m: int, k: int, n: int, turned: tuple[bool, bool, bool], beta: float
+    dtype: torch.dtype,
+    m: int,
+    k: int,
+    n: int,
+    turned: tuple[bool, bool, bool],
+    far: tuple[bool, bool, bool],
+    added: str,
+    beta: float,
 ) -> None:
-    def matrix(rows: int, columns: int, is_turned: bool) -> Tensor:
-        return torch.randn(columns, rows, dtype=dtype).t() if is_turned else torch.randn(rows, columns, dtype=dtype)
+    def matrix(rows: int, columns: int, is_turned: bool, is_far: bool) -> Tensor:
+        if is_turned:
+            return matrix(columns, rows, False, is_far).t()
+        # Rows that lie far apart are laid out anew where many read them.
+        return torch.randn(rows, columns + 300 * is_far, dtype=dtype)[:, :columns]
 
-    out, a, b = (matrix(r, c, t) for (r, c), t in zip([(m, n), (m, k), (k, n)], turned, strict=True))
-    wanted = beta * out.double() + 0.5 * a.double() @ b.double()
-    operands = (
+    out, a, b = (matrix(*size, t, f) for size, t, f in zip([(m, n), (m, k), (k, n)], turned, far, strict=True))
+    given = {"a row": (1, n), "a column": (m, 1), "a matrix": (m, n)}.get(added)
+    c = out if given is None else torch.randn(given, dtype=dtype).expand(m, n)
+    wanted = beta * c.double() + 0.5 * a.double() @ b.double()
+    operands = [
         Operand(0, 0, (0, out.stride(0), 0, out.stride(1))),
         Operand(1, 0, (0, *a.stride(), 0)),
         Operand(2, 0, (0, 0, *b.stride())),
-    )
-    assert run([Instruction(Code.PRODUCT, (1, m, k, n), operands, 0.25, beta, by_alpha=True)], [out, a, b], 2.0)
+        *([] if c is out else [Operand(3, 0, (0, c.stride(0), 0, c.stride(1)))]),
+    ]
+    one = Instruction(Code.PRODUCT, (1, m, k, n), tuple(operands), 0.25, beta, by_alpha=True)
+    assert run([one], [out, a, b, c], 2.0)
     torch.testing.assert_close(out.double(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(40, 64, 96), (97, 80, 33), (200, 70, 65), (64, 65, 300)], ids=str)
+def test_where_numbers_lie_does_not_change_the_bits_of_a_product(shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    a, b, made = torch.randn(m, k), torch.randn(k, n), []
+    for turned in (False, True):
+        for apart in (0, 300):
+            # Turned, a's columns are contiguous, and far apart.
+            left = torch.zeros(k, m + apart).t()[:m] if turned else torch.zeros(m, k + apart)[:, :k]
+            right, out = torch.zeros(k, n + apart)[:, :n], torch.zeros(m, n)
+            left.copy_(a), right.copy_(b)
+            operands = Operand(0, 0, (0, n, 0, 1)), Operand(1, 0, (0, *left.stride(), 0))
+            one = Instruction(Code.PRODUCT, (1, m, k, n), (*operands, Operand(2, 0, (0, 0, *right.stride()))), 1.0)
+            assert run([one], [out, left, right])
+            made.append(out)
+    assert all(torch.equal(one, made[0]) for one in made)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -85,27 +118,98 @@ def test_what_is_not_a_number_stays_that(dtype: torch.dtype) -> None:
         assert got.isnan().tolist() == [True, False, False]
 
 
+Uses = list[list[int]]
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 300), min_size=1, max_size=8),
     uses=st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=3), min_size=1, max_size=12),
 )
-def test_pieces_of_memory_share_places_only_where_their_uses_lie_apart(sizes: list[int], uses: list[list[int]]) -> None:
-    instructions = [
-        Instruction(Code.COPY, (1,), tuple(Operand(base % len(sizes), 0, (1,)) for base in bases)) for bases in uses
-    ]
-    places, end = _shared_places(instructions, sizes)
-    used: dict[int, list[int]] = {}
-    for at, instruction in enumerate(instructions):
-        for operand in instruction.operands:
-            assert operand is not None
-            used.setdefault(operand.base, []).append(at)
+def test_pieces_of_memory_share_places_only_where_their_uses_lie_apart(sizes: list[int], uses: Uses) -> None:
+    places, end, used = shared(Code.PRODUCT, sizes, uses)
     for base, times in used.items():
         assert places[base] + sizes[base] <= end
         for other, others in used.items():
             if other != base and max(times[0], others[0]) <= min(times[-1], others[-1]):
                 apart = places[base] + sizes[base] <= places[other] or places[other] + sizes[other] <= places[base]
                 assert apart or not sizes[base] or not sizes[other]
+
+
+def shared(code: Code, sizes: list[int], uses: Uses) -> tuple[list[int], int, dict[int, list[int]]]:
+    """Places and their end, and when each piece is used."""
+    used: dict[int, list[int]] = {}
+    instructions = []
+    for at, bases in enumerate(uses):
+        operands = tuple(Operand(base % len(sizes), 0, (1,)) for base in bases)
+        instructions.append(Instruction(code, (1,), operands))
+        for operand in operands:
+            used.setdefault(operand.base, []).append(at)
+    return *_shared_places(instructions, sizes), used
+
+
+def test_what_is_made_number_by_number_takes_the_place_of_what_is_read_last() -> None:
+    uses = [[0], [1, 0], [2, 1, 1], [3, 2, 0], [3]]
+    first, second, third, fourth = shared(Code.ADD, [64] * 4, uses)[0]
+    assert first != second
+    assert second == third == fourth
+    assert shared(Code.ADD, [64, 64, 128, 64], uses)[0] == [0, 64, 128, 0]
+    _, second, third, fourth = shared(Code.PRODUCT, [64] * 4, uses)[0]
+    assert second != third != fourth
+
+
+SIDE = 4
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from([Code.COPY, Code.ADD, Code.MULTIPLY, Code.MULTIPLY_ADD, Code.SOFTMAX, Code.PRODUCT]),
+            *(st.integers(0, 5) for _ in range(3)),
+            *(st.booleans() for _ in range(3)),
+        ),
+        min_size=1,
+        max_size=14,
+    )
+)
+def test_shared_places_change_no_number(steps: list[tuple[Code, int, int, int, bool, bool, bool]]) -> None:
+    """Base 0 has what is given, base 1 gets all results; each other piece is made by the first step that writes it."""
+    given_numbers, total = torch.randn(SIDE, SIDE, dtype=torch.float64), torch.zeros(SIDE, SIDE, dtype=torch.float64)
+    known: dict[int, Tensor] = {0: given_numbers.clone(), 1: total.clone()}
+    instructions = []
+    for code, to, first, second, *turned in steps:
+        to, a, b = to % 4 + 2, *(one if one in known else 0 for one in (first, second))
+        if code in (Code.SOFTMAX, Code.MULTIPLY_ADD, Code.PRODUCT) or to in known:
+            # What adds to numbers has some, rows are contiguous, and a product writes where it does not read.
+            turned[0] = False
+        x, y = (known[one].t() if t else known[one] for one, t in zip((a, b), turned[1:], strict=True))
+        if code is Code.SOFTMAX or (code is Code.PRODUCT and to in (a, b)) or (to in (a, b) and any(turned)):
+            code, a, x, turned = Code.COPY, 0, known[0], [turned[0], False, False]
+        made = {Code.COPY: x, Code.ADD: x + y, Code.MULTIPLY: x * y, Code.PRODUCT: x @ y}.get(code)
+        if made is None:
+            made = known.get(to, known[0] * 0) + x * y
+            if to not in known:
+                instructions.append(step(Code.FILL, [to, to, to], [False] * 3))
+        known[to] = (made.t() if turned[0] else made).clone()
+        instructions.append(step(code, [to, a, b], turned))
+        known[1] = known[1] + known[to]
+        instructions.append(step(Code.ADD, [1, 1, to], [False] * 3))
+    places, end = _shared_places(instructions, [0, 0, *[SIDE * SIDE * 8] * 4])
+    own = torch.full((end // 8 + 1,), math.nan, dtype=torch.float64)
+    addresses = [given_numbers.data_ptr(), total.data_ptr(), *(own.data_ptr() + place for place in places[2:])]
+    assert Interpreter(instructions, addresses, torch.float64)([], 1.0)
+    torch.testing.assert_close(total, known[1])
+
+
+def step(code: Code, bases: list[int], turned: list[bool]) -> Instruction:
+    """An instruction on square matrices, or on the turned ones."""
+    strides = [(1, SIDE) if one else (SIDE, 1) for one in turned]
+    if code is Code.PRODUCT:
+        (o, on), (a, ak), (b, bn) = strides
+        each = [(0, o, 0, on), (0, a, ak, 0), (0, 0, b, bn)]
+        return Instruction(code, (1, SIDE, SIDE, SIDE), tuple(map(Operand, bases, [0] * 3, each)), 1.0)
+    return Instruction(code, (SIDE, SIDE), tuple(map(Operand, bases, [0] * 3, strides)), float(code is Code.ADD))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

@@ -381,6 +381,7 @@ static REAL sum_of(int64_t n, const REAL *a, int64_t s) {
 
 /* --- products of matrices ---------------------------------------------------------------------------------------- */
 
+/* o <- beta c + alpha a b; c may be o. */
 typedef struct {
     int64_t m, k, n;
     REAL *o;
@@ -389,14 +390,16 @@ typedef struct {
     int64_t ar, ak;
     const REAL *b;
     int64_t bk, bn;
+    const REAL *c;
+    int64_t cr, cn;
     REAL alpha, beta;
 } Product;
 
 INLINE vec load(const REAL *from) { return *(const vec *)from; }
 
-/* beta 0 does not read what was there. */
-INLINE void put(const Product *of, REAL *to, REAL value) {
-    *to = of->beta == 0 ? of->alpha * value : of->beta * *to + of->alpha * value;
+/* beta 0 does not read c. */
+INLINE void put(const Product *of, REAL *to, const REAL *c, REAL value) {
+    *to = of->beta == 0 ? of->alpha * value : of->beta * *c + of->alpha * value;
 }
 
 /* A block of `rows` by `vectors` vectors of outputs; b's rows are contiguous, `step` apart. `many` outputs of it are. */
@@ -415,13 +418,14 @@ INLINE void block(const int rows, const int vectors, const Product *of, int64_t 
     }
     for (int i = 0; i < rows; i++) {
         REAL *to = of->o + (r + i) * of->or + c * of->on;
-        if (of->on == 1 && many == vectors * LANES) {
+        const REAL *old = of->c + (r + i) * of->cr + c * of->cn;
+        if (of->on == 1 && of->cn == 1 && many == vectors * LANES) {
             for (int v = 0; v < vectors; v++) {
                 vec *at = (vec *)(to + v * LANES);
-                *at = of->beta == 0 ? of->alpha * sums[i][v] : of->beta * *at + of->alpha * sums[i][v];
+                *at = of->beta == 0 ? of->alpha * sums[i][v] : of->beta * load(old + v * LANES) + of->alpha * sums[i][v];
             }
         } else {
-            for (int64_t j = 0; j < many; j++) put(of, to + j * of->on, sums[i][j / LANES][j % LANES]);
+            for (int64_t j = 0; j < many; j++) put(of, to + j * of->on, old + j * of->cn, sums[i][j / LANES][j % LANES]);
         }
     }
 }
@@ -486,7 +490,10 @@ static void pack(const Product *of, const REAL *b, int64_t many, int64_t wide, R
     }
 }
 
-/* `packed` has room for k x 2 LANES numbers. */
+/* Rows of a matrix that lie so far apart, or farther, fall on few lines of a cache, and each in another page. Where many
+   blocks read them, they are laid out close together first: columns of b, and of a in groups. */
+enum { FAR = 1024 / (int)sizeof(REAL), MANY_ROWS = 32, MANY_TERMS = 64, GROUP = 64, MOST_GROUPED = 4096 };
+
 static void by_columns(const Product *of, REAL *packed) {
     for (int64_t c = 0; c < of->n;) {
         const int64_t left = of->n - c, wide = left > LANES ? 2 * LANES : LANES;
@@ -496,11 +503,35 @@ static void by_columns(const Product *of, REAL *packed) {
         if (of->bn != 1 || many < wide) {
             pack(of, b, many, wide, packed);
             b = packed, step = wide;
+        } else if (step >= FAR && of->m >= MANY_ROWS && of->k >= MANY_TERMS) {
+            for (int64_t k = 0; k < of->k; k++)
+                for (int64_t v = 0; v < wide; v += LANES) *(vec *)(packed + k * wide + v) = load(b + k * step + v);
+            b = packed, step = wide;
         }
         if (wide == LANES) blocks(1, of, c, b, step, many);
         else blocks(2, of, c, b, step, many);
         c += many;
     }
+}
+
+/* The same where a's columns are contiguous and far apart, a group of its rows after the other. */
+static void by_groups(const Product *of, REAL *packed) {
+    REAL *group = packed + of->k * 2 * LANES;
+    for (int64_t r = 0; r < of->m; r += GROUP) {
+        Product one = *of;
+        one.m = of->m - r < GROUP ? of->m - r : GROUP;
+        one.o += r * of->or, one.c += r * of->cr;
+        one.a = group, one.ak = GROUP;
+        for (int64_t k = 0; k < of->k; k++)
+            for (int64_t i = 0; i < one.m; i++) group[k * GROUP + i] = of->a[r + i + k * of->ak];
+        by_columns(&one, packed);
+    }
+}
+
+static int is_grouped(const Product *of) {
+    const int is_far = of->ar == 1 && of->ak >= FAR, is_large = of->m >= MANY_ROWS && of->n > 2 * LANES;
+    /* Columns of b that are not contiguous would be laid out once a group. */
+    return is_far && is_large && of->k >= MANY_TERMS && of->k <= MOST_GROUPED && of->bn == 1;
 }
 
 INLINE REAL total(vec v) {
@@ -558,7 +589,8 @@ INLINE void dots(const int rows, const int outs, const Product *of, int64_t r, i
         REAL *to = of->o + (r + i) * of->or + c * of->on, all[4];
         if (outs == 4) totals(sums[i], all);
         else UNROLLED for (int o = 0; o < outs; o++) all[o] = total(sums[i][o]);
-        UNROLLED for (int o = 0; o < outs; o++) put(of, to + o * of->on, all[o]);
+        const REAL *old = of->c + (r + i) * of->cr + c * of->cn;
+        UNROLLED for (int o = 0; o < outs; o++) put(of, to + o * of->on, old + o * of->cn, all[o]);
     }
 }
 
@@ -583,6 +615,7 @@ static void by_rows(const Product *of) {
 static void multiply_out(const Product *of, REAL *packed) {
     const int are_few = of->m < ROWS || (of->m < 4 * ROWS && of->k > 12 * LANES);
     if (of->ak == 1 && of->bk == 1 && of->bn != 1 && of->k >= LANES && are_few) by_rows(of);
+    else if (is_grouped(of)) by_groups(of, packed);
     else by_columns(of, packed);
 }
 
@@ -740,16 +773,19 @@ static void add_up(const Instruction *of, char *const *bases) {
     while (next(&walk, 2, -1));
 }
 
-/* Axes: batch, m, k, n. */
+/* Axes: batch, m, k, n. Operands: what is written to, a, b, and what q times is added; none: what is written to. */
 static void product(const Instruction *of, REAL p, char *const *bases, REAL *packed) {
-    const Operand *o = of->operands, *a = o + 1, *b = o + 2;
+    const Operand *o = of->operands, *a = o + 1, *b = o + 2, *c = o[3].base < 0 ? o : o + 3;
     Walk walk = begun(of, 3, bases, -1);
     do {
-        const Product one = {of->shape[1],  of->shape[2],  of->shape[3],  REALS(0),      o->strides[1], o->strides[3],
-                             REALS(1),      a->strides[1], a->strides[2], REALS(2),      b->strides[2], b->strides[3],
+        const Product one = {of->shape[1],  of->shape[2],  of->shape[3],
+                             REALS(0),      o->strides[1], o->strides[3],
+                             REALS(1),      a->strides[1], a->strides[2],
+                             REALS(2),      b->strides[2], b->strides[3],
+                             REALS(c - o),  c->strides[1], c->strides[3],
                              p,             (REAL)of->q};
         multiply_out(&one, packed);
-    } while (next(&walk, 3, -1));
+    } while (next(&walk, 4, -1));
 }
 
 /* out[..., index[..., i]] += source[..., i]; p: of how many. */
@@ -850,7 +886,7 @@ static void largest(const Instruction *of, char *const *bases) {
 }
 
 /* Numbers that `packed` must have room for, where products have at most so many terms. */
-int64_t room_for(int64_t terms) { return terms * 2 * LANES; }
+int64_t room_for(int64_t terms) { return terms * 2 * LANES + (terms < MOST_GROUPED ? terms : MOST_GROUPED) * GROUP; }
 
 /* Carry the instructions out, in order; 0 where an index is out of its range, behind which nothing is carried out.
    `bases`: addresses. `packed`: of a room. */

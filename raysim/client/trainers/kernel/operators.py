@@ -83,6 +83,9 @@ class Code(IntEnum):
     LARGEST = 76
 
 
+IN_PLACE = frozenset({*(code for code in Code if code < Code.ADD_UP), Code.SOFTMAX, Code.LOG_SOFTMAX})
+"""Codes whose instructions may write where they read: number by number, or what of a row they have read before."""
+
 _LAYOUT = struct.Struct(f"@{2 + MOST_AXES + MOST_OPERANDS * (2 + MOST_AXES)}q2dq")
 """Of `Instruction` in operators.c: code, axes, shape; base, offset and strides of each operand; p, q, by_alpha."""
 

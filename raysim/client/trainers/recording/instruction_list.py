@@ -10,7 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.kernel.operators import ALIGNMENT, MOST_AXES, Code, Instruction, Interpreter, Operand
+from raysim.client.trainers.kernel.operators import (
+    ALIGNMENT,
+    IN_PLACE,
+    MOST_AXES,
+    Code,
+    Instruction,
+    Interpreter,
+    Operand,
+)
 from raysim.client.trainers.recording.simplify import storage
 from raysim.client.trainers.recording.tape import Op
 
@@ -202,24 +210,36 @@ class InstructionList:
         self._add(Instruction(Code.ADD_UP, shape, (self._operand(out, strides[1]), self._operand(a, strides[0]))))
 
     def product(
-        self, out: Tensor, a: Tensor, b: Tensor, p: float = 1.0, q: float = 0.0, by_alpha: bool = False
+        self,
+        out: Tensor,
+        a: Tensor,
+        b: Tensor,
+        p: float = 1.0,
+        q: float = 0.0,
+        by_alpha: bool = False,
+        added: Tensor | None = None,
     ) -> None:
-        """out <- q out + p a b, over a batch where they have three axes."""
+        """out <- q added + p a b, over a batch where they have three axes; `added` is expanded, None: it is out."""
+        added = None if added is None else added.expand(out.shape)
         out, a, b = (one if one.dim() == 3 else one.unsqueeze(0) for one in (out, a, b))
         if out.dim() != 3:
             raise NotInterpreted("multiplies tensors of more than three axes")
         batch, m, n = out.shape
         k = a.shape[2]
         if k == 0:
-            self.by_number(Code.LINEAR, out, out, p=q) if q else self.by_number(Code.FILL, out)
+            old = out if added is None else added
+            self.by_number(Code.LINEAR, out, old, p=q) if q else self.by_number(Code.FILL, out)
             return
         so, sa, sb = out.stride(), a.expand(batch, m, k).stride(), b.expand(batch, k, n).stride()
-        operands = (
+        operands = [
             self._operand(out, (so[0], so[1], 0, so[2])),
             self._operand(a, (sa[0], sa[1], sa[2], 0)),
             self._operand(b, (sb[0], 0, sb[1], sb[2])),
-        )
-        self._add(Instruction(Code.PRODUCT, (batch, m, k, n), operands, p, q, by_alpha))
+        ]
+        if added is not None:
+            sc = (added if added.dim() == 3 else added.unsqueeze(0)).stride()
+            operands.append(self._operand(added, (sc[0], sc[1], 0, sc[2])))
+        self._add(Instruction(Code.PRODUCT, (batch, m, k, n), tuple(operands), p, q, by_alpha))
 
     def rows(
         self,
@@ -330,7 +350,10 @@ def _short(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[tupl
 
 
 def _shared_places(instructions: Sequence[Instruction], sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where pieces of so many bytes begin, by base, and the bytes of all: pieces whose uses lie apart share places."""
+    """Where pieces of so many bytes begin, by base, and the bytes of all: pieces whose uses lie apart share places.
+
+    What an instruction makes number by number takes the place of what it reads last.
+    """
     uses: dict[int, tuple[int, int]] = {}
     for at, instruction in enumerate(instructions):
         for operand in instruction.operands:
@@ -343,9 +366,14 @@ def _shared_places(instructions: Sequence[Instruction], sizes: Sequence[int]) ->
     for base, (first, last) in uses.items():
         begins.setdefault(first, []).append(base)
         ends.setdefault(last, []).append(base)
-    for at in range(len(instructions)):
+    for at, instruction in enumerate(instructions):
+        taken = None
         for base in begins.get(at, ()):
             size = -(-sizes[base] // ALIGNMENT) * ALIGNMENT
+            read_last = [one for one in ends.get(at, ()) if one != base and sizes[one] == sizes[base]]
+            if (given_up := _given_up(instruction, base, read_last)) is not None:
+                places[base], taken = places[given_up], given_up
+                continue
             fitting = [one for one in free if one[1] >= size]
             if fitting:
                 # The place that was given up last is the likeliest to lie in a cache.
@@ -357,5 +385,20 @@ def _shared_places(instructions: Sequence[Instruction], sizes: Sequence[int]) ->
                 place, end = end, end + size
             places[base] = place
         for base in ends.get(at, ()):
+            if base == taken:
+                continue
             free.append((places[base], -(-sizes[base] // ALIGNMENT) * ALIGNMENT))
     return places, end
+
+
+def _given_up(instruction: Instruction, made: int, ending: Collection[int]) -> int | None:
+    """One of these bases, whose numbers the instruction reads where it writes those of `made`; None: there is none."""
+    out, *others = instruction.operands
+    if instruction.code not in IN_PLACE or out is None or out.base != made:
+        return None
+    for one in others:
+        if one is not None and one.base in ending:
+            alike = [each for each in others if each is not None and each.base == one.base]
+            if all((each.offset, each.strides) == (out.offset, out.strides) for each in alike):
+                return one.base
+    return None

@@ -304,11 +304,7 @@ def _mm(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
 def _addmm(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
     beta, alpha = (float(named.get(name, 1)) for name in ("beta", "alpha"))
     a, b = (named.get(f"mat{i}", named.get(f"batch{i}")) for i in (1, 2))
-    if beta == 1:
-        lines.by_number(Code.COPY, out, named["self"])
-    else:
-        lines.by_number(Code.LINEAR, out, named["self"], p=beta)
-    lines.product(out, a, b, alpha, 1.0)
+    lines.product(out, a, b, alpha, beta, added=named["self"])
 
 
 def _softmax(code: Code) -> Lower:
