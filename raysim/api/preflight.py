@@ -164,8 +164,9 @@ def _other_course(plan: Plan, path: Path) -> str:
                 f"engine.{key} = 'auto' meant {before[key]!r} there, and means {now[key]!r} here, because of another "
                 f"kind of device, of module or of loss, or for want of a C compiler"
             )
-    if before.get("winograd") and not now.get("winograd"):
-        return "its convolutions were computed by a compiled library, which cannot be had here: see docs/performance.md"
+    for name, what in (("winograd", "convolutions"), ("lstm", "LSTMs")):
+        if before.get(name) and not now.get(name):
+            return f"its {what} were computed by a compiled library, which cannot be had here: see docs/performance.md"
     if plan.experiment.model is not None and plan.experiment.model.init is not None:
         return "the values of model.init were others"
     return (

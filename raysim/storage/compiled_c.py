@@ -53,12 +53,13 @@ class CSource:
     """A file in C, whose REAL is the type of its numbers.
 
     contracted: whether a product and a sum may be one rounding. If not, every processor, and torch, has the same bits.
-    optimisation: flags.
+    optimisation: flags. headers: files beside it that it includes.
     """
 
     path: Path
     contracted: bool = True
     optimisation: tuple[str, ...] = ("-O3",)
+    headers: tuple[Path, ...] = ()
 
 
 @cache
@@ -176,7 +177,7 @@ def _digest(source: CSource, dtype: torch.dtype, compiler: list[str]) -> str:
     at = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     of_compiler = at.stat()
     parts = (
-        source.path.read_bytes(),
+        *(path.read_bytes() for path in (source.path, *source.headers)),
         repr(
             (
                 FLAGS,

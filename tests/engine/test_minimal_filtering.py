@@ -65,7 +65,7 @@ def test_what_is_computed_by_minimal_filtering(
     images: raysim.FederatedDataset, changes: dict[str, Any], filters: bool
 ) -> None:
     plan = resolve(experiment(**changes), dataset=images)
-    assert plan.choice.winograd == filters
+    assert plan.choice.kernels.winograd == filters
     assert plan.choice.record.get("winograd", False) == filters
 
 

@@ -15,7 +15,7 @@ from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient, side_effects
 from raysim.client.trainers.cuda_graphs import Recorder, Recordings
 from raysim.client.trainers.gradient_seed import gradients_from
-from raysim.client.trainers.kernel.winograd import Winograd
+from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording.local_step import Recorded, record_step, resize_step
 from raysim.client.trainers.recording.replay import Replay
@@ -39,7 +39,7 @@ class StepRecording(NamedTuple):
 
     lengths: of batches whose steps are recorded; the others' are by autograd. recorder: makes what plays recorded steps
     as CUDA graphs; None: their operators are called. interprets: the interpreter carries a step out where it can.
-    winograd: computes convolutions that gain by it; None: torch does. longest: the length of full batches, from whose
+    kernels: compute what they can in the place of torch's operators. longest: the length of full batches, from whose
     steps interpreted ones of all shorter batches are made, where they can be; None: they are not. from_outputs:
     autograd begins with the gradient of the task's own loss at the outputs, by hand; otherwise with the loss.
     """
@@ -47,7 +47,7 @@ class StepRecording(NamedTuple):
     lengths: Collection[int] = ()
     recorder: Callable[[], Recorder] | None = None
     interprets: bool = False
-    winograd: Winograd | None = None
+    kernels: Kernels = BY_TORCH
     longest: int | None = None
     from_outputs: bool = False
 
@@ -116,7 +116,7 @@ class BoundModule:
         self._written = list(model.params.views(self.gradient).values())
         self._values = list(trained.values())
         self._recorded_lengths, self._interprets = recording.lengths, recording.interprets
-        self._winograd, self._longest = recording.winograd, recording.longest
+        self._kernels, self._longest = recording.kernels, recording.longest
         self._recordings: dict[int, Replay | None] = {}
         """By the number of a batch's examples; None: it cannot be recorded."""
         self._recorded_by_itself: dict[int, Recorded | None] = {}
@@ -328,7 +328,7 @@ class BoundModule:
             layer.start(key)
 
     def _record(self, x: Tensor, y: Tensor) -> Recorded:
-        return record_step(self._weighted(), self._loss_gradient, x, y, self._interprets, self._winograd)
+        return record_step(self._weighted(), self._loss_gradient, x, y, self._interprets, self._kernels)
 
     def _weighted(self) -> Weighted:
         """What a recording is made of."""

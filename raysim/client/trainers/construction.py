@@ -22,9 +22,11 @@ from raysim.client.trainers.bound_module import BoundModule, StepRecording
 from raysim.client.trainers.compiled import Compiled, CompiledNetwork
 from raysim.client.trainers.cuda_graphs import CardRecorder, Recorder
 from raysim.client.trainers.fused import Fused, LayersByHand
-from raysim.client.trainers.kernel import operators, winograd
+from raysim.client.trainers.kernel import lstm, operators, winograd
 from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel
+from raysim.client.trainers.kernel.kernels import BY_TORCH, NONE_USED, Kernels, Used
+from raysim.client.trainers.kernel.lstm import CompiledLstm
 from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.local_steps import Bend, Point, StepRule
 from raysim.client.trainers.one_by_one import OneByOne
@@ -95,9 +97,9 @@ def make(
     recorder = partial(CardRecorder, like.params.device) if further.cuda_graphs and like.params.is_cuda else None
     if choice.trainer in CALL_AUTOGRAD:
         lengths, objective = _recorded_lengths(choice, section), further.objective
-        filtering = _winograd(choice, like)
+        kernels = _kernels(choice, like)
         if several is not None:
-            by_operators = StepRecording(lengths, winograd=filtering, from_outputs=choice.from_outputs)
+            by_operators = StepRecording(lengths, kernels=kernels, from_outputs=choice.from_outputs)
             return SeveralPoints(
                 model, like, task, rule, products, step=several, objective=objective, recording=by_operators
             )
@@ -105,7 +107,7 @@ def make(
         if interprets and not like.params.is_cuda:
             _check_compiled(operators.SOURCE, like.params.dtype, choice.trainer, "recorded")
         longest = max(section.batch_sizes, default=None) if choice.short_batches == "resized" else None
-        recording = StepRecording(lengths, recorder, interprets, filtering, longest, choice.from_outputs)
+        recording = StepRecording(lengths, recorder, interprets, kernels, longest, choice.from_outputs)
         pieces = section.accumulate
         return OneByOne(model, like, task, rule, products, objective=objective, recording=recording, pieces=pieces)
     assert several is None, choice.trainer
@@ -127,7 +129,7 @@ def _by_hand(
     layers = recognise(model.module())
     assert isinstance(layers, Recognised), layers
     if choice.trainer == "fused":
-        filtering = _winograd(choice, like)
+        filtering = _kernels(choice, like).winograd
 
         def network(plain: bool) -> LayersByHand:
             return LayersByHand(layers, model, like, task, plain, products, filtering)
@@ -151,25 +153,31 @@ def step_obstacles(
     precision: Precision,
     batch: tuple[Tensor, Tensor],
     interprets: bool,
-    filters: bool = False,
+    used: Used = NONE_USED,
 ) -> StepObstacles:
     """Why the model's local step on this batch cannot be recorded, and if it `interprets`, not be interpreted.
 
-    `filters`: with convolutions by minimal filtering, where they gain by it.
+    `used`: what is computed in C.
     """
     plain = rule_for(section, sums_gradients=False, product_makes_step=True).plain
-    recording = StepRecording(interprets=interprets, winograd=Winograd(like.params.dtype) if filters else None)
+    recording = StepRecording(interprets=interprets, kernels=_made(used, like.params.dtype))
     bound = BoundModule(model, like, task, _products(precision, like), plain=plain, recording=recording)
     bound.load(like)
     return bound.step_obstacles(*batch)
 
 
-def _winograd(choice: TrainerChoice, like: Weights) -> Winograd | None:
-    """What computes convolutions by minimal filtering, if the choice asks for it; a card has its own."""
-    if not choice.winograd or like.params.is_cuda:
-        return None
-    _check_compiled(winograd.SOURCE, like.params.dtype, choice.trainer, "one_by_one")
-    return Winograd(like.params.dtype)
+def _kernels(choice: TrainerChoice, like: Weights) -> Kernels:
+    """What the choice asks for; a card has its own."""
+    if like.params.is_cuda:
+        return BY_TORCH
+    for is_used, source in zip(choice.kernels, (winograd.SOURCE, lstm.SOURCE), strict=True):
+        if is_used:
+            _check_compiled(source, like.params.dtype, choice.trainer, "one_by_one")
+    return _made(choice.kernels, like.params.dtype)
+
+
+def _made(used: Used, dtype: torch.dtype) -> Kernels:
+    return Kernels(Winograd(dtype) if used.winograd else None, CompiledLstm(dtype) if used.lstm else None)
 
 
 def _recorded_lengths(choice: TrainerChoice, section: ClientSection) -> Collection[int]:

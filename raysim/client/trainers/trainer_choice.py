@@ -17,8 +17,9 @@ import torch
 from torch import nn
 
 from raysim.client.trainers import loss_gradient
-from raysim.client.trainers.kernel import winograd
+from raysim.client.trainers.kernel import lstm, winograd
 from raysim.client.trainers.kernel.dense import SOURCE, dense
+from raysim.client.trainers.kernel.kernels import NONE_USED, Used
 from raysim.client.trainers.recognise import KINDS, Recognised, recognise
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.errors import ExperimentError, ModelError
@@ -97,9 +98,8 @@ OVERHEAD_HALVED = 2_500
 """Numbers of a client at which an example takes twice as long as with next to none."""
 
 
-Steps = Callable[[bool, bool], StepObstacles]
-"""(interprets, filters) -> why a module's local step cannot be recorded, and if it `interprets`, not be interpreted;
-`filters`: with convolutions by minimal filtering, where they gain by it."""
+Steps = Callable[[bool, Used], StepObstacles]
+"""(interprets, kernels) -> why a module's local step cannot be recorded, and if it `interprets`, not be interpreted."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,7 @@ class TrainerChoice:
     short_batches: how a trainer that records local steps takes those of short batches: by autograd, recorded for each
     length, or made from the steps of two other lengths where they can be, else recorded. Last digits differ.
     changed: what the process that chose has in the place of torch's own, which all workers must have.
-    winograd: whether convolutions that gain by it are computed by minimal filtering (kernel/winograd.py), with other
-    last digits than torch's.
+    kernels: what is computed in C in the place of torch's operators, with other last digits.
     from_outputs: whether steps by autograd begin with the gradient of the task's own loss at the outputs, by hand, and
     not with the loss, with other last digits.
     """
@@ -132,7 +131,7 @@ class TrainerChoice:
     why: str = field(compare=False)
     short_batches: ShortBatches = "by autograd"
     changed: tuple[str, ...] = field(default=(), compare=False)
-    winograd: bool = False
+    kernels: Used = NONE_USED
     from_outputs: bool = False
 
     @classmethod
@@ -144,11 +143,11 @@ class TrainerChoice:
         why: str = "",
         short_batches: ShortBatches = "by autograd",
         changed: tuple[str, ...] = (),
-        winograd: bool = False,
+        kernels: Used = NONE_USED,
         from_outputs: bool = False,
     ) -> TrainerChoice:
         """Of the experiment's own chunk size."""
-        return cls(trainer, size, size, 1, overhead, 0, why, short_batches, changed, winograd, from_outputs)
+        return cls(trainer, size, size, 1, overhead, 0, why, short_batches, changed, kernels, from_outputs)
 
     @property
     def together(self) -> bool:
@@ -169,7 +168,7 @@ class TrainerChoice:
     def record(self) -> dict[str, object]:
         """What a run's folder says of it."""
         record: dict[str, object] = {"trainer": self.trainer, "chunk_size": self.usual if self.is_given else "auto"}
-        return {**record, "winograd": True} if self.winograd else record
+        return record | {name: True for name, is_used in self.kernels._asdict().items() if is_used}
 
     def chunk_size(self, cohort_size: int) -> int:
         """K of a round whose chunks are of one size."""
@@ -218,7 +217,7 @@ def choose(
     module: nn.Module,
     task: Task,
     objective: str | None = None,
-    steps: Steps = lambda interprets, filters: StepObstacles(),
+    steps: Steps = lambda interprets, kernels: StepObstacles(),
     layers: Callable[[], Recognised | str] | None = None,
 ) -> TrainerChoice:
     """Resolve what the experiment leaves open, and refuse what cannot be had.
@@ -250,14 +249,14 @@ def choose(
         name, why = _best_of(only, given, steps)
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
     short = _short_batches(given, name, numbers)
-    filters = _filters(given, name, module)
+    kernels = _kernels(given, name, module)
     has_own_loss = objective is None and loss_gradient.by_example(task)
     # What stands in the place of torch's loss is called, so steps begin with it.
     from_outputs = name in CALL_AUTOGRAD and has_own_loss and given.accumulate == 1 and not changed
     if given.chunk_size != "auto":
-        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, short, changed, filters, from_outputs)
+        return TrainerChoice.of_size(name, given.chunk_size, overhead, why, short, changed, kernels, from_outputs)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
-    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, short, changed, filters, from_outputs)
+    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why, short, changed, kernels, from_outputs)
 
 
 def _check_precision(given: TrainingConditions) -> None:
@@ -317,7 +316,7 @@ def _best_of(only: _Only, given: TrainingConditions, steps: Steps) -> tuple[Trai
     """Return the fastest of the trainers that can do what is asked for, and why it is that one."""
     if "recorded" not in only.trainers:
         return "one_by_one", only.why
-    if missing := _not_recorded(given, lambda: steps(False, False).recorded):
+    if missing := _not_recorded(given, lambda: steps(False, NONE_USED).recorded):
         return "one_by_one", f"{only.why}; its local step is not recorded: {missing}"
     return "recorded", only.why
 
@@ -344,7 +343,7 @@ def _best(
         interprets = _may_interpret(given, numbers, MOST_INTERPRETED)
         if given.batch_size == "full":
             return "one_by_one", f"{obstacle}; its local step is not recorded either: {NO_SHAPE}"
-        found = steps(interprets, interprets and _filters(given, "interpreted", module))
+        found = steps(interprets, _kernels(given, "interpreted", module) if interprets else NONE_USED)
         if found.recorded is not None:
             return "one_by_one", f"{obstacle}; its local step is not recorded either: {found.recorded}"
         if not interprets:
@@ -362,11 +361,15 @@ def _best(
     kind = given.device_kind
     if (kind != "cpu" or is_tiny) and _not_by_rows(task) is None:
         return "stacked", f"{numbers:,} numbers a client: many of them share a call on {kind}{lacking}"
-    if _may_interpret(given, numbers, MOST_INTERPRETED_LAYERS) and _interpreted(given, module, steps) is None:
+    recurs = _kernels(given, "recorded", module).lstm
+    most = MOST_INTERPRETED if recurs else MOST_INTERPRETED_LAYERS
+    if _may_interpret(given, numbers, most) and _interpreted(given, module, steps) is None:
         return (
             "interpreted",
             f"{numbers:,} numbers a client, and a local step of operators that raysim compiles",
         )
+    if recurs and _not_recorded(given, lambda: steps(False, _kernels(given, "recorded", module)).recorded) is None:
+        return "recorded", f"{numbers:,} numbers a client, and LSTMs that raysim compiles"
     return "fused", f"{numbers:,} numbers a client, and every layer has a hand-written backward{lacking}"
 
 
@@ -383,7 +386,7 @@ def _obstacle(
         case "one_by_one":
             return None
         case "recorded":
-            return _not_recorded(given, lambda: steps(False, False).recorded)
+            return _not_recorded(given, lambda: steps(False, NONE_USED).recorded)
         case "interpreted":
             return _not_for_interpreter(given) or _not_recorded(given, lambda: _interpreted(given, module, steps))
         case "fused":
@@ -398,7 +401,7 @@ def _obstacle(
 
 def _interpreted(given: TrainingConditions, module: nn.Module, steps: Steps) -> str | None:
     """Why a local step cannot be interpreted, or None."""
-    return steps(True, _filters(given, "interpreted", module)).interpreted
+    return steps(True, _kernels(given, "interpreted", module)).interpreted
 
 
 def _short_batches(given: TrainingConditions, trainer: TrainerName, numbers: int) -> ShortBatches:
@@ -408,13 +411,21 @@ def _short_batches(given: TrainingConditions, trainer: TrainerName, numbers: int
     return "resized" if trainer == "interpreted" else "recorded"
 
 
-def _filters(given: TrainingConditions, trainer: TrainerName, module: nn.Module) -> bool:
-    """Whether convolutions are computed by minimal filtering, where they gain by it."""
-    fits = trainer in FILTERING and given.device_kind == "cpu" and given.threads == 1
+def _kernels(given: TrainingConditions, trainer: TrainerName, module: nn.Module) -> Used:
+    """What is computed in C in the place of torch's operators."""
+    fits = given.device_kind == "cpu" and given.threads == 1
     if not fits or (given.precision, given.dtype) != ("float32", "float32"):
-        return False
-    may_gain = any(winograd.may_gain(p.shape) for p in module.parameters())
-    return may_gain and compiled_c.obstacle(winograd.SOURCE, torch.float32) is None
+        return NONE_USED
+    filters = trainer in FILTERING and any(winograd.may_gain(p.shape) for p in module.parameters())
+    recurs = trainer in RECORDED and _has_lstm(module)
+    return Used(
+        filters and compiled_c.obstacle(winograd.SOURCE, torch.float32) is None,
+        recurs and compiled_c.obstacle(lstm.SOURCE, torch.float32) is None,
+    )
+
+
+def _has_lstm(module: nn.Module) -> bool:
+    return any(isinstance(child, nn.LSTM | Lstm) for child in module.modules())
 
 
 def _sizes(trainer: TrainerName, numbers: int, device_kind: str) -> tuple[int, int, int]:

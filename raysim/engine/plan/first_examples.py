@@ -20,6 +20,7 @@ from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.client.trainers import construction
 from raysim.client.trainers.construction import Further, make
+from raysim.client.trainers.kernel.kernels import Used
 from raysim.client.trainers.recognise import Recognised
 from raysim.client.trainers.recognised_by_trial import recognised_on
 from raysim.client.trainers.step_obstacles import StepObstacles
@@ -269,10 +270,9 @@ def step_obstacles(
     task: Task,
     *,
     interprets: bool,
-    filters: bool,
+    kernels: Used,
 ) -> StepObstacles:
-    """Return why a local step on the first examples cannot be recorded, and if it `interprets`, not be interpreted;
-    `filters`: with convolutions by minimal filtering, where they gain by it."""
+    """Return why a local step on the first examples cannot be recorded, and if it `interprets`, not be interpreted."""
     x, y = load(experiment, dataset, initial)
     if interprets:
         # Torch may be faster where there are many examples: as many as in a batch, some of them again.
@@ -282,7 +282,7 @@ def step_obstacles(
         rows = torch.arange(min(max(sizes, default=MOST), MOST_OF_A_BATCH)) % len(x)
         x, y = x[rows], y[rows]
     return construction.step_obstacles(
-        model, initial, task, experiment.training, experiment.engine.precision, (x, y), interprets, filters
+        model, initial, task, experiment.training, experiment.engine.precision, (x, y), interprets, kernels
     )
 
 

@@ -93,8 +93,10 @@ class Plan:
         if choice.records:
             # Most earlier versions recorded each length of short batches.
             meant += {"by autograd": " full batches", "recorded": "", "resized": " resized"}[choice.short_batches]
-        if choice.winograd:
+        if choice.kernels.winograd:
             meant += " minimal filtering"
+        if choice.kernels.lstm:
+            meant += " compiled LSTMs"
         if choice.from_outputs:
             meant += " from outputs"
         meant += self.model.digest_of_frozen

@@ -13,6 +13,7 @@ import torch
 
 from raysim.client.objective import LocalObjective
 from raysim.client.trainers.construction import rule_for
+from raysim.client.trainers.kernel.kernels import Used
 from raysim.client.trainers.minimised_loss import Minimised, minimised_loss, recognise
 from raysim.client.trainers.reduced_precision import has_large_products
 from raysim.client.trainers.step_obstacles import StepObstacles
@@ -149,9 +150,9 @@ def _choice(experiment: Experiment, dataset: FederatedDataset, first: FirstModel
     # The kind of device that this process sees stands for all: workers are expected to be alike.
     kind = choose_device(engine.gpus_per_worker).type
 
-    def steps(interprets: bool, filters: bool) -> StepObstacles:
+    def steps(interprets: bool, kernels: Used) -> StepObstacles:
         return first_examples.step_obstacles(
-            experiment, dataset, first.model, first.weights, local.task, interprets=interprets, filters=filters
+            experiment, dataset, first.model, first.weights, local.task, interprets=interprets, kernels=kernels
         )
 
     conditions = training_conditions(experiment, dataset, kind)

@@ -22,6 +22,7 @@ from typing import Any, get_args
 import torch
 
 from raysim import card
+from raysim.client.trainers.kernel.kernels import Used
 from raysim.client.trainers.trainer_choice import ShortBatches, choose
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan.first_examples import recognised
@@ -59,13 +60,14 @@ def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
 def _with_last_digits(plan: Plan, fingerprint: str) -> Plan:
     """Return the plan with what the run began with, of all that decides last digits beside its trainer.
 
-    An earlier version had no minimal filtering, took short batches in other ways, and began steps by autograd with the
-    loss.
+    An earlier version had no kernels for convolutions and LSTMs, took short batches in other ways, and began steps by
+    autograd with the loss.
     """
     choice = plan.choice
     ways = dict.fromkeys((choice.short_batches, *get_args(ShortBatches)))
-    for filters, short, begins in product({choice.winograd, False}, ways, {choice.from_outputs, False}):
-        changed = replace(choice, winograd=filters, short_batches=short, from_outputs=begins)
+    kernels = [Used(*each) for each in product(*({is_used, False} for is_used in choice.kernels))]
+    for used, short, begins in product(kernels, ways, {choice.from_outputs, False}):
+        changed = replace(choice, kernels=used, short_batches=short, from_outputs=begins)
         other = replace(plan, choice=changed)
         if other.fingerprint == fingerprint:
             return other

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from raysim.algorithm.broadcast import Broadcast
+from raysim.client.trainers.kernel.kernels import Used
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName, choose
 from raysim.cohort.chunks import Chunk
@@ -123,9 +124,9 @@ def _candidates(
     module = plan.model.module()
     task = plan.minimised.task
 
-    def tried(interprets: bool, filters: bool) -> StepObstacles:
+    def tried(interprets: bool, kernels: Used) -> StepObstacles:
         return step_obstacles(
-            plan.experiment, plan.dataset, plan.model, plan.initial, task, interprets=interprets, filters=filters
+            plan.experiment, plan.dataset, plan.model, plan.initial, task, interprets=interprets, kernels=kernels
         )
 
     layers = partial(recognised, plan.experiment, plan.dataset, plan.model, plan.initial)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raysim.client.trainers.kernel import winograd
+from raysim.client.trainers.kernel import lstm, winograd
 from raysim.client.trainers.kernel.dense import SOURCE
 from raysim.storage import compiled_c
 
@@ -43,8 +43,17 @@ def driven(
 ) -> subprocess.CompletedProcess[str]:
     """Compile a source with its driver, and run it."""
     made = folder / "driver"
-    name = {"kernel": "DENSE_C", "winograd": "WINOGRAD_C"}[driver]
-    given = [f'-D{name}="{source}"', *flags, str(DRIVERS / f"{driver}_driver.c"), "-o", str(made), "-lm"]
+    name = {"kernel": "DENSE_C", "winograd": "WINOGRAD_C", "lstm": "LSTM_C"}[driver]
+    # A copy lies elsewhere than the headers that it includes.
+    given = [
+        f'-D{name}="{source}"',
+        *flags,
+        f"-I{SOURCE.path.parent}",
+        str(DRIVERS / f"{driver}_driver.c"),
+        "-o",
+        str(made),
+        "-lm",
+    ]
     done = subprocess.run([*compiler, *SANITIZE, *given], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return subprocess.run([made], capture_output=True, text=True, check=False)
@@ -117,5 +126,37 @@ def test_minimal_filtering_that_is_off_is_caught(compiler: list[str], where: str
     assert text.count(right) == 1
     (tmp_path / "wrong.c").write_text(text.replace(right, wrong))
     done = driven(compiler, tmp_path / "wrong.c", ["-DREAL=float"], tmp_path, "winograd")
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("flags", [["-DREAL=float", "-march=native"], ["-DREAL=float"], ["-DREAL=double"]])
+def test_the_passes_of_an_lstm_stay_inside_their_arrays(compiler: list[str], flags: list[str], tmp_path: Path) -> None:
+    done = driven(compiler, lstm.SOURCE.path, flags, tmp_path, "lstm")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout == "330 shapes\n"
+
+
+PASSES_WRONG: dict[str, tuple[str, str, str]] = {
+    "beyond the states": (
+        "for (int64_t j = 0; j < many; j++) o[i * wide + j]",
+        "for (int64_t j = 0; j <= many; j++) o[i * wide + j]",
+        "AddressSanitizer: heap",
+    ),
+    "of a place": (
+        "const REAL *old = cells + before * each + r * n;",
+        "const REAL *old = cells + r * n;",
+        "in the place of",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", PASSES_WRONG)
+def test_passes_that_are_off_are_caught(compiler: list[str], where: str, tmp_path: Path) -> None:
+    right, wrong, said = PASSES_WRONG[where]
+    text = lstm.SOURCE.path.read_text()
+    assert text.count(right) == 1
+    (tmp_path / "wrong.c").write_text(text.replace(right, wrong))
+    done = driven(compiler, tmp_path / "wrong.c", ["-DREAL=float"], tmp_path, "lstm")
     assert done.returncode != 0
     assert said in done.stderr

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.kernel.kernels import Kernels
 from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.recording import channels_last, local_step
 from raysim.client.trainers.recording.simplify import Program
@@ -162,7 +163,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 def bound_to(
     model: Any, weights: Any, plain: bool, lengths: tuple[int, ...], winograd: Winograd | None = None
 ) -> BoundModule:
-    recording = StepRecording(lengths, winograd=winograd)
+    recording = StepRecording(lengths, kernels=Kernels(winograd))
     made = BoundModule(model, weights, TASK, weights.params.dtype, plain=plain, recording=recording)
     made.load(weights)
     return made

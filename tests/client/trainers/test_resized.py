@@ -13,6 +13,7 @@ from torch.nn import functional
 from raysim.client import dropout
 from raysim.client.trainers import bound_module
 from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.kernel.kernels import Kernels
 from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.recording import local_step, resized
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
@@ -335,7 +336,7 @@ def test_short_batches_are_filtered_too(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(Winograd, "convolution", noted)
     model, weights = create(Filtered, 0, torch.float32)
-    filters = RESIZES._replace(winograd=Winograd(torch.float32))
+    filters = RESIZES._replace(kernels=Kernels(Winograd(torch.float32)))
     got, wanted = (bound_to(model, weights, recording) for recording in (filters, StepRecording()))
     x, y = torch.randn(LONGEST, 2, 12, 12), torch.arange(LONGEST) % 4
     for length in (LONGEST, *LENGTHS):

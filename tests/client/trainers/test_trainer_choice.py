@@ -37,9 +37,7 @@ def chosen(
         "trainer": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
         "batch_size": 10, "plain": True, "threads": 1,
     }  # fmt: skip
-    # torch's LSTM is one operator, which the interpreter does not know.
-    unknown = "it calls torch's LSTM" if any(isinstance(child, Lstm) for child in module.modules()) else None
-    found = obstacles or StepObstacles(None, unknown)
+    found = obstacles or StepObstacles()
     return choose(TrainingConditions(**(given | changes)), module, task or task_for(10, None), steps=lambda *_: found)
 
 
@@ -54,7 +52,7 @@ def chosen(
         (FUSED, "interpreted", 16),
         (OWN, "interpreted", 32),
         # Of a size at which others are stacked.
-        (RECURRENT, "fused", 32),
+        (RECURRENT, "interpreted", 32),
         (nn.Sequential(Lstm(8, 16, 1), nn.Linear(16, 90)), "stacked", 64),
     ],
 )
@@ -168,12 +166,15 @@ def test_the_precision_does_not_change_the_trainer_but_where_there_is_a_kernel()
         "interpreted",
         "recorded",
     ]
-    for module in (STACKED, RECURRENT):
-        for device_kind in ("cpu", "cuda"):
-            exact, reduced = (
-                chosen(module, precision=precision, device_kind=device_kind) for precision in ("float32", "bf16")
-            )
-            assert exact == reduced
+    assert [chosen(RECURRENT, precision=precision).trainer for precision in ("float32", "bf16")] == [
+        "interpreted",
+        "fused",
+    ]
+    for module, device_kind in ((STACKED, "cpu"), (STACKED, "cuda"), (RECURRENT, "cuda")):
+        exact, reduced = (
+            chosen(module, precision=precision, device_kind=device_kind) for precision in ("float32", "bf16")
+        )
+        assert exact == reduced
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from raysim.client.dropout import AddressedDropout
+from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
 from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording import attention, channels_last, convolution, elsewhere
@@ -22,6 +23,7 @@ from raysim.client.trainers.recording.instruction_list import NotInterpreted
 from raysim.client.trainers.recording.interpreted import InterpretedStep, interpreted, step_of
 from raysim.client.trainers.recording.minimal_filtering import by_filtering
 from raysim.client.trainers.recording.promotion import promoted
+from raysim.client.trainers.recording.recurrence import by_passes
 from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.resized import SPOILT, Sized, spoil
 from raysim.client.trainers.recording.simplify import Program, simplified, storage, writes
@@ -72,11 +74,11 @@ def record_step(
     x: Tensor,
     y: Tensor,
     interprets: bool = False,
-    winograd: Winograd | None = None,
+    kernels: Kernels = BY_TORCH,
 ) -> Recorded:
     """Record the local step on this batch and on another, and try it; tensors and generators are left as they were.
 
-    `interprets`: the interpreter carries it out where it can. `winograd`: computes convolutions that gain by it.
+    `interprets`: the interpreter carries it out where it can. `kernels`: compute what they can.
 
     Raises:
         NotRecorded: the step cannot be repeated, or does something else when it is; says why.
@@ -100,12 +102,14 @@ def record_step(
         left = [buffer.clone() for buffer in module.buffers()]
         _check_memory(first, weighted)
         program = _program(first)
+        if kernels.lstm is not None:
+            program = by_passes(program, first.tape.values, kernels.lstm, weighted.flat.dtype)
         made = _compiled(program, first, weighted)
         put_back()
         elsewhere.move(module, values, keys)
         check_against_autograd(made, weighted, batch, second.values, left)
         why_not = "is not to be interpreted"
-        filters = _Filters(winograd, weighted.flat.dtype)
+        filters = _Filters(kernels.winograd, weighted.flat.dtype)
         if interprets:
             step = _interpreted(weighted, loss_gradient, (x, y), _Made(first, program, made), put_back, filters)
             if not isinstance(step, str):

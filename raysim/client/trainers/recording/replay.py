@@ -80,10 +80,15 @@ def in_place(ops: Sequence[Op], tensors: Callable[[Slot], Tensor], read: Collect
         # A view of what stays stays too.
         if made.intersection(op.operands) or not shares_memory(op, tensors):
             carried_out.append(op)
-            made.update(slot for slot in op.result_slots if slot not in op.operands)
+            if not hasattr(op.function, "into"):
+                made.update(slot for slot in op.result_slots if slot not in op.operands)
     source = _Source({slot.number: tensors(slot) for op in carried_out for slot in op.operands if slot not in made})
     left: list[Slot] = []
     for op in carried_out:
+        if hasattr(op.function, "into"):
+            places = source.constant([tensors(slot) for slot in op.result_slots])
+            source.add(f"{source.constant(op.function.into)}({', '.join([places, *map(source.text, op.args)])})")
+            continue
         source.add_call(op)
         operands = {storage(tensors(slot)) for slot in op.operands}
         left += [slot for slot in op.result_slots if storage(tensors(slot)) in set(read) - operands]

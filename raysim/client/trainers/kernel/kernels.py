@@ -1,0 +1,28 @@
+"""What a local step computes in C in the place of operators of torch, with other last digits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raysim.client.trainers.kernel.lstm import CompiledLstm
+from raysim.client.trainers.kernel.winograd import Winograd
+
+
+class Used(NamedTuple):
+    """Which kernels are used. winograd: of convolutions that gain by it. lstm: of LSTMs."""
+
+    winograd: bool = False
+    lstm: bool = False
+
+
+NONE_USED = Used()
+
+
+class Kernels(NamedTuple):
+    """The kernels; None: torch computes it."""
+
+    winograd: Winograd | None = None
+    lstm: CompiledLstm | None = None
+
+
+BY_TORCH = Kernels()
