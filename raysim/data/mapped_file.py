@@ -36,7 +36,9 @@ class MappedFile:
                 f"{self._path} was cut off while it was in use: it had {before.st_size:,} bytes, and has "
                 f"{now.st_size:,}. Restore it. To change a dataset while others use it, write it to another folder."
             )
-        return (now.st_mtime_ns, now.st_size) != (before.st_mtime_ns, before.st_size)
+        # The time of the last change too: who copies a file into its place, as `cp -p` does, may set that of the write.
+        times = ((each.st_mtime_ns, each.st_ctime_ns, each.st_size) for each in (before, now))
+        return len(set(times)) > 1
 
     def is_whole(self) -> None:
         """Note that it was checked: what was written to it before is known."""

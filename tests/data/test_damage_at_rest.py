@@ -191,3 +191,20 @@ def test_a_file_that_changes_while_it_is_in_use(tmp_path: Path, how: Callable[[P
                 rows()
     else:
         assert rows() == rows() == before
+
+
+@pytest.mark.parametrize("batch_bytes", [IN_ONE_BATCH, IN_MANY])
+def test_a_file_that_keeps_its_time_is_checked_again(tmp_path: Path, batch_bytes: int) -> None:
+    """As `cp -p` and `rsync --inplace --times` leave it; the time of the last change cannot be set."""
+    folder = tmp_path / "data"
+    write(folder, batch_bytes)
+    rows, file = rows_in_use(raysim.FederatedDataset.open(folder)), folder / "train.arrow"
+    rows()
+    before = file.stat()
+    overwritten(file)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    while file.stat().st_ctime_ns == before.st_ctime_ns:
+        # However coarse the clock of the disk is.
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(DataError, match=r"train\.arrow is damaged"):
+        rows()
