@@ -70,8 +70,13 @@ def test_trials_are_read_as_far_as_they_have_begun(
     fewer = raysim.read(tmp_path / "all")
     assert isinstance(fewer, raysim.TrialsResult)
     assert [trial.path.name for trial in fewer.trials] == ["trial-0", "trial-1"]
-    for number in (0, 1):
-        shutil.rmtree(tmp_path / "all" / f"trial-{number}")
+    shutil.rmtree(tmp_path / "all" / "trial-0")
+    last = raysim.read(tmp_path / "all")
+    assert isinstance(last, raysim.TrialsResult)
+    # Its number is not its place.
+    for table, of_all in ((last.rounds, ran.rounds), (last.clients, ran.clients)):
+        assert table.to_pylist() == [row for row in of_all.to_pylist() if row["trial"] == 1]
+    shutil.rmtree(tmp_path / "all" / "trial-1")
     with pytest.raises(raysim.RunFolderError, match="holds trials, none of which has begun"):
         raysim.read(tmp_path / "all")
 
@@ -92,6 +97,9 @@ def test_a_sweep_is_read_as_far_as_its_points_have_begun(
     fewer = raysim.read(tmp_path / "all")
     assert isinstance(fewer, raysim.SweepResult)
     assert [point.values for point in fewer.points] == [{"cohort.size": 5}]
+    shutil.rmtree(tmp_path / "all" / "cohort.size=5")
+    with pytest.raises(raysim.RunFolderError, match="holds a sweep, no point of which has begun"):
+        raysim.read(tmp_path / "all")
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from raysim.models.layout import Layout
 from raysim.run_folder import client_table, experiment_record, files, kept_checkpoints, round_table, stop_record
 from raysim.run_folder.series_record import stored_sweep
 from raysim.storage.reading import parsing
-from raysim.storage.remote.folder import read_only_copy
+from raysim.storage.remote.folder import named, read_only_copy
 
 
 def read(path: str | Path) -> Result | TrialsResult | SweepResult:
@@ -27,10 +27,11 @@ def read(path: str | Path) -> Result | TrialsResult | SweepResult:
     Args:
         path: the folder of a run, of trials or of a sweep, or its URI. `params` of a run are those of its newest
             checkpoint, which may be older than the newest row while the run is under way, and {} before the first one.
-            Trials and points that have not begun are left out.
+            Trials and points that have not begun are left out; a point of several trials has begun with the last.
 
     Raises:
-        RunFolderError: it is not such a folder, or a file in it is damaged, or folders were exchanged.
+        RunFolderError: it is not such a folder, or nothing in it has begun, or a file in it is damaged, or folders were
+            exchanged.
         CheckpointError: no checkpoint of a run can be read.
     """
     with read_only_copy(path) as where:
@@ -38,13 +39,17 @@ def read(path: str | Path) -> Result | TrialsResult | SweepResult:
         if stored is not None:
             members = sweeps.members(*stored, where)
             results = {member.path: _run(member.path, of_model=False) for member in _begun(members, stored[1])}
-            return sweeps.together(sweep.points(*stored), results, where)
+            found = sweeps.together(sweep.points(*stored), results, where)
+            if not found.points:
+                all_trials = " with all of its trials" if stored[0].trials.count > 1 else ""
+                raise RunFolderError(f"{named(where)} holds a sweep, no point of which has begun{all_trials}.")
+            return found
         experiment = experiment_record.stored_experiment(where)
         if experiment.trials.count < 2:
             return _run(where)
         begun = _begun(trials.members_of(experiment, where))
         if not begun:
-            raise RunFolderError(f"{where} holds trials, none of which has begun.")
+            raise RunFolderError(f"{named(where)} holds trials, none of which has begun.")
         return trials.together([_run(member.path) for member in begun], where)
 
 

@@ -32,8 +32,9 @@ from raysim.storage.remote.folder import local_copy
 class TrialsResult:
     """The results of an experiment's trials.
 
-    trials: the result of each trial, in order; their folders are `path / "trial-0"` and so on. summary: mean and
-    standard deviation of every figure, one row per round (raysim/run_folder/tables.py). path: the folder of all trials.
+    trials: the result of each trial, in order; their folders are `path / "trial-0"` and so on, and `raysim.read` leaves
+    out those that have not begun. summary: mean and standard deviation of every figure, one row per round
+    (raysim/run_folder/tables.py). path: the folder of all trials.
     `print` shows the closing table; a notebook also the learning curve.
     """
 
@@ -74,12 +75,16 @@ class TrialsResult:
     @property
     def rounds(self) -> pa.Table:
         """All trials' rounds, with the column `trial` first."""
-        return _numbered([result.rounds for result in self.trials])
+        return with_tags([({"trial": number}, result.rounds) for number, result in self._numbered()])
 
     @property
     def clients(self) -> pa.Table:
         """All trials' evaluated clients, with the column `trial` first."""
-        return _numbered([result.clients for result in self.trials])
+        return with_tags([({"trial": number}, result.clients) for number, result in self._numbered()])
+
+    def _numbered(self) -> list[tuple[int, Result]]:
+        """The trials with their numbers, which are not their places: those that have not begun are left out."""
+        return [(series_record.trial_number(result.path), result) for result in self.trials]
 
 
 @takes_parts
@@ -205,7 +210,3 @@ def check_same(experiment: Experiment, path: Path) -> None:
         raise RunFolderError(
             f"{path} holds {stored.trials.count} trials, so it cannot go on with {experiment.trials.count} only."
         )
-
-
-def _numbered(tables: Sequence[pa.Table]) -> pa.Table:
-    return with_tags([({"trial": number}, table) for number, table in enumerate(tables)])

@@ -27,9 +27,17 @@ class SeriesPlace(NamedTuple):
     swept: tuple[str, ...] = ()
 
 
+_TRIAL = "trial-"
+
+
 def trial_folder(number: int) -> str:
     """Return the name of a trial's folder."""
-    return f"trial-{number}"
+    return f"{_TRIAL}{number}"
+
+
+def trial_number(folder: Path) -> int:
+    """Return the number of the trial in a folder, which `trial_folder` has named."""
+    return int(folder.name.removeprefix(_TRIAL))
 
 
 def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
