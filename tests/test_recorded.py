@@ -70,6 +70,8 @@ def test_trials_are_read_as_far_as_they_have_begun(
     fewer = raysim.read(tmp_path / "all")
     assert isinstance(fewer, raysim.TrialsResult)
     assert [trial.path.name for trial in fewer.trials] == ["trial-0", "trial-1"]
+    assert "2 have begun" in str(fewer)
+    assert "begun" not in str(found)
     shutil.rmtree(tmp_path / "all" / "trial-0")
     last = raysim.read(tmp_path / "all")
     assert isinstance(last, raysim.TrialsResult)

@@ -270,12 +270,14 @@ def lines_of_trials(
         experiment: of the trials.
         summary: mean and standard deviation of every figure, one row per round.
         path: the folder of all trials.
-        stopped: why each has stopped before its last round; None: it has not.
+        stopped: of each that has begun, why it has stopped before its last round; None: it has not. Empty: all have
+            begun, and none has.
     """
     count, first = experiment.trials.count, experiment.seed
+    varied = ", ".join(experiment.trials.vary) + (f"; {len(stopped):,} have begun" if 0 < len(stopped) < count else "")
     return [
         ("experiment", experiment.name),
-        ("trials", f"{count:,}, seeds {first} to {first + count - 1}, varying {', '.join(experiment.trials.vary)}"),
+        ("trials", f"{count:,}, seeds {first} to {first + count - 1}, varying {varied}"),
         ("rounds", f"{summary.num_rows:,}"),
         *[("stopped", ended) for ended in [_ended(stopped)] if ended],
         *headline_figures(summary, _own(experiment)),
