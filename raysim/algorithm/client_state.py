@@ -24,6 +24,7 @@ from raysim.client.state_vectors import StateVectors
 from raysim.client.trainer import Client
 from raysim.cohort.chunks import Chunk
 from raysim.cohort.sampler import State
+from raysim.config.form import check_form
 from raysim.config.unwritten import check_unwritten, named, versions
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
@@ -50,16 +51,18 @@ def with_states(base: Algorithm, num: int) -> Algorithm:
     return base._replace(init=init, phases=(*before_training, training.sending(placed)), state_vectors=num)
 
 
-def _only_reading(name: str, function: Callable[[At], Tensor], at: At) -> Tensor:
-    """Return what a function of the client's half returns.
+def _checked(name: str, function: Callable[[At], Tensor], at: At, like: Tensor) -> Tensor:
+    """Return what a function of the client's half returns, which has the form of `like`.
 
     Raises:
-        ValueError: it wrote to what it was given, of which later clients have a part, or later functions of this one.
+        ValueError: it has another form; or the function wrote to what it was given, of which later clients have a part,
+            or later functions of this one.
     """
     read = {**named("received", at.received), "state": at.state, "params": at.params}
     before = versions(*read.values())
     made = function(at)
     check_unwritten(f"ClientHalf.{name}", before, read)
+    check_form(f"ClientHalf.{name}", "a vector" if like.dim() == 1 else "the state", made, like)
     return made
 
 
@@ -99,8 +102,8 @@ class LocalStates:
         with working_on(client.position):
             return replace(
                 client,
-                offset=None if half.offset is None else _only_reading("offset", half.offset, begins),
-                begin=None if half.begin is None else _only_reading("begin", half.begin, begins),
+                offset=None if half.offset is None else _checked("offset", half.offset, begins, begins.params),
+                begin=None if half.begin is None else _checked("begin", half.begin, begins, begins.params),
             )
 
     def read_of_transforms(self, position: int) -> tuple[Tensor, ...]:
@@ -134,7 +137,7 @@ class LocalStates:
                 with working_on(position):
                     sent = trained.updates.delta[row]
                     if trained.finite[row]:
-                        sent = _only_reading("upload", upload, self._end(trained, row))
+                        sent = _checked("upload", upload, self._end(trained, row), sent)
                 deltas.append(sent)
             # Stacked, so torch aligns each update, whatever the correction returned.
             updates = replace(trained.updates, delta=torch.stack(deltas), squared_norms=None)
@@ -184,7 +187,8 @@ class LocalStates:
         after = self.correction.client.after
         assert after is not None
         with working_on(int(trained.clients.positions[row])):
-            return _only_reading("after", after, self._end(trained, row))
+            ended = self._end(trained, row)
+            return _checked("after", after, ended, ended.state)
 
     def _end(self, trained: Trained, row: int) -> ClientEnd:
         position, updates = int(trained.clients.positions[row]), trained.updates
@@ -217,7 +221,10 @@ class LocalStates:
                 self.before[position] = first = params.new_zeros(shape)
                 if (init := self.correction.client.init) is not None:
                     with working_on(position):
-                        first[: self.vectors.correction] = init(params)
+                        own = self._of_correction(position)
+                        begins = init(params)
+                        check_form("ClientHalf.init", "the state", begins, own)
+                        own.copy_(begins)
                 if self.vectors.own:
                     first[-1] = self._initial
         return self.before[position]

@@ -16,15 +16,18 @@ from raysim.algorithm.outgoing import Outgoing
 from raysim.algorithm.participants import Participants
 from raysim.algorithm.phase import Phase
 from raysim.client.corrections import choice as corrections
-from raysim.client.corrections.correction import Correction, ServerResult, ServerStepped
+from raysim.client.corrections.correction import Correction, Exchange, ServerResult, ServerStepped, Vectors
 from raysim.client.section import ClientSection
 from raysim.cohort.sampler import State
+from raysim.config.form import check_form, check_forms
+from raysim.config.plain import shown
 from raysim.config.unwritten import check_unwritten, named, versions
 from raysim.config.user_call import called
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.server.accumulator import Accumulator
+from raysim.server.optimizers import step_check
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
 from raysim.server.step import Metrics, Server, Settle
@@ -50,7 +53,20 @@ def with_correction(
     """
     assert client.correcting is not None
     correction, title = corrections.make(client.correcting), corrections.CORRECTIONS.title(client.correcting)
-    own = _Corrected(base, correction, title, client, server, server_side, participants, layout)
+    zeros = torch.zeros(layout.size)
+    beside = correction.exchange.down(correction.server.init(zeros), zeros)
+    own = _Corrected(
+        base=base,
+        correction=correction,
+        title=title,
+        is_built_in=corrections.is_built_in(client.correcting),
+        names_down=tuple(beside),
+        client=client,
+        server=server,
+        server_side=server_side,
+        participants=participants,
+        layout=layout,
+    )
     *before_training, training = base.phases
     at_origin = training if correction.server.origin is None else training.sending(own.from_origin)
     phases = [*before_training, at_origin.sending(own.with_vectors)]
@@ -62,15 +78,13 @@ def with_correction(
         phases=tuple(phases),
         step=own.step,
         average=own.average,
-        traffic=_with_vectors(base.traffic, correction, layout),
+        traffic=_with_vectors(base.traffic, correction.exchange, beside, layout),
         received=own.origin,
     )
 
 
-def _with_vectors(traffic: Traffic, correction: Correction, layout: Layout) -> Traffic:
+def _with_vectors(traffic: Traffic, exchange: Exchange, beside: Vectors, layout: Layout) -> Traffic:
     """The traffic with what a correction sends beside the model."""
-    zeros, exchange = torch.zeros(layout.size), correction.exchange
-    beside = exchange.down(correction.server.init(zeros), zeros)
     num_down = sum(vector.numel() == layout.size for vector in beside.values())
     num_up = exchange.sums_changes + exchange.full_gradients
     return traffic._replace(down=traffic.down + num_down, up=traffic.up + num_up)
@@ -80,12 +94,15 @@ def _with_vectors(traffic: Traffic, correction: Correction, layout: Layout) -> T
 class _Corrected:
     """The functions of an algorithm with a correction; fields as the arguments of `with_correction`.
 
-    title: the correction's name in messages.
+    title: the correction's name in messages. is_built_in: its vectors have their forms. names_down: of the vectors that
+    it sends beside the model.
     """
 
     base: Algorithm
     correction: Correction
     title: str
+    is_built_in: bool
+    names_down: tuple[str, ...]
     client: ClientSection
     server: ServerSection
     server_side: Server
@@ -115,6 +132,8 @@ class _Corrected:
         before = versions(*state.correction.values())
         beside = called(what, self.correction.exchange.down, state.correction, mean)
         check_unwritten(what, before, named("state", state.correction), ExperimentError)
+        if not self.is_built_in:
+            check_forms(what, "vectors", beside, dict.fromkeys(self.names_down, state.weights.params), ExperimentError)
         return replace(broadcast, beside=beside)
 
     def step(self, state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
@@ -162,7 +181,14 @@ class _Corrected:
             weighted_tau=made.weighted_steps / made.weight,
             server_lr=self.server.lr_at(self.participants.cohort_size(before.round), before.round),
         )
-        after = called(f"{self.title}: ServerHalf.settle, in round {before.round},", settle, stepped)
+        what = f"{self.title}: ServerHalf.settle, in round {before.round},"
+        after = called(what, settle, stepped)
+        if not self.is_built_in:
+            if not isinstance(after, ServerResult):
+                raise ExperimentError(f"{what} must return a raysim.ServerResult, but returned {shown(after)}.")
+            check_form(what, "params", after.params, params, ExperimentError)
+            check_forms(what, "state", after.state, before.correction, ExperimentError)
+            step_check.check_gaps(self.title, after.params, self.layout)
         return after.params, after.state
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raysim.config.form import has_form
 from raysim.config.global_draws import ADVICE, draws
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
@@ -114,8 +115,7 @@ def check_vector(title: str, name: str, returned: Any, like: Tensor, layout: Lay
     Raises:
         ExperimentError: says what was returned, and what has to be.
     """
-    kind = isinstance(returned, Tensor) and (returned.shape, returned.dtype, returned.layout)
-    if kind != (like.shape, like.dtype, like.layout):
+    if not has_form(returned, like):
         raise ExperimentError(f"{title} must return {name} as {shown(like)}, but returned {shown(returned)}.")
     if returned.shape[-1] == layout.size and not layout.has_zero_gaps(returned):
         if not returned.isfinite().all():

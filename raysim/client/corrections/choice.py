@@ -67,3 +67,8 @@ def make(section: CorrectionSection | fedpa.Posterior | feddualavg.Composite | N
     if not CORRECTIONS.is_built_in(section):
         check_pull(CORRECTIONS.title(section), correction.client.pull)
     return correction
+
+
+def is_built_in(section: CorrectionSection | fedpa.Posterior | feddualavg.Composite) -> bool:
+    """Whether the correction is raysim's, and not a script's or a package's."""
+    return isinstance(section, fedpa.Posterior | feddualavg.Composite) or CORRECTIONS.is_built_in(section)

@@ -36,6 +36,7 @@ from raysim.client.trainers.stacked import Stacked
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import CALL_AUTOGRAD, Precision, TrainerChoice, TrainerName
 from raysim.client.trainers.vmap import Vmap
+from raysim.config.form import check_form
 from raysim.config.unwritten import check_unwritten, named, versions
 from raysim.errors import ResourceError
 from raysim.models import changed_torch
@@ -256,7 +257,9 @@ def rule_for(
 
 def _point_with_layout(point: Callable[[LocalPoint], Tensor], layout: Layout) -> Point:
     def taken(iterate: Tensor, step: int, lr: float, received: Mapping[str, Tensor]) -> Tensor:
-        return point(LocalPoint(iterate, step, lr, received, layout))
+        made = point(LocalPoint(iterate, step, lr, received, layout))
+        check_form("ClientHalf.point", "a model", made, iterate)
+        return made
 
     return taken
 
@@ -267,8 +270,7 @@ def _with_layout(bend: Callable[[LocalGradient], Tensor], layout: Layout) -> Ben
         before = versions(*read.values())
         shaped = bend(LocalGradient(gradient, params, x, received, layout))
         check_unwritten("ClientHalf.bend", before, read)
-        if shaped.shape != gradient.shape:
-            raise ValueError(f"bend must return {tuple(gradient.shape)}, but returned {tuple(shaped.shape)}.")
+        check_form("ClientHalf.bend", "a gradient", shaped, gradient)
         return shaped
 
     return bent

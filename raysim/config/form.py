@@ -1,0 +1,59 @@
+"""Notices what a script's function returns in another form than it has to have.
+
+A function may do so on some clients or in later rounds alone, which a trial before the first round does not see. What
+it returns is stacked with other clients', written to files and read by compiled code, which take its bytes as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from raysim.config.plain import shown
+
+
+def has_form(returned: Any, like: Tensor) -> bool:
+    """Whether it is a tensor of the same shape, dtype, layout and device; it costs no arithmetic.
+
+    >>> import torch
+    >>> like = torch.zeros(2)
+    >>> has_form(torch.ones(2), like), has_form(torch.ones(2, 1), like), has_form(None, like)
+    (True, False, False)
+    """
+    return isinstance(returned, Tensor) and _form(returned) == _form(like)
+
+
+def check_form(what: str, name: str, returned: Any, like: Tensor, error: type[Exception] = ValueError) -> None:
+    """Refuse what has another form.
+
+    Args:
+        what: names the function, as the message begins.
+        name: of what it returns.
+        returned: by the function.
+        like: has the form.
+        error: the class of the error, which says what was returned, and what has to be.
+    """
+    if not has_form(returned, like):
+        raise error(f"{what} must return {name} as {shown(like)}, but returned {_described(returned, like)}.")
+
+
+def check_forms(
+    what: str, name: str, returned: Any, like: Mapping[str, Tensor], error: type[Exception] = ValueError
+) -> None:
+    """Refuse what is not a mapping of the same names to tensors of the same forms; see `check_form`."""
+    if not isinstance(returned, Mapping) or set(returned) != set(like):
+        got = sorted(map(str, returned)) if isinstance(returned, Mapping) else shown(returned)
+        raise error(f"{what} must return {name} with the names {sorted(like)}, but returned {got}.")
+    for key, tensor in returned.items():
+        check_form(what, f"{name}[{key!r}]", tensor, like[key], error)
+
+
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.layout, tensor.device
+
+
+def _described(returned: Any, like: Tensor) -> str:
+    elsewhere = isinstance(returned, Tensor) and returned.device != like.device
+    return f"{shown(returned)}{f' on {returned.device}' if elsewhere else ''}"
