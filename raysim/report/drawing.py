@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 log = logging.getLogger("raysim")
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+"""What no XML may contain, in UTF-8."""
 
 PNG_DPI, PRINTED_DPI, SVG_DPI = 180, 300, 72
 
@@ -106,7 +110,16 @@ def encoded(canvas: Canvas, kind: PictureFormat) -> bytes:
         on, canvas.dpi = FigureCanvasSVG(canvas), SVG_DPI
         on.print_svg(file, metadata={"Date": None, "Creator": None})
     canvas.dpi = dpi
-    return file.getvalue()
+    return _as_xml(file.getvalue()) if kind == "svg" else file.getvalue()
+
+
+def _as_xml(svg: bytes) -> bytes:
+    r"""Write control characters of texts as Python writes them: with one of them a file is no XML, and no SVG.
+
+    >>> _as_xml(b"<text>a\x1bb</text>")
+    b'<text>a\\x1bb</text>'
+    """
+    return _CONTROL.sub(lambda found: ascii(found[0].decode())[1:-1].encode(), svg)
 
 
 def lay_out(canvas: Canvas) -> None:

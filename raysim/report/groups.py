@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from raysim.config.printable import in_one_line
 from raysim.errors import RunFolderError
 from raysim.experiment import differences
 from raysim.experiment.experiment import Experiment
@@ -131,7 +132,7 @@ def _label_and_name(groups: Sequence[Group], pair: str) -> tuple[str, str]:
         labels = labels or [group.label for group in groups if any(_lies_in(run.path, Path(old)) for run in group.runs)]
         # What names no setting may not be taken for one: "cohort.size = 7=small".
         if new and len(labels) == 1 and (labels[0] not in keys or "=" not in new):
-            return labels[0], new
+            return labels[0], in_one_line(new)
     raise RunFolderError(
         f"--label {pair!r} must be TEXT=NAME, with a folder that holds the runs of one method, or a text of labels: "
         f"{', '.join(texts)}."
@@ -173,10 +174,14 @@ def headline(groups: Sequence[Group]) -> str:
 
 
 def written(value: Any) -> str:
-    """Return a setting's value for people: null is "none", a whole number has no decimal point."""
+    r"""Return a setting's value for people: null is "none", a whole number has no decimal point; in one line.
+
+    >>> print(written("a\x1b[31m"), written(2.0))
+    a\x1b[31m 2
+    """
     if value is None:
         return "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else in_one_line(str(value))
 
 
 def _method(experiment: Experiment) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from raysim.config.printable import in_one_line
 from raysim.errors import ExperimentError
 from raysim.experiment.pictures import ReportSection
 from raysim.report import curve, number_formats
@@ -196,7 +197,7 @@ def _words(values: Mapping[str, Any]) -> str:
 
 def _word(value: Any) -> str:
     if isinstance(value, Mapping):
-        return str(value.get("name") or json.dumps(value))
+        return in_one_line(str(value.get("name") or json.dumps(value)))
     if isinstance(value, float) and math.isfinite(value):
         return f"{value:g}"
-    return value if isinstance(value, str) else json.dumps(value)
+    return in_one_line(value) if isinstance(value, str) else json.dumps(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -50,3 +51,20 @@ def test_ticks_of_a_logarithmic_axis_stay_powers() -> None:
     shown = re.sub("<!--.*?-->", "", drawn)
     assert "$" not in shown
     assert 'y="-0.6"' in shown
+
+
+@pytest.mark.parametrize("letters", ["red\x1b[31m", "a\x00b", "one\x08"])
+def test_control_characters_of_a_text_leave_pictures_files_of_xml(letters: str, tmp_path: Path) -> None:
+    shown = ascii(letters)[1:-1]
+    for size in (1, 2):
+        label = {"name": "own", "label": f"{letters}{size}".replace("\x00", "\x01")}
+        write(tmp_path / "runs" / f"m{size}", accuracies(0.1, 0.1 * size), server={"weighting": label})
+    built = build([tmp_path / "runs"], tmp_path / "out", changes=["report.formats=['svg']"])
+    pictures = sorted((tmp_path / "out").rglob("*.svg"))
+    assert pictures
+    rows = table([{"round": index, "loss": 0.1, "eval/test/accuracy": 0.1 * index} for index in range(3)])
+    sweep_picture.draw([({"label": f"{letters}{value}"}, rows) for value in (1, 2)], tmp_path / "sweep", "name", SVG)
+    for file in (*pictures, tmp_path / "sweep.svg"):
+        ElementTree.parse(file)
+    assert shown in html.unescape((tmp_path / "sweep.svg").read_text())
+    assert shown.replace("x00", "x01") in html.unescape(built.page.read_text())
