@@ -302,3 +302,27 @@ def test_a_name_of_a_hundred_letters_is_a_metrics_and_a_longer_one_is_not(
         raysim.ExperimentError, match=r"^metrics=: a metric's name must be at most 100 letters, .* and more"
     ):
         raysim.rounds(experiment(), dataset=dataset, metrics={"m" * 101: ones})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_figures_may_have_marks_of_torch_s(dtype: str, experiment: Make) -> None:
+    scale = nn.Parameter(torch.tensor(2.0, dtype=getattr(torch, dtype)))
+
+    def scaled(outputs: Tensor, targets: Tensor) -> Tensor:
+        with torch.enable_grad(), torch.inference_mode(False):
+            return scale * outputs.clone()[:, 0]
+
+    def negative(outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.complex(outputs, -2 * outputs).conj().imag[:, 0]
+
+    metrics: Metrics = {
+        "scaled": scaled,
+        "negative": negative,
+        "sums": raysim.Metric(lambda o, t: scaled(o, t).sum()[None], lambda sums: float(sums[0])),
+    }
+    exp = scored(experiment, engine={"workers": 0, "dtype": dtype})
+    done = next(iter(raysim.rounds(exp, dataset=DATA, model=MODEL, metrics=metrics)))
+    assert done.metrics["eval/test/scaled"] == done.metrics["eval/test/negative"]
+    examples = sum(len(y) for _, y in TEST.values())
+    sums = cast(float, done.metrics["eval/test/sums"])
+    assert sums / examples == pytest.approx(done.metrics["eval/test/scaled"], rel=1e-3)

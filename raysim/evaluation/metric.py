@@ -66,12 +66,17 @@ def of_batch(name: str, metric: Metric | PerExample, outputs: Tensor, targets: T
     """
     try:
         if not isinstance(metric, Metric):
-            return _shaped(metric(outputs, targets), len(targets)).double()
+            return _plain(_shaped(metric(outputs, targets), len(targets)))
         rows = [_shaped(metric.sums(outputs[a:b], targets[a:b]), None) for a, b in cuts]
-        return torch.stack(rows).double()
+        return _plain(torch.stack(rows))
     except Exception as error:
         error.add_note(f"This is the metric {name!r}.")
         raise
+
+
+def _plain(figures: Tensor) -> Tensor:
+    """The numbers in float64, without marks of torch, such as those of a parameter that the metric has."""
+    return figures.detach().resolve_neg().double()
 
 
 def _shaped(found: Any, length: int | None) -> Tensor:
