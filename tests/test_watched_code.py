@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor, nn
@@ -29,6 +30,14 @@ class Body(nn.Module):
 def doubled(self: Body, x: Tensor) -> Tensor:
     outputs: Tensor = 2 * self.layer(x)
     return outputs
+
+
+calls = list[int]()
+
+
+def counted() -> nn.Module:
+    calls.append(len(calls))
+    return Body()
 
 
 class Loss:
@@ -138,3 +147,84 @@ def test_a_value_that_the_script_changes_between_two_rounds_is_told_once(
             raysim.run(exp, weighting=weighting, dataset=dataset, loggers=log, path=tmp_path / "run")
     assert len(warnings(caplog)) == changes
     assert not changes or "which weighting= reads, was changed between two rounds" in warnings(caplog)[0]
+
+
+def several(by: str, exp: raysim.Experiment, path: Path, change: Callable[[], None], **parts: Any) -> None:
+    """Carry out two runs; `change` is the script's code after the first one has begun, also twice."""
+    log = [lambda row: change()]
+    if by == "reports":
+        with raysim.Runs(exp, **parts) as runs:
+            runs.start([(exp, path / "a"), (exp.changed(["seed=7"]), path / "b")])
+            for _ in runs.reports():
+                change()
+    elif by in ("two starts", "a branch"):
+        with raysim.Runs(exp, **parts) as runs:
+            for name in ("a", "b"):
+                if by == "a branch" and name == "b":
+                    runs.check(exp)
+                    runs.branch(exp.changed(["rounds=6"]), path / name, path / "a")
+                runs.start([(exp.changed(["rounds=6"]) if name == "b" else exp, path / name)], resume=True)
+                assert list(runs.reports())
+                change()
+    elif by == "trials":
+        raysim.run_trials(exp.changed(["trials=2"]), path=path / "trials", loggers=log, **parts)
+    elif by == "sweep":
+        raysim.run_sweep(exp, {"seed": [7, 8]}, path=path / "sweep", loggers=log, **parts)
+    elif by == "started":
+        raysim.run_sweep(exp, {"seed": [7, 8]}, path=path / "sweep", started=lambda member: change(), **parts)
+    else:
+        # Runs with other workers go one after the other.
+        values = {"engine.cpus_per_worker": [1, 2]}
+        raysim.run_sweep(exp, values, path=path / "sweep", started=lambda member: change(), **parts)
+
+
+SEVERAL = ["reports", "two starts", "a branch", "trials", "sweep", "started", "started in turn"]
+
+
+@pytest.mark.parametrize("by", SEVERAL)
+@pytest.mark.parametrize("changes", ["the value", "the code", "nothing", "the part itself"])
+def test_what_a_script_changes_while_several_runs_go_on_is_told(
+    by: str,
+    changes: str,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """A part may change its own values, also where a method of `Runs` calls it."""
+    calls.clear()
+    monkeypatch.setattr(f"{__name__}.factor", 1.0)
+    exp = experiment(rounds=3, engine={"workers": 0}).changed({"server.weighting": {"name": "own"}})
+    parts: dict[str, Any] = {"dataset": dataset, "weighting": by_number, "loss": Loss()}
+
+    def change() -> None:
+        if changes == "the value":
+            monkeypatch.setattr(f"{__name__}.factor", factor + 1)
+        elif changes == "the code":
+            monkeypatch.setattr(Loss, "__call__", halved)
+
+    if changes == "the part itself":
+        parts["model"] = counted
+    with caplog.at_level(logging.WARNING, "raysim"):
+        several(by, exp, tmp_path, change, **parts)
+    said = [record.getMessage() for record in caplog.records if " was changed " in record.getMessage()]
+    expected = {"the value": "factor, which weighting= reads, was changed", "the code": "the code of loss= was changed"}
+    assert len(said) == (changes in expected)
+    assert all(each.startswith(expected[changes]) for each in said)
+
+
+def test_a_value_that_is_set_before_the_first_run_is_not_changed(
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    exp = experiment(rounds=3, engine={"workers": 0}).changed({"server.weighting": {"name": "own"}})
+    with caplog.at_level(logging.WARNING, "raysim"), raysim.Runs(exp, dataset=dataset, weighting=by_number) as runs:
+        runs.check(exp)
+        monkeypatch.setattr(f"{__name__}.factor", 3.0)
+        runs.start([(exp, tmp_path / "run")])
+        assert list(runs.reports())
+    assert " was changed " not in caplog.text

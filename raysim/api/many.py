@@ -12,7 +12,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -20,11 +20,13 @@ from typing import Any, Literal, Unpack
 
 from torch import Tensor
 
+from raysim.api import watched_code
 from raysim.api.of_one_process import OfOneProcess, left_to_parent
 from raysim.api.preflight import ExecutorName, is_whole, opening_of, with_executor
 from raysim.api.run_records import OpenRun, RunRecords
 from raysim.api.shared_plans import SharedPlans
 from raysim.api.shared_workers import SharedWorkers
+from raysim.api.watched_values import Watch
 from raysim.engine.many.groups import Group, group_runs
 from raysim.engine.many.segment import Advanced, advanced_of, job_of
 from raysim.engine.parts import Parts, takes_parts
@@ -41,6 +43,8 @@ from raysim.run_folder.branch import branch
 from raysim.run_folder.writer import RunFolder
 from raysim.storage.remote.folder import path_here
 from raysim.storage.remote.uri import check_is_path
+
+_MEANWHILE = "after the first run had begun"
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ class Runs:
     ) -> None:
         engine = with_executor(experiment, executor).engine
         self._resolved, self._together, self._process = SharedPlans(engine, parts), together, os.getpid()
+        self._parts, self._values = parts, Watch(parts, _MEANWHILE)
+        self._check_code: Callable[[], None] | None = None
         self._runs: dict[int, OpenRun] = {}
         self._sent: dict[int, Callable[[], Plan]] = {}
         self._number = 0
@@ -143,6 +149,12 @@ class Runs:
             RaysimError: as `raysim.run` before its first round; then none of them was added.
         """
         self._check_process()
+        with self._working():
+            return self._start(runs, resume, overwrite, profile)
+
+    def _start(
+        self, runs: Sequence[tuple[Experiment, str | Path]], resume: bool, overwrite: bool, profile: bool
+    ) -> list[int]:
         for _, path in runs:
             check_is_path(path, "The folder of a run that shares workers")
         # The script, or a part of it, may change the working folder.
@@ -153,12 +165,15 @@ class Runs:
         for (experiment, path), folder in zip(runs, folders, strict=True):
             plan = with_kept_trainer(self._resolved.plan(experiment, folder), folder if resume else None)
             checked.append((plan, Path(path), opening_of(plan, folder, resume, overwrite, profile)))
+        if checked and self._check_code is None:
+            self._check_code = watched_code.watch(checked[0][0], self._parts, _MEANWHILE)
         return [self._add(run) for run in [self._open(*each) for each in checked]]
 
     def check(self, experiment: Experiment) -> None:
         """Raise what `start` raises of an experiment that no folder can change; nothing is written."""
         self._check_process()
-        with_kept_trainer(self._resolved.plan(experiment, Path()), None)
+        with self._working():
+            with_kept_trainer(self._resolved.plan(experiment, Path()), None)
 
     def branch(self, experiment: Experiment, path: str | Path, origin: str | Path) -> None:
         """Make the folder of a run that goes on from another run's newest state; `start` with `resume` carries it out.
@@ -175,16 +190,19 @@ class Runs:
             check_is_path(folder, "The folder of a run that goes on from another, or of that one,")
         self.check_branch(experiment)
         path, origin = (path_here(folder).absolute() for folder in (path, origin))
-        plan = with_kept_trainer(self._resolved.plan(experiment, path), origin)
-        _check_counted_alike(experiment_record.stored_experiment(origin), plan.experiment)
-        branch(origin, path, plan.experiment, plan.fingerprint, plan.choice.record)
+        with self._working():
+            plan = with_kept_trainer(self._resolved.plan(experiment, path), origin)
+            _check_counted_alike(experiment_record.stored_experiment(origin), plan.experiment)
+            branch(origin, path, plan.experiment, plan.fingerprint, plan.choice.record)
 
     def check_branch(self, experiment: Experiment, keys: Iterable[str] = ()) -> None:
         """Raise ExperimentError if no run can go on from another run of the experiment with other values of the keys.
 
         Either clients keep states, or `server.privacy` could not count the rounds of both together.
         """
-        if self._resolved.plan(experiment, Path()).states is not None:
+        with self._working():
+            keeps_states = self._resolved.plan(experiment, Path()).states is not None
+        if keeps_states:
             raise ExperimentError(
                 "No run can go on from another one's state with other settings here: clients keep states "
                 "(client.correction, client.personalisation, client.transform or error_feedback), which belong to the "
@@ -207,11 +225,16 @@ class Runs:
         return OfOneProcess(self._reports(), "raysim.Runs")
 
     def _reports(self) -> Generator[Report]:
+        self._script_ended()
         while True:
             while self._said:
+                # What ends the loop early, `start` or another loop notices.
+                self._values.begins()
                 yield self._said.popleft()
+                self._script_ended()
             self._submit_segments()
             if not self._under_way:
+                self._values.begins()
                 return
             self._take_segment(self._workers.executor.first(self._under_way))
 
@@ -243,6 +266,22 @@ class Runs:
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise left_to_parent("raysim.Runs")
+
+    def _script_ended(self) -> None:
+        """Warn if the script has changed what a part reads, or its code, since raysim gave it the word."""
+        self._values.ended()
+        if self._check_code is not None:
+            self._check_code()
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Put around what a method does: the parts that it calls may change their own values."""
+        self._script_ended()
+        try:
+            yield
+        finally:
+            if self._check_code is not None:
+                self._values.begins()
 
     def _plans(self) -> Iterator[Plan]:
         return (run.plan for run in self._runs.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -274,8 +274,8 @@ def rounds(
     place = begins(plan.experiment.engine, executor, address)
     opening = None if opening is None else opening.absolute()
     steps = executors.steps(plan, opening, place, address)
-    check_code, around = watched_code.watch(plan, parts), watched_values.watch(parts)
-    return OfOneProcess(_public(plan, steps, until_left, check_code, around), "raysim.rounds")
+    check_code, values = watched_code.watch(plan, parts), watched_values.Watch(parts)
+    return OfOneProcess(_public(plan, steps, until_left, check_code, values), "raysim.rounds")
 
 
 def _public(
@@ -283,11 +283,11 @@ def _public(
     steps: Generator[Finished],
     until_left: ExitStack,
     check_code: Callable[[], None],
-    around: Callable[[], AbstractContextManager[None]],
+    values: watched_values.Watch,
 ) -> Generator[Round]:
     with until_left, closing(steps):
         for finished in steps:
-            with around():
+            with values.around():
                 yield _as_round(plan, finished)
             check_code()
 
@@ -339,12 +339,15 @@ def _carry_out(
     log_beginning(plan)
     show: Progress = Terminal.where_wanted(progress, experiment.rounds) or Silent()
     logs = Loggers(loggers, path, experiment)
-    around = watched_values.watch(parts) if any(map(callable, loggers)) else nullcontext
+    # Nothing else here calls code of the script.
+    watched = parts if any(map(callable, loggers)) else Parts()
+    check_code, values = watched_code.watch(plan, watched), watched_values.Watch(watched)
 
     def tell(row: Mapping[str, Any]) -> None:
         show.row(row)
-        with around():
+        with values.around():
             logs.row(row)
+        check_code()
 
     watcher = Watcher(show.started, tell)
     with terminable(), show, logs:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from raysim.api import watched_code, watched_values
 from raysim.api.executors import begins
 from raysim.api.many import Report, Runs
 from raysim.api.preflight import ExecutorName, check_alike, check_one_way, with_executor
@@ -37,6 +38,8 @@ from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic, disk, lock
 from raysim.storage.inside import check_links
 from raysim.storage.remote.folder import put_meanwhile
+
+BETWEEN_RUNS = "between the beginnings of two runs"
 
 AT_A_TIME = 64
 """Number of runs that are started at a time, ..."""
@@ -173,8 +176,17 @@ def carry_out(
     given = {member.path.absolute(): member for member in members}
     members = [member._replace(path=path) for path, member in given.items()]
 
+    values = watched_values.Watch(arguments.parts, BETWEEN_RUNS)
+    check_code = watched_code.watch(first, arguments.parts, BETWEEN_RUNS)
+    first_path = members[0].path
+
     def begins_given(member: Member) -> None:
-        started(given[member.path])
+        if member.path == first_path:
+            started(given[member.path])
+            return
+        with values.around():
+            started(given[member.path])
+        check_code()
 
     def is_done(member: Member, result: Result) -> None:
         done(named := given[member.path], replace(result, path=named.path))

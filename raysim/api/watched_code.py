@@ -12,10 +12,12 @@ from raysim.run_folder import part_code
 
 log = logging.getLogger("raysim")
 
+BETWEEN_ROUNDS = "between two rounds"
+
 _Codes = Mapping[str, list[CodeType]]
 
 
-def watch(plan: Plan, parts: Mapping[str, Any]) -> Callable[[], None]:
+def watch(plan: Plan, parts: Mapping[str, Any], when: str = BETWEEN_ROUNDS) -> Callable[[], None]:
     """Return a function that warns, once, if the code of a part is another than now.
 
     That of a model is also the code of its layers' classes. A model with frozen parameters is not made for that: a
@@ -24,6 +26,7 @@ def watch(plan: Plan, parts: Mapping[str, Any]) -> Callable[[], None]:
     Args:
         plan: the run.
         parts: by keyword; None: not passed.
+        when: what came between, for the message.
     """
     watched = {f"{name}=": [part] for name, part in parts.items() if part is not None and name not in part_code.NO_CODE}
     if "model=" in watched and not plan.model.constants:
@@ -36,10 +39,11 @@ def watch(plan: Plan, parts: Mapping[str, Any]) -> Callable[[], None]:
         if changed := [name for name, codes in now.items() if codes != before[name]]:
             is_told = True
             log.warning(
-                "the code of %s was changed between two rounds. A run takes code as it is when the run begins: "
+                "the code of %s was changed %s. A run takes code as it is when the run begins: "
                 "recorded local steps and workers go on with the old one, the rest takes the new one. Stop the run, "
                 "and begin one with the other code",
                 " and ".join(changed),
+                when,
             )
 
     return check

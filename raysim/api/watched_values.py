@@ -1,10 +1,10 @@
-"""Warns that a script changes, between two rounds, a value that a part reads: workers never see the new one."""
+"""Warns that a script changes, during a run or several, a value that a part reads: workers never see the new one."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
+from raysim.api.watched_code import BETWEEN_ROUNDS
 from raysim.run_folder import part_code
 
 log = logging.getLogger("raysim")
@@ -30,37 +31,51 @@ class _Variable(NamedTuple):
     value: Callable[[], object]
 
 
-def watch(parts: Mapping[str, Any]) -> Callable[[], AbstractContextManager[None]]:
-    """Return what is put around each block of the script's code between two rounds; it warns, once.
+class Watch:
+    """Warns, once, of values that the script's code has changed while it had the word between two rounds.
 
     Values are those that functions read by name from where they were defined, and attributes of a part that is an
-    object. What a part itself changes while it is called is no change of the script's.
+    object. What a part itself changes while it is called is no change of the script's, so whoever calls the script's
+    code says when it begins and when it has ended.
 
     Args:
         parts: by keyword; None: not passed.
+        when: what came between, for the message.
     """
-    given = [(f"{name}=", part) for name, part in parts.items() if part is not None and name not in part_code.NO_CODE]
-    read = [each for keyword, part in given for each in _values(keyword, part)]
-    is_told = False
 
-    @contextmanager
-    def around() -> Iterator[None]:
-        nonlocal is_told
-        before = [] if is_told else [_content(each.value()) for each in read]
-        yield
-        for each, content in zip(read, before, strict=not is_told):
+    def __init__(self, parts: Mapping[str, Any], when: str = BETWEEN_ROUNDS) -> None:
+        given = [(f"{name}=", part) for name, part in parts.items() if part is not None]
+        watched = [each for each in given if each[0][:-1] not in part_code.NO_CODE]
+        self._read = [each for keyword, part in watched for each in _values(keyword, part)]
+        self._when, self._is_told = when, False
+        self._before: list[object] | None = None
+
+    def begins(self) -> None:
+        """Note the values: code of the script follows."""
+        self._before = None if self._is_told else [_content(each.value()) for each in self._read]
+
+    def ended(self) -> None:
+        """Warn if a value is another than at the last `begins`, which may be long ago; without one do nothing."""
+        before, self._before = self._before or [], None
+        for each, content in zip(self._read, before, strict=bool(before)):
             if _content(each.value()) != content:
-                is_told = True
+                self._is_told = True
                 log.warning(
-                    "%s, which %s reads, was changed between two rounds. Parts that are called in this process take "
-                    "the new value; workers do not, nor a run that is resumed or replayed. A value that follows from "
-                    "the round is computed from at.round; one that follows from results belongs in the part's state",
+                    "%s, which %s reads, was changed %s. Parts that are called in this process take the new value; "
+                    "workers do not, nor a run that is resumed or replayed. A value that follows from the round is "
+                    "computed from at.round; one that follows from results belongs in the part's state",
                     each.name,
                     each.keyword,
+                    self._when,
                 )
                 return
 
-    return around
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Put around code of the script; an error of it is let through."""
+        self.begins()
+        yield
+        self.ended()
 
 
 def _values(keyword: str, part: Any) -> Iterator[_Variable]:
