@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -108,3 +110,50 @@ def test_nothing_is_said_of_keys_that_may_change_something(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert said(experiment(**sections, rounds=1), dataset, caplog)[0] == []
+
+
+def sayings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if "has no effect" in each.getMessage()]
+
+
+@pytest.mark.parametrize("momenta", [[0.9, 0.0, 0.5], [0.0, 0.9], [0.9, 0.5]])
+def test_runs_of_a_sweep_say_it_once_with_the_first_that_has_such_a_key(
+    momenta: list[float],
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    """Also of trials: a seed is no reason to say it again. A sweep that goes on says it of the runs that go on."""
+    exp = experiment(client=SGD, server=NOVA, trials=2, rounds=1)
+    swept = {"client.optimizer.momentum": momenta, "client.optimizer.lr": [0.1, 0.2]}
+    raysim.run_sweep(exp, swept, dataset=dataset, path=tmp_path / "sweep")
+    said = sayings(caplog)
+    assert len(said) == (0.0 in momenta)
+    if said:
+        first = "" if momenta[0] == 0.0 else "client.optimizer.momentum=0.0,client.optimizer.lr=0.1/trial-0: "
+        assert said[0].startswith("server." if not first else str(tmp_path))
+        assert f"{first}server.aggregator.tau_eff = 'sum_p_tau' has no effect" in said[0]
+    caplog.clear()
+    raysim.run_sweep(exp, swept, dataset=dataset, path=tmp_path / "sweep", resume=True)
+    assert sayings(caplog) == []
+
+
+def test_runs_that_share_workers_say_what_one_run_says(
+    experiment: Make, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Each thing once, with other values too; the data's examples are looked at once, too."""
+    x, y = np.ones((6, 5), np.float32), np.arange(6) % 3
+    spoilt = raysim.FederatedDataset.from_clients(train={"a": (x * np.nan, y), "b": (x, y)})
+    exp = experiment(client=SGD, server=NOVA, cohort={"size": 1}, rounds=1)
+    list(raysim.rounds(exp, dataset=spoilt))
+    alone = [each.getMessage() for each in caplog.records if not each.getMessage().startswith("round ")]
+    assert any("values that are not finite" in each for each in alone)
+    assert any("no test split" in each for each in alone)
+    assert any("has no effect" in each for each in alone)
+    caplog.clear()
+    with raysim.Runs(exp, dataset=spoilt) as runs:
+        for name in ("one", "two", "three"):
+            runs.start([(exp.changed({"seed": len(name)}), tmp_path / name)])
+            list(runs.reports())
+    assert [each.getMessage() for each in caplog.records if not each.getMessage().startswith("round ")] == alone

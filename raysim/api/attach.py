@@ -11,7 +11,8 @@ from raysim.api.preflight import check_one, folder_of, is_whole, opening_of
 from raysim.api.run import Result
 from raysim.engine import wire
 from raysim.engine.parts import Parts, takes_parts
-from raysim.engine.plan.resolve import log_beginning, resolve
+from raysim.engine.plan.beginnings import log_beginning
+from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds.auto_trainer import with_kept_trainer
 from raysim.engine.rounds.run_status import UnderWay, Watcher, run_name
 from raysim.errors import ExperimentError, RunFolderError

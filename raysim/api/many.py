@@ -30,6 +30,7 @@ from raysim.api.watched_values import Watch
 from raysim.engine.many.groups import Group, group_runs
 from raysim.engine.many.segment import Advanced, advanced_of, job_of
 from raysim.engine.parts import Parts, takes_parts
+from raysim.engine.plan.beginnings import Beginnings
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.auto_trainer import with_kept_trainer
 from raysim.engine.rounds.opening import Opening, open_folder
@@ -99,6 +100,7 @@ class Runs:
         self._resolved, self._together, self._process = SharedPlans(engine, parts), together, os.getpid()
         self._parts, self._values = parts, Watch(parts, _MEANWHILE)
         self._check_code: Callable[[], None] | None = None
+        self._beginnings = Beginnings()
         self._runs: dict[int, OpenRun] = {}
         self._sent: dict[int, Callable[[], Plan]] = {}
         self._number = 0
@@ -167,6 +169,9 @@ class Runs:
             checked.append((plan, Path(path), opening_of(plan, folder, resume, overwrite, profile)))
         if checked and self._check_code is None:
             self._check_code = watched_code.watch(checked[0][0], self._parts, _MEANWHILE)
+        for plan, path, opening in checked:
+            if not is_whole(plan, opening):
+                self._beginnings.log(plan, str(path))
         return [self._add(run) for run in [self._open(*each) for each in checked]]
 
     def check(self, experiment: Experiment) -> None:

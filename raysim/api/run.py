@@ -31,8 +31,9 @@ from raysim.api.preflight import (
 )
 from raysim.config.ipython import as_printed
 from raysim.engine.parts import Parts, takes_parts
+from raysim.engine.plan.beginnings import log_beginning
 from raysim.engine.plan.plan import Plan
-from raysim.engine.plan.resolve import log_beginning, resolve
+from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds.auto_trainer import with_kept_trainer
 from raysim.engine.rounds.finished_round import Finished
 from raysim.engine.rounds.opening import Opening

@@ -25,7 +25,7 @@ from raysim.config.counted import counted
 from raysim.engine.outlook import workers_here
 from raysim.engine.parts import Parts
 from raysim.engine.plan.plan import Plan
-from raysim.engine.plan.resolve import log_beginning, resolve
+from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds.terminable import terminable
 from raysim.errors import RunFolderError
 from raysim.experiment import stopping
@@ -250,7 +250,6 @@ def _side_by_side(
     show: Callable[[], None],
 ) -> None:
     waiting, under_way = deque(members), dict[int, Member]()
-    log_beginning(first)
     with ExitStack() as stack:
         stack.enter_context(terminable())
         stack.enter_context(put_meanwhile(members[0].path))

@@ -7,7 +7,7 @@ named here has no effect for sure: not every such key is found.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.config import overrides
@@ -17,8 +17,15 @@ from raysim.experiment.leaving import leaving
 from raysim.server.aggregators.fednova import FedNova
 
 
-def remarks(experiment: Experiment) -> Iterator[str]:
-    """Yield a sentence for each such key, with its value and why it has no effect.
+class Idle(NamedTuple):
+    """A key without effect; `text` has its value and the reason."""
+
+    key: str
+    text: str
+
+
+def remarks(experiment: Experiment) -> Iterator[Idle]:
+    """Yield each such key.
 
     Args:
         experiment: its parts of a script are bound; of others their properties are not known.
@@ -29,7 +36,7 @@ def remarks(experiment: Experiment) -> Iterator[str]:
     yield from _weighting(experiment)
 
 
-def _tau_eff(experiment: Experiment) -> Iterator[str]:
+def _tau_eff(experiment: Experiment) -> Iterator[Idle]:
     aggregator = experiment.server.aggregator
     if not isinstance(aggregator, FedNova) or aggregator.tau_eff == "sum_p_a":
         return
@@ -37,13 +44,14 @@ def _tau_eff(experiment: Experiment) -> Iterator[str]:
     pulled = any(correction_of(section).client.pull for section in trained)
     momentum = any(not isinstance(one.optimizer, ClientSgd) or one.optimizer.momentum for one in trained)
     if not pulled and not momentum:
-        yield (
+        yield Idle(
+            "server.aggregator.tau_eff",
             f"server.aggregator.tau_eff = {aggregator.tau_eff!r} has no effect: under client.optimizer 'sgd' without "
-            f"momentum and without a pull a_i = tau_i, so it is the same as 'sum_p_a'"
+            f"momentum and without a pull a_i = tau_i, so it is the same as 'sum_p_a'",
         )
 
 
-def _replaced_by_fedex(experiment: Experiment) -> Iterator[str]:
+def _replaced_by_fedex(experiment: Experiment) -> Iterator[Idle]:
     # A fine-tuned evaluation trains by [client] itself.
     if experiment.fedex is None or experiment.evaluation.fine_tuning is not None:
         return
@@ -52,30 +60,32 @@ def _replaced_by_fedex(experiment: Experiment) -> Iterator[str]:
     for key, value in overrides.leaves(given):
         # A choice has a name, whether or not it was written.
         if not key.endswith(".name") and all(key in keys for keys in changed):
-            yield f"client.{key} = {value!r} has no effect: all of fedex.configs set {key}"
+            yield Idle(f"client.{key}", f"client.{key} = {value!r} has no effect: all of fedex.configs set {key}")
 
 
 def _nested(change: Mapping[str, Any]) -> dict[str, Any]:
     return overrides.apply({}, change, ())
 
 
-def _min_reports(experiment: Experiment) -> Iterator[str]:
+def _min_reports(experiment: Experiment) -> Iterator[Idle]:
     systems, rule = experiment.systems, experiment.cohort.rule
     if systems is None or systems.min_reports == 1 or leaving(experiment.client, systems):
         return
     # With another sampler a cohort may have fewer clients than cohort.size, which min_reports does not exceed.
     if not (rule.varies or rule.repeats) and rule.sized_by is None and rule.choose is None:
-        yield (
+        yield Idle(
+            "systems.min_reports",
             f"systems.min_reports = {systems.min_reports} has no effect: all clients that are asked report, without "
-            f"systems.deadline_s, systems.session_s and client.mid_round_dropout"
+            f"systems.deadline_s, systems.session_s and client.mid_round_dropout",
         )
 
 
-def _weighting(experiment: Experiment) -> Iterator[str]:
+def _weighting(experiment: Experiment) -> Iterator[Idle]:
     server, rule = experiment.server, experiment.server.rule
     said = "weighting" in server.model_fields_set and server.weighting == "examples"
     if said and rule is not None and rule.ignores_weights:
-        yield (
+        yield Idle(
+            "server.weighting",
             f"server.weighting = {server.weighting!r} has no effect: server.aggregator.name = {rule.name!r} counts "
-            f"all clients alike"
+            f"all clients alike",
         )

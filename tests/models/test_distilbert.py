@@ -15,7 +15,8 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 
 import raysim
-from raysim.engine.plan.resolve import log_beginning, resolve
+from raysim.engine.plan.beginnings import log_beginning
+from raysim.engine.plan.resolve import resolve
 from raysim.errors import ModelError
 from raysim.models.model import bind, create
 from raysim.models.section import ModelSection, factory

@@ -59,3 +59,23 @@ def test_hosts_are_started_quietly(
     monkeypatch.setattr("tuning.study.Runs", Noting)
     tuning.tune(tuned(trials=1, final=0), dataset=small, path=tmp_path)
     assert levels[:2] == [logging.ERROR, logging.WARNING]
+
+
+@pytest.mark.parametrize("by", ["tune", "evolve"])
+def test_a_key_without_effect_is_said_of_the_first_trial_or_member_that_has_it(
+    by: str,
+    small: raysim.FederatedDataset,
+    tuned: Make,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exp = tuned(space={"client.optimizer.momentum": {"grid": [0.9, 0.0, 0.5]}}, final=0)
+    exp = exp.changed({"server.aggregator": {"name": "fednova", "tau_eff": "sum_p_tau"}})
+    if by == "tune":
+        tuning.tune(exp, dataset=small, path=tmp_path)
+    else:
+        tuning.evolve(exp.changed({"tuning.evolution": {"members": 6}}), dataset=small, path=tmp_path)
+    (said,) = [record.getMessage() for record in caplog.records if "has no effect" in record.getMessage()]
+    assert "server.aggregator.tau_eff = 'sum_p_tau' has no effect" in said
+    if by == "tune":
+        assert said.startswith(f"{tmp_path / 'trials' / '0001' / 'seed-0'}: ")

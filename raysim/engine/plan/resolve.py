@@ -18,7 +18,6 @@ from raysim.client.trainers.minimised_loss import Minimised, minimised_loss, rec
 from raysim.client.trainers.reduced_precision import has_large_products
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import BY_HAND, TrainerChoice, TrainingConditions, choose
-from raysim.config.global_draws import draws
 from raysim.config.torch_settings import as_on_workers
 from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pool_clients
@@ -30,26 +29,17 @@ from raysim.engine.plan import (
     checks,
     first_examples,
     first_objective,
-    own_models,
     prepared_model,
     privacy_check,
     short_batches,
 )
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.label_similarity import pooled_labels
-from raysim.engine.plan.plan import Plan, evaluated_splits
+from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.prepared_model import FirstModel
 from raysim.errors import ExperimentError
-from raysim.experiment import idle_keys
 from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
-from raysim.models import holdable
-from raysim.models.bilstm import VECTORS, Bilstm
-from raysim.models.causal_lm import CausalLm
-from raysim.models.distilbert import Classifier, Distilbert
-from raysim.models.frozen_norms import frozen_norms
-from raysim.models.name_patterns import matching
-from raysim.models.section import ModelSection
 from raysim.models.task import Task, task_for
 from raysim.run_folder.passed_parts import Passed
 
@@ -198,140 +188,3 @@ def precision_remark(plan: Plan) -> str | None:
     if device.type == "cpu" and not has_bf16(device):
         return "this processor has no bf16 products: bf16 is slower than float32, but correct"
     return None
-
-
-@as_on_workers()
-def log_beginning(plan: Plan) -> None:
-    """Log the trainer that trains the clients, with its reason; warn of keys that do not do what they say.
-
-    The script's process calls this once, and the messages are about its processor.
-    """
-    log.info("clients are trained by the trainer %s: %s", plan.choice.trainer, plan.choice.why)
-    module = plan.model.module()
-    norms, holds = frozen_norms(module), plan.experiment.client.hold_frozen_norms
-    if norms and not holds:
-        log.warning(
-            "the parameters of BatchNorm %s are frozen, but its running statistics follow the clients' batches: "
-            "client.hold_frozen_norms = true holds them still",
-            ", ".join(norms),
-        )
-    if holds and not norms:
-        log.warning("client.hold_frozen_norms = true holds nothing: the model has no BatchNorm with frozen parameters")
-    if (shortage := plan.cohorts().shortage(plan.experiment.rounds)) is not None:
-        log.warning("cohort.sampler: %s", shortage)
-    if (few := plan.experiment.client.few_samples) is not None:
-        log.warning("client.posterior: %s", few)
-    for idle in idle_keys.remarks(plan.experiment):
-        log.warning("%s", idle)
-    evaluation = plan.experiment.evaluation
-    if "every" in evaluation.model_fields_set and not evaluated_splits(plan) and not own_models.splits(plan.experiment):
-        log.warning(
-            "evaluation.every = %d, but the data have no test split, so no split is scored: they have %s; "
-            "dataset.hold_out(share) and data.holdout make the split 'validation', for evaluation.split",
-            evaluation.every,
-            ", ".join(name for name, split in plan.dataset.splits.items() if len(split)),
-        )
-    if "dataset" in plan.passed.names and plan.experiment.data is not None:
-        log.warning("dataset= is used, and the %r of [data] is not: leave [data] out", plan.experiment.data.name)
-    _warn_of_model_section(plan)
-    looked = range(min(first_examples.LOOKED_AT, len(plan.dataset.train)))
-    if found := first_examples.not_finite(plan.dataset, looked, plan.initial.params.dtype):
-        flaw = f"of the first {len(looked)} training clients {len(found)} have values that are not finite"
-        log.warning("%s: %s: updates that this makes not finite are rejected", flaw, ", ".join(found))
-    if (largest := first_examples.far_from_one(plan.dataset, looked)) is not None:
-        log.warning(
-            "x of the first training clients goes up to %.3g: most models learn little from numbers far from 1; give "
-            "each feature a mean near 0 and a deviation near 1 before the data are read",
-            largest,
-        )
-    # A script's loss may take labels as real numbers.
-    if "loss" not in plan.passed.names and (dtype := first_examples.labels_as_floats(plan.dataset, looked)) is not None:
-        log.warning(
-            "y holds whole numbers, but is of %s, which makes this a regression: class labels are integers", dtype
-        )
-    if "model" in plan.passed.names:
-        if lost := holdable.lost_by_rounding(module, plan.initial.buffers.dtype):
-            log.warning(
-                "the buffers of a module are held as engine.dtype = %r, in which the values of %s are no longer told "
-                "apart, or become 0 or infinite: set engine.dtype = 'float64', or keep such values in whole numbers, "
-                "or as differences from one of them",
-                plan.experiment.engine.dtype,
-                ", ".join(map(repr, lost)),
-            )
-        _warn_of_outputs(plan)
-    if "loss" in plan.passed.names:
-        _warn_of_loss(plan)
-    if (remark := precision_remark(plan)) is not None:
-        log.warning("engine.precision: %s", remark)
-
-
-def _warn_of_model_section(plan: Plan) -> None:
-    """Warn of a `[model]` that is not used, and of values that a file would be expected to have, or has."""
-    section = plan.experiment.model
-    if section is None:
-        return
-    if "model" in plan.passed.names and section.name != "own":
-        log.warning(
-            "model= is trained, and the %r of [model] is not: set model.name = 'own', or leave [model] out",
-            section.name,
-        )
-    if (section.lora is not None or _freezes_drawn(plan, section)) and _draws_all(plan):
-        log.warning(
-            "%s freezes values that the seed has drawn: model.init names a file with those of a base, or params= has "
-            "them",
-            "model.freeze" if section.lora is None else "model.lora",
-        )
-    if section.seed is not None and section.lora is None and _is_whole_folder(plan, section):
-        log.warning("model.seed = %d draws nothing: model.path has all values", section.seed)
-
-
-def _warn_of_outputs(plan: Plan) -> None:
-    """Warn of a script's module whose outputs the loss or an evaluation takes for something else."""
-    x, _ = first_examples.load(plan.experiment, plan.dataset, plan.initial)
-    with on_free_cores(), draws(), torch.no_grad():
-        outputs = first_examples.outputs(plan.model, plan.initial, x)
-        mixed = outputs is not None and first_examples.mixes_examples(plan, x, outputs)
-    if outputs is None:
-        return
-    by_logits = plan.dataset.num_classes is not None and not {"loss", "objective"} & set(plan.passed.names)
-    if by_logits and first_examples.are_shares(outputs):
-        log.warning(
-            "the outputs of model= are shares that sum to 1, as after a softmax, but the loss, cross-entropy, takes "
-            "logits: end the module without softmax, or pass a loss= of shares"
-        )
-    if mixed:
-        log.warning(
-            "in evaluation the outputs of model= for an example depend on the others of its batch, or on how many they "
-            "are, so scores depend on evaluation.batch_size, and on the clients that share a batch: let forward "
-            "compute each example by itself, and BatchNorm keep running statistics"
-        )
-
-
-def _warn_of_loss(plan: Plan) -> None:
-    """Warn of a script's loss that looks at the whole batch, or refuses equal examples: more often it is a mistake."""
-    with on_free_cores(), draws(), torch.no_grad():
-        flaw = first_examples.flaw_of_loss(plan)
-    if flaw is not None:
-        log.warning("loss= %s", flaw)
-
-
-def _freezes_drawn(plan: Plan, section: ModelSection) -> bool:
-    """Return whether `model.freeze` names parameters other than the vectors that a file has."""
-    if not isinstance(section, Bilstm) or section.vectors is None:
-        return bool(section.freeze)
-    patterns = [*section.freeze, VECTORS]
-    return matching(patterns, plan.model.constants, "model.freeze", "parameter") != [VECTORS]
-
-
-def _is_whole_folder(plan: Plan, section: ModelSection) -> bool:
-    """Return whether the folder of a pretrained model has all its values, the head's too."""
-    if not isinstance(section, Distilbert):
-        return isinstance(section, CausalLm)
-    module = plan.model.module()
-    return isinstance(module, Classifier) and not module.is_drawn
-
-
-def _draws_all(plan: Plan) -> bool:
-    """Return whether all values are drawn: a script's module, and a family with a path, may have read their own."""
-    section, passed = plan.experiment.model, {"model", "params"} & set(plan.passed.names)
-    return section is not None and section.init is None and not passed and getattr(section, "path", None) is None
