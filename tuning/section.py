@@ -182,6 +182,11 @@ def checked_section(table: Mapping[str, Any], experiment: Experiment) -> TuningS
             "tuning.laplace is noise of scores, but rounds_to_target is not a score: take another objective, or leave "
             "laplace out."
         )
+    if objective.has_target and "rounds" in read.dimensions:
+        raise ExperimentError(
+            "tuning.space.rounds: a run that misses the target of rounds_to_target is measured by its number of rounds,"
+            " so trials with other numbers cannot be compared: take the largest one as rounds, and remove the key."
+        )
     _check_window(objective, read.largest("rounds", rounds))
     evaluated = {index for index in range(rounds) if (index + 1) % every == 0 or index + 1 == rounds}
     known = range(rounds) if objective.name == "train_loss" else evaluated

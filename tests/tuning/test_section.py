@@ -49,6 +49,10 @@ def test_what_is_not_said_follows_from_the_space(
             {"space": GRID, "budget": 100},
             r"did you mean tuning.budget.rounds = 100\? \[tuning.budget\] takes r",
         ),
+        (
+            {"space": {"rounds": {"grid": [2, 4]}}, "objective": {"name": "rounds_to_target", "target": 0.5}},
+            r"tuning\.space\.rounds: a run that misses the target of rounds_to_target is measured by its number",
+        ),
         ({"space": GRID, "final": 3}, r"tuning\.final must be less than or equal to 2"),
         ({"space": GRID, "pruner": {"name": "wilcoxon"}, "seeds": 4}, r"cannot stop a trial of 4 seeds.*= 0\.125"),
     ],
