@@ -25,7 +25,7 @@ def regret(folder: Path, trials: Iterable[FrozenTrial], objective: Objective) ->
     Empty if the objective is not a sum over clients, the trials were measured on other clients, or the folders of some
     runs are on another machine.
     """
-    finished = [trial for trial in trials if trial.user_attrs["outcome"] == FINISHED]
+    finished = sorted((t for t in trials if t.user_attrs["outcome"] == FINISHED), key=lambda trial: trial.number)
     if not objective.is_ratio or not finished:
         return ()
     scores = []
@@ -39,7 +39,10 @@ def regret(folder: Path, trials: Iterable[FrozenTrial], objective: Objective) ->
         if not all(runs):
             return ()
         scores.append([sums(tables, objective.name) for tables in runs])
-    return tuple(bootstrap(scores, objective.is_maximised))
+    # The first of equal ones, as the ranking has it.
+    values = [trial.values[0] for trial in finished]
+    best = values.index((max if objective.is_maximised else min)(values))
+    return tuple(bootstrap(scores, objective.is_maximised, best))
 
 
 def sums(tables: Sequence[Iterable[Row]], figure: str) -> ClientSums:

@@ -136,7 +136,8 @@ def next_generation(
     if not known:
         raise StudyError("All members have diverged. Try a space with smaller learning rates, or clip (server.clip).")
     order = sorted(range(len(scores)), key=lambda m: (-math.inf if (s := scores[m]) is None else s, -m), reverse=True)
-    number = max(1, int(section.share * len(scores)))
+    # Their product may be a little less than the whole number that is meant, as 0.29 times 100 is.
+    number = max(1, math.floor(round(section.share * len(scores), 6)))
     best = order[: min(number, len(known))]
     worst = set(order[min(len(known), len(order) - number) :]) - set(best)
     return [

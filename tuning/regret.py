@@ -13,8 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 DRAWS = 1_000
+EQUAL = 1e-12
+"""Scores that differ by less, relative to them, are sums of the same in another order."""
+
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 """Numbers of clients of a sample, beside all of them."""
 
@@ -27,7 +31,7 @@ class Regret:
     """The regret of choices by samples of this many clients.
 
     mean, high: of the regret: its mean, and what 95 % of the choices stay below. again: the share of the samples that
-    choose the configuration that all clients choose.
+    choose the study's best, which scores with noise may have chosen.
     """
 
     clients: int
@@ -36,13 +40,14 @@ class Regret:
     again: float
 
 
-def bootstrap(scores: Sequence[Sequence[ClientSums]], is_maximised: bool) -> list[Regret]:
+def bootstrap(scores: Sequence[Sequence[ClientSums]], is_maximised: bool, best: int | None = None) -> list[Regret]:
     """Return the regret for samples of 1, 2, 5, ... clients, and last for as many as there are.
 
     Empty if configurations were measured on other clients or examples: then no sample is the same for all.
 
     Args:
-        scores: by configuration and seed. is_maximised: whether a score is to be large.
+        scores: by configuration, in the order in which equal ones are preferred, and seed. is_maximised: whether a
+            score is to be large. best: the place of the study's best; None: of the best by all clients.
 
     >>> good, bad = {"a": (9.0, 10), "b": (9.0, 10)}, {"a": (1.0, 10), "b": (1.0, 10)}
     >>> bootstrap([[good], [bad]], is_maximised=True)[-1]
@@ -68,14 +73,19 @@ def bootstrap(scores: Sequence[Sequence[ClientSums]], is_maximised: bool) -> lis
             drawn += (sums @ counts) / (sizes @ counts)
         sign = 1 if is_maximised else -1
         whole, drawn = sign * whole / len(scores[0]), sign * drawn
-        chosen = drawn.argmax(axis=0)
-        regrets = whole.max() - whole[chosen]
-        found.append(
-            Regret(
-                size, regrets.mean().item(), np.quantile(regrets, 0.95).item(), (chosen == whole.argmax()).mean().item()
-            )
-        )
+        chosen, by_all = _largest(drawn), int(_largest(whole[:, np.newaxis])[0])
+        # Differences of equal scores are those of rounding, and are none.
+        regrets = np.where(chosen == by_all, 0.0, whole.max() - whole[chosen])
+        again = chosen == (by_all if best is None else best)
+        found.append(Regret(size, regrets.mean().item(), np.quantile(regrets, 0.95).item(), again.mean().item()))
     return found
+
+
+def _largest(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Return the place of each column's largest score, of equal ones the first: also of those that rounding parts."""
+    largest = scores.max(axis=0)
+    places: npt.NDArray[np.int64] = (scores >= largest - EQUAL * np.abs(largest)).argmax(axis=0)
+    return places
 
 
 def _sizes(of: Sequence[ClientSums]) -> list[dict[str, int]]:

@@ -163,6 +163,16 @@ def test_a_member_of_a_later_generation_is_not_taken_for_its_ancestor(
         tuning.evolve(exp, dataset=small, path=tmp_path / "own")
 
 
+def test_a_share_that_makes_a_whole_number_of_members_makes_that_number() -> None:
+    """0.29 times 100 is a little less than 29."""
+    space = Space({"client.optimizer.lr": Range("log", 0.01, 1.0)})
+    members = [Descendant({"client.optimizer.lr": 0.1})] * 100
+    section = EvolutionSection(members=100, share=0.29)
+    found = generations.next_generation(section, space, members, [float(m) for m in range(100)], seed=0, generation=1)
+    assert [m for m, each in enumerate(found) if each.parent != m] == list(range(29))
+    assert {each.parent for each in found[:29]} <= set(range(71, 100))
+
+
 def test_two_do_not_evolve_in_one_folder(
     exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
 ) -> None:

@@ -29,6 +29,23 @@ def test_one_of_two_clients_chooses_by_a_coin() -> None:
         assert found.high == pytest.approx(0.05)
 
 
+def test_of_equal_scores_the_first_is_chosen_whatever_rounding_says() -> None:
+    """Both have 0.6 + 0.3 hits, as sums in another order: a sample of both clients has no reason for the second."""
+    first: ClientSums = {"a": (0.1 + 0.2 + 0.3, 1), "b": (0.3, 1)}
+    second: ClientSums = {"a": (0.3 + 0.2 + 0.1, 1), "b": (0.3, 1)}
+    assert first["a"][0] > second["a"][0]
+    for is_maximised in (True, False):
+        for found in (bootstrap([[first], [second]], is_maximised), bootstrap([[second], [first]], is_maximised)):
+            assert [(each.again, each.mean, each.high) for each in found] == [(1.0, 0.0, 0.0)] * 2
+
+
+def test_the_best_may_be_another_one_than_all_clients_choose() -> None:
+    """Noise has chosen it; what samples lose is still compared with the best by all clients."""
+    good, bad = {"a": (9.0, 10)}, {"a": (1.0, 10)}
+    (found,) = bootstrap([[bad], [good]], is_maximised=True, best=0)
+    assert (found.again, found.mean) == (0.0, 0.0)
+
+
 def test_losses_are_to_be_small() -> None:
     good, bad = {"a": (1.0, 10)}, {"a": (9.0, 10)}
     assert bootstrap([[bad], [good]], is_maximised=False)[-1].again == 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,12 @@ def tune_on(
     study = result.of_trials(searched, trials, best, where)
     whole = courses(table, tuning.objective, by_seed=False)
     chosen = whole[trials[best[0].number].user_attrs[PLACE]].value
-    finished = [tuning_keys[trial.user_attrs[PLACE]] for trial in trials if trial.user_attrs["outcome"] == FINISHED]
-    regret = _regret(finished, table, tuning.objective)
+    finished = {
+        trial.number: tuning_keys[trial.user_attrs[PLACE]]
+        for trial in trials
+        if trial.user_attrs["outcome"] == FINISHED
+    }
+    regret = _regret(finished, table, tuning.objective, best[0].number)
     study = replace(study, regret=regret, table=best_of(table, whole, tuning, chosen))
     # Files of two studies of one name that end at the same time would be mixed.
     with folder.opened(where, "a table", experiment.name):
@@ -207,13 +211,15 @@ def best_of(
     return TableBest(table.configurations[best], known[best], chosen)
 
 
-def _regret(finished: Iterable[Course], table: PublishedTable, objective: Objective) -> tuple[Regret, ...]:
+def _regret(
+    finished: Mapping[int, Course], table: PublishedTable, objective: Objective, best: int
+) -> tuple[Regret, ...]:
     """Return what `client_scores.regret` returns of a study with training, from the courses of its finished trials."""
-    runs_of_each = [course.rows.rows for course in finished]
+    runs_of_each = [course.rows.rows for course in finished.values()]
     if not objective.is_ratio or not runs_of_each:
         return ()
     every = []
     for runs in runs_of_each:
         counted = [[rows[index] for index in objective.rounds(len(rows)) if index < len(rows)] for rows in runs]
         every.append([sums([scores(table, row) for row in rows], objective.name) for rows in counted])
-    return tuple(bootstrap(every, objective.is_maximised))
+    return tuple(bootstrap(every, objective.is_maximised, list(finished).index(best)))
