@@ -81,3 +81,94 @@ def test_other_labels_that_are_left_out_are_said(experiment: Make) -> None:
     assert list(other_examples.remarks(experiment(), marked, replace(texts, fingerprint="third"))) == [
         "the data leave out other labels than the run's: none, where the run leaves out 0, 1"
     ]
+
+
+def shown(own: Data, other: Data, experiment: Make) -> list[str]:
+    return list(other_examples.remarks(experiment(), own, other))
+
+
+def drawn(seed: int, shape: tuple[int, ...], classes: int = 3, clients: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    """Examples of classes with means of their own, and a client for each 60 of them."""
+    means = np.random.default_rng(0).normal(size=(classes, *shape))
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, size=60 * clients)
+    return (means[y] + rng.normal(size=(len(y), *shape))).astype(np.float32), y
+
+
+def dealt(x: np.ndarray, y: np.ndarray) -> Data:
+    parts = zip(np.split(x, len(x) // 60), np.split(y, len(y) // 60), strict=True)
+    return Data.from_clients(train={f"c{k}": pair for k, pair in enumerate(parts)})
+
+
+IMAGES: dict[str, tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray], str]] = {
+    "channels first": ((3, 6, 6), lambda x: x[:, ::-1], "axis 0 in the order 2, 1, 0"),
+    "channels last": ((6, 6, 3), lambda x: x[..., [1, 2, 0]], "axis 2 in the order 2, 0, 1"),
+    "mirrored": ((6, 7), lambda x: x[:, :, ::-1], "axis 1 mirrored"),
+    "turned": ((1, 6, 6), lambda x: x.transpose(0, 1, 3, 2), "axes 1 and 2 exchanged"),
+    "turned by 90 degrees": ((6, 6), lambda x: np.rot90(x, axes=(1, 2)), "axes 0 and 1 exchanged and axis 1 mirrored"),
+}
+
+
+@pytest.mark.parametrize("which", IMAGES)
+def test_another_order_of_an_image_is_said(which: str, experiment: Make) -> None:
+    """The order is the one that makes the other data those of the run; brighter images in theirs have none."""
+    shape, change, order = IMAGES[which]
+    (x, y), (its_x, its_y) = drawn(1, shape), drawn(2, shape)
+    own = dealt(x, y)
+    (found,) = shown(own, dealt(change(its_x), its_y), experiment)
+    assert found == (
+        f"x of the data looks like that of the run's own with {order}: scores mean little if they were prepared in "
+        f"another order"
+    )
+    assert shown(own, dealt(its_x, its_y), experiment) == []
+    assert shown(own, dealt(1.5 * its_x + 0.3, its_y), experiment) == []
+    other_kind = np.random.default_rng(5).normal(size=shape).astype(np.float32)
+    assert shown(own, dealt(its_x + other_kind, its_y), experiment) == []
+
+
+@pytest.mark.parametrize("classes", [2, 3, 20])
+@pytest.mark.parametrize("order", [[0, 4, 2, 3, 1, 5, 6, 7], [7, 6, 5, 4, 3, 2, 1, 0]])
+def test_another_order_of_features_is_said(classes: int, order: list[int], experiment: Make) -> None:
+    (x, y), (its_x, its_y) = drawn(1, (8,), classes, 30), drawn(2, (8,), classes, 30)
+    own, own_values = dealt(x, y), dealt(x, y.astype(np.float32))
+    (found,) = shown(own, dealt(its_x[:, order], its_y), experiment)
+    moved = [f"{at} like {like}" for at, like in enumerate(order) if at != like]
+    listed = ", ".join(moved[:3]) + ", ..." * (len(moved) > 3)
+    assert found.startswith(f"features of x of the data look like others of the run's own: {listed}: scores mean")
+    assert shown(own, dealt(its_x, its_y), experiment) == []
+    assert shown(own, dealt(its_x * 1.4 - 0.2, its_y), experiment) == []
+    assert shown(own_values, dealt(its_x, its_y.astype(np.float32)), experiment) == []
+
+
+def test_nothing_is_said_of_orders_that_chance_may_make(experiment: Make) -> None:
+    """Features without meaning, few examples, and values that are not finite or do not differ."""
+    rng = np.random.default_rng(0)
+    for shape in ((40,), (3, 5, 5)):
+        x, y = rng.normal(size=(2, 360, *shape)).astype(np.float32), rng.integers(0, 3, (2, 360))
+        assert shown(dealt(x[0], y[0]), dealt(x[1], y[1]), experiment) == []
+        x[1, 7] = np.nan
+        assert shown(dealt(x[0], y[0]), dealt(x[1], y[1]), experiment) == []
+        assert shown(dealt(np.ones_like(x[0]), y[0]), dealt(np.ones_like(x[1]), y[0] * 0), experiment) == []
+        few = Data.from_clients(train={"a": (x[0, :4], y[0, :4])})
+        assert shown(dealt(x[0], y[0]), few, experiment) == []
+
+
+def texts(names: np.ndarray, seed: int, length: int = 20) -> Data:
+    """Rows of numbers by a law of a few frequent ones and many others, filled up with 0."""
+    rng = np.random.default_rng(seed)
+    shares = 1 / np.arange(1, len(names) + 1)
+    rows = names[rng.choice(len(names), (80, length), p=shares / shares.sum())]
+    rows[np.arange(length) >= rng.integers(length // 2, length + 1, (80, 1))] = 0
+    return Data.from_clients(
+        train={f"c{k}": (part, np.zeros(20, np.int64)) for k, part in enumerate(np.split(rows, 4))}
+    )
+
+
+def test_numbers_of_another_tokeniser_are_said(experiment: Make) -> None:
+    names = 1 + np.random.default_rng(1).permutation(1_000)
+    own = texts(names, 1)
+    assert shown(own, texts(names, 2), experiment) == []
+    (found,) = shown(own, texts(1 + np.random.default_rng(2).permutation(1_000), 2), experiment)
+    assert found.startswith("x of the data are other numbers than those of the run's own: of the most frequent ones")
+    few = Data.from_clients(train={"a": (np.full((2, 20), 5), np.arange(2))})
+    assert shown(own, few, experiment) == []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
+from raysim.api import feature_order
 from raysim.data import FederatedDataset
 from raysim.data.field import Field
 from raysim.data.tokens.words import Words
@@ -17,6 +20,10 @@ LOOKED_AT = 10
 
 FACTOR = 2.0
 """Values whose deviations differ by more than this were likely scaled in another way."""
+
+
+SHARED, FEWEST = 0.4, 100
+"""Names of one kind share more than this of the most frequent ones; of fewer numbers than these nothing is said."""
 
 
 def check_form(own: FederatedDataset, other: FederatedDataset) -> None:
@@ -44,6 +51,13 @@ def remarks(experiment: Experiment, own: FederatedDataset, other: FederatedDatas
         )
     elif _is_measured(own.x) or _is_measured(other.x):
         yield from _of_values(own, other)
+        if own.x.shape and (order := feature_order.remark(own, other)) is not None:
+            yield f"{order}: scores mean little if they were prepared in another order"
+    elif (shared := _shared_numbers(own, other)) < SHARED:
+        yield (
+            f"x of the data are other numbers than those of the run's own: of the most frequent ones they share "
+            f"{shared:.0%}. Scores mean little if these are names of other things, as those of another tokeniser"
+        )
     if _left_out(own.y) != _left_out(other.y):
         yield (
             f"the data leave out other labels than the run's: {_left_out(other.y)}, where the run leaves out "
@@ -73,6 +87,41 @@ def _moments(dataset: FederatedDataset) -> tuple[float, float]:
     values = np.concatenate(every).astype(np.float64) * dataset.x.scale + dataset.x.offset
     finite = values[np.isfinite(values)]
     return (float(finite.mean()), float(finite.std())) if len(finite) else (0.0, 0.0)
+
+
+def _shared_numbers(own: FederatedDataset, other: FederatedDataset) -> float:
+    """Return how much of the run's most frequent numbers, which are half of all, the other data have; or the other way.
+
+    Numbers may be names, as those of tokens. What fills rows up at their ends is left out.
+    """
+    mine, its = _frequencies(own), _frequencies(other)
+    if not mine or not its:
+        return 1.0
+    return max(_overlap(mine, its), _overlap(its, mine))
+
+
+def _overlap(mine: dict[int, float], its: dict[int, float]) -> float:
+    whole = shared = 0.0
+    for number, share in sorted(mine.items(), key=lambda pair: (-pair[1], pair[0])):
+        if whole >= 1 / 2:
+            break
+        whole += share
+        shared += min(share, its.get(number, 0.0))
+    return shared / whole
+
+
+def _frequencies(dataset: FederatedDataset) -> dict[int, float]:
+    """Return the share of each number in x of the first training clients; none where they have too few."""
+    counts = Counter[int]()
+    for position in range(min(LOOKED_AT, len(dataset.train))):
+        rows = dataset.train.client(position)[0].reshape(-1, math.prod(dataset.x.shape) or 1)
+        for row in rows:
+            differs = np.flatnonzero(row != row[-1])
+            # A row that ends with one number is whole; with several equal ones it is filled up.
+            end = len(row) if not len(differs) or differs[-1] == len(row) - 2 else differs[-1] + 1
+            counts.update(row[:end].tolist())
+    total = counts.total()
+    return {number: count / total for number, count in counts.items()} if total >= FEWEST else {}
 
 
 def _left_out(y: Field) -> str:
