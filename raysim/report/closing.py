@@ -366,8 +366,9 @@ def lines_of_sweep(
 
 def _of_several(path: Path, option: str, call: str) -> str:
     """Return what continues trials or a sweep: a command, or the begun call of a script that passed parts."""
-    first = next((each for below in ("*", "*/*") for each in path.glob(f"{below}/{RECORD}")), None)
-    passed = () if first is None else _passed(first.parent)
+    # A point of a sweep with trials has a record, too, which says nothing of parts: those of its trials do.
+    records = (each for below in ("*", "*/*") for each in path.glob(f"{below}/{RECORD}"))
+    passed = next((names for each in records if (names := _passed(each.parent))), ())
     if not passed:
         return f"{resume_command(named(path))} {option}"
     return f"raysim.{call}, path={named(path)!r}, resume=True, {', '.join(f'{name}=...' for name in passed)})"

@@ -117,8 +117,9 @@ def test_what_continues_several_runs_of_a_script_names_what_it_passed(experiment
     assert f"raysim.run_trials(experiment.changed({{'trials': 4}}), path='{tmp_path}/t', resume=True, dataset=...)" in (
         str(tried).replace("\n", " ")
     )
-    swept = run_sweep(base, {"seed": [1, 2]}, dataset=clients, path=tmp_path / "s", executor="local")
-    assert f"raysim.run_sweep(experiment, values, path='{tmp_path}/s', resume=True, dataset=...)" in str(swept)
+    for name, of_point in (("s", base), ("of-trials", base.changed(["trials=2"]))):
+        swept = run_sweep(of_point, {"seed": [1, 2]}, dataset=clients, path=tmp_path / name, executor="local")
+        assert f"raysim.run_sweep(experiment, values, path='{tmp_path / name}', resume=True, dataset=...)" in str(swept)
 
 
 def test_what_did_not_happen_is_not_mentioned(experiment: Make) -> None:
