@@ -109,6 +109,14 @@ def test_what_has_no_line_between_is_refused(folder: Path, tmp_path: Path) -> No
     first, experiment = folder / "seed-0", made(name="linear")
     with pytest.raises(raysim.RunFolderError, match=r"mlp must have a model of the experiment's kind, with \d+ params"):
         raysim.interpolate(experiment, first, folder / "mlp")
+    # 12 and 15 numbers lie in vectors of one length.
+    kinds = [made(name="mlp", hidden=[3, width]) for width in (4, 5)]
+    for place, kind in enumerate(kinds):
+        raysim.run(kind, path=tmp_path / f"kind-{place}")
+    with pytest.raises(
+        raysim.RunFolderError, match=r"kind, but there fc2\.weight had shape \(5, 3\), and has \(4, 3\)"
+    ):
+        raysim.interpolate(kinds[0], tmp_path / "kind-0", tmp_path / "kind-1")
     with pytest.raises(raysim.DataError, match="no split 'validation'"):
         between_runs(first, folder / "seed-1", split="validation", out=tmp_path / "out")
     with pytest.raises(raysim.ExperimentError, match=r"evaluation\.split has train and test: name one of train, test"):
@@ -170,3 +178,21 @@ def test_models_with_other_frozen_parameters_have_none_between_them(
     raysim.interpolate(first, tmp_path / "a", tmp_path / "c", [0.5], dataset=dataset, model=model)
     with pytest.raises(raysim.RunFolderError, match=r"b: the frozen parameters '0\.bias', '0\.weight' have"):
         raysim.interpolate(first, tmp_path / "a", tmp_path / "b", [0.5], dataset=dataset, model=model)
+
+
+def test_a_module_that_may_compute_otherwise_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def with_relu() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.ReLU())
+
+    def with_tanh() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Tanh())
+
+    experiment = made(name="own")
+    for seed, model in enumerate((with_relu, with_tanh)):
+        raysim.run(experiment.changed({"seed": seed}), path=tmp_path / str(seed), model=model)
+    caplog.clear()
+    raysim.interpolate(experiment, tmp_path / "0", tmp_path / "1", [0.5], model=with_relu)
+    assert [each for each in caplog.messages if "scored" in each] == [
+        f"{tmp_path / '1'}: model= has other code than when the run began; its values are scored in the experiment's "
+        f"module"
+    ]

@@ -457,3 +457,27 @@ def test_groups_keep_every_worker_busy() -> None:
         groups = group_runs([*alike, (10, "other"), (11, None)], workers)
         assert sorted(number for group in groups for number in group) == list(range(12))
         assert len(groups) >= min(workers, 12 - 9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"model": {"name": "mlp", "hidden": [5]}},
+            r"another module: fc1\.weight had shape \(4, 5\), and has \(5, 5\)",
+        ),
+        ({"server.optimizer": {"name": "adam", "lr": 0.1}}, r"another server\.optimizer: .* has no m, v"),
+    ],
+)
+def test_no_run_goes_on_from_a_state_of_another_kind(
+    changes: dict[str, Any], said: str, dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path
+) -> None:
+    """Four and five hidden units lie in vectors of one length."""
+    exp = experiment(rounds=1, model={"name": "mlp", "hidden": [4]}, server={"optimizer": {"name": "sgd", "lr": 1.0}})
+    with raysim.Runs(exp, dataset=dataset) as runs:
+        runs.start([(exp, tmp_path / "one")])
+        list(runs.reports())
+        with pytest.raises(raysim.ExperimentError, match=said):
+            runs.branch(exp.changed({**changes, "rounds": 2}), tmp_path / "other", tmp_path / "one")
+        assert not (tmp_path / "other").exists()
+        runs.branch(exp.changed({"rounds": 2, "server.optimizer.lr": 0.5}), tmp_path / "other", tmp_path / "one")

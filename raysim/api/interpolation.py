@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,12 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from raysim.api.preflight import ITS_PARTS, check_has_parts, check_one, check_same, with_executor
+from raysim.api.preflight import ITS_PARTS, check_has_parts, check_one, check_same, other_tensors, with_executor
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds.interpolation import THETAS, score_models
 from raysim.errors import ExperimentError, RunFolderError
+from raysim.experiment import differences
 from raysim.experiment.experiment import Experiment
 from raysim.models.model import Weights, replace_params
 from raysim.report.gallery import interpolated
@@ -27,8 +29,13 @@ from raysim.server.state import ServerState
 from raysim.storage.remote.folder import read_only_copy
 from raysim.storage.remote.uri import check_is_path
 
+log = logging.getLogger("raysim")
+
 Place = str | Path
 """A run's folder, for its newest checkpoint, or its URI; or a checkpoint's file."""
+
+_OF_VALUES = {"seed", "init"}
+"""Keys of `[model]` that say at which values a run begins."""
 
 SCHEMA = pa.schema([(name, pa.float64()) for name in ("theta", "loss", "accuracy")])
 
@@ -118,12 +125,28 @@ def _weights(plan: Plan, given: Mapping[str, npt.ArrayLike] | Place) -> Weights:
                     f"{given} must have a model of the experiment's kind, with {len(expected):,} {name} of "
                     f"{expected.dtype}, but has {len(found):,} of {found.dtype}."
                 )
+        # Vectors have room between tensors, so tensors of other shapes may have vectors of one length.
+        if tensors := other_tensors(plan, folder):
+            raise RunFolderError(f"{given} must have a model of the experiment's kind, but there {tensors} here.")
+        for remark in _other_module(plan, folder):
+            log.warning("%s: %s; its values are scored in the experiment's module", given, remark)
         if other := frozen.other_values(folder, plan.model.constants):
             raise RunFolderError(
                 f"{given}: {other[0]} than in the experiment's module. Take runs of the same frozen parameters "
                 f"(model.seed, model.init, params=)."
             )
         return state.weights
+
+
+def _other_module(plan: Plan, folder: Path) -> Iterator[str]:
+    """Yield in what the module of a folder's run, of the same tensors, may compute otherwise than the experiment's."""
+    sections = [each.model for each in (experiment_record.stored_experiment(folder), plan.experiment)]
+    was, now = ({} if each is None else each.model_dump(mode="json", exclude=_OF_VALUES) for each in sections)
+    if was and now and (found := differences.differing(was, now, "model.")):
+        yield "; ".join(found)
+    had = experiment_record.stored_passed(folder)
+    if had is not None and "model" in had.other_code(plan.passed):
+        yield "model= has other code than when the run began"
 
 
 def _state(folder: Path, given: Place) -> ServerState | None:

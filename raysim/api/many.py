@@ -22,7 +22,7 @@ from torch import Tensor
 
 from raysim.api import watched_code
 from raysim.api.of_one_process import OfOneProcess, left_to_parent
-from raysim.api.preflight import ExecutorName, is_whole, opening_of, with_executor
+from raysim.api.preflight import ExecutorName, is_whole, opening_of, other_tensors, with_executor
 from raysim.api.run_records import OpenRun, RunRecords
 from raysim.api.shared_plans import SharedPlans
 from raysim.api.shared_workers import SharedWorkers
@@ -187,7 +187,7 @@ class Runs:
 
         Raises:
             ExperimentError: clients keep states, which lie in the other one's folder; or the rounds of both cannot be
-                counted together by `server.privacy`.
+                counted together by `server.privacy`; or the state is of another module or server optimizer.
             RunFolderError: there is a folder at `path`, or none with a checkpoint at `origin`.
         """
         self._check_process()
@@ -198,6 +198,7 @@ class Runs:
         with self._working():
             plan = with_kept_trainer(self._resolved.plan(experiment, path), origin)
             _check_counted_alike(experiment_record.stored_experiment(origin), plan.experiment)
+            _check_state(plan, origin)
             branch(origin, path, plan.experiment, plan.fingerprint, plan.choice.record)
 
     def check_branch(self, experiment: Experiment, keys: Iterable[str] = ()) -> None:
@@ -396,6 +397,18 @@ def _report(number: int, run: OpenRun, rows: tuple[Mapping[str, Any], ...]) -> R
     path, stopped = run.path, run.seen.stopped
     params = run.state.weights.to_named(run.plan.stated) if run.is_over else None
     return Report(number, path, rows, run.is_over, params=params, stopped=stopped)
+
+
+def _check_state(plan: Plan, origin: Path) -> None:
+    """Refuse to go on from a state of another module or server optimizer, which may have vectors of the same length."""
+    if tensors := other_tensors(plan, origin):
+        raise ExperimentError(f"No run can go on from another one's state with another module: {tensors}.")
+    state = kept_checkpoints.newest_state(origin, experiment_record.stored_fingerprint(origin))
+    if state is not None and (lacking := plan.initial_state().optimizer.keys() - state.optimizer.keys()):
+        raise ExperimentError(
+            f"No run can go on from another one's state with another server.optimizer: that of {origin} has no "
+            f"{', '.join(sorted(lacking))}."
+        )
 
 
 def _check_counted_alike(before: Experiment, after: Experiment) -> None:

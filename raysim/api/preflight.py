@@ -137,7 +137,7 @@ def _other_answers(plan: Plan, path: Path) -> str:
     had = experiment_record.stored_passed(path)
     if had is None or not had.answers:
         return ""
-    if "model" in had.answers and (tensors := _other_tensors(plan, path)):
+    if "model" in had.answers and (tensors := other_tensors(plan, path)):
         return f"model= returned another module: {tensors}"
     other = had.answers_otherwise(plan.passed._replace(answers=answers(plan)))
     if other == [DROPOUT]:
@@ -153,7 +153,7 @@ def _lacks_params(passed: Passed, path: Path) -> bool:
 
 def _other_course(plan: Plan, path: Path) -> str:
     """Return the likely cause of another fingerprint where settings, data and frozen parameters are the same."""
-    if other := _other_tensors(plan, path):
+    if other := other_tensors(plan, path):
         return f"model= returned another module: {other}"
     if other := _other_answers(plan, path):
         return other
@@ -179,7 +179,7 @@ MOST_NAMED = 3
 """Tensors in a message."""
 
 
-def _other_tensors(plan: Plan, path: Path) -> str:
+def other_tensors(plan: Plan, path: Path) -> str:
     """Return how the module's tensors differ from those that the folder records; empty where they do not."""
     recorded: Mapping[str, Any] = plan.stated.record
     was, now = (
