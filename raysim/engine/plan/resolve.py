@@ -182,7 +182,7 @@ def precision_remark(plan: Plan) -> str | None:
     if engine.precision != "bf16":
         return None
     if trainer in BY_HAND and not has_large_products(plan.model.params.shapes):
-        return f"the trainer {trainer} makes large products in bf16, and this model has none: its bits are float32's"
+        return f"the trainer {trainer} makes large products in bf16, and this model has none: it computes in float32"
     device = choose_device(engine.gpus_per_worker)
     # A worker refuses a card without such products.
     if device.type == "cpu" and not has_bf16(device):

@@ -130,7 +130,10 @@ def test_minimal_filtering_that_is_off_is_caught(compiler: list[str], where: str
     assert said in done.stderr
 
 
-@pytest.mark.parametrize("flags", [["-DREAL=float", "-march=native"], ["-DREAL=float"], ["-DREAL=double"]])
+@pytest.mark.parametrize(
+    "flags",
+    [["-DREAL=float", "-march=native"], ["-DREAL=double", "-march=native"], ["-DREAL=float"], ["-DREAL=double"]],
+)
 def test_the_passes_of_an_lstm_stay_inside_their_arrays(compiler: list[str], flags: list[str], tmp_path: Path) -> None:
     done = driven(compiler, lstm.SOURCE.path, flags, tmp_path, "lstm")
     assert done.returncode == 0, done.stderr[-4000:]

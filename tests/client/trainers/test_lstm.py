@@ -165,6 +165,35 @@ class Own(nn.Module):
         return self.head(last)
 
 
+class Two(nn.Module):
+    """A trained LSTM behind another one that is not: its states have no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LSTM(6, 5, batch_first=True), nn.LSTM(5, 7, batch_first=True)
+        self.head = nn.Linear(7, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            states = self.first(x)[0]
+        outputs: Tensor = self.head(self.second(states)[0].mean(1))
+        return outputs
+
+
+class Table(nn.Module):
+    """An LSTM over a weight without its gradient, which is also trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer = nn.Parameter(torch.randn(4, 6)), nn.LSTM(6, 7)
+        self.head = nn.Linear(7, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states = self.layer(self.table.detach().unsqueeze(1))[0].mean(0)
+        outputs: Tensor = self.head(states + (x[:, 0] @ self.table.t()).mean(1, keepdim=True))
+        return outputs
+
+
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "one layer": lambda: Own(nn.LSTM(6, 7, batch_first=True), 7),
     "two layers": lambda: Own(nn.LSTM(6, 7, 2, batch_first=True), 7),
@@ -175,6 +204,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "begun elsewhere": lambda: Own(nn.LSTM(6, 3, batch_first=True), 3, "begun"),
     "raysim's": lambda: Own(Lstm(6, 7, 2), 7),
     "raysim's, one bias": lambda: Own(Lstm(6, 7, 1, 1), 7),
+    "behind one that is not trained": Two,
     "frozen in part": lambda: frozen(Own(nn.LSTM(6, 7, 2, batch_first=True), 7)),
 }
 
@@ -185,11 +215,11 @@ def frozen(module: nn.Module) -> nn.Module:
     return module
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [*MODULES, "a table"])
 @pytest.mark.parametrize("interprets", [False, True])
 @pytest.mark.parametrize("plain", [False, True])
 def test_recorded_steps_have_autograds_numbers(name: str, interprets: bool, plain: bool) -> None:
-    model, weights = create(MODULES[name], 0, torch.float32)
+    model, weights = create(MODULES.get(name, Table), 0, torch.float32)
     draw = torch.Generator().manual_seed(1)
     x, y = torch.randn(5, 4, 6, generator=draw), torch.arange(5) % CLASSES
     found = step_obstacles(
@@ -212,7 +242,8 @@ def test_recorded_steps_have_autograds_numbers(name: str, interprets: bool, plai
     (gradient, outputs, calls), (wanted, wanted_outputs, none) = made
     torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(outputs, wanted_outputs, rtol=1e-4, atol=1e-6)
-    assert calls.count("forward") == calls.count("backward") >= 3
+    assert calls.count("forward") == calls.count("backward")
+    assert len(calls) >= (0 if name == "a table" else 6)
     assert not none
 
 
@@ -232,8 +263,13 @@ class Counted(CompiledLstm):
         return super().backward(*given)
 
 
-def test_short_batches_are_made_from_two_lengths() -> None:
-    model, weights = create(MODULES["two layers"], 0, torch.float32)
+@pytest.mark.parametrize(
+    "name", ["two layers", "both directions", "the last state", "the last cell", "begun elsewhere"]
+)
+def test_short_batches_are_made_from_two_lengths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No short length is recorded by itself.
+    monkeypatch.setattr(BoundModule, "_recorded_itself", refusing(BoundModule._recorded_itself))
+    model, weights = create(MODULES[name], 0, torch.float32)
     draw = torch.Generator().manual_seed(1)
     x, y = torch.randn(6, 4, 6, generator=draw), torch.arange(6) % CLASSES
     lstm = Counted(torch.float32)
@@ -248,5 +284,29 @@ def test_short_batches_are_made_from_two_lengths() -> None:
             one.load(weights)
             lstm.calls.clear()
             one.differentiate(x[:length], y[:length], None, -0.5)
-            assert len(lstm.calls) == (4 if one is got else 0)
+            assert bool(lstm.calls) == (one is got)
         torch.testing.assert_close(got.weights.params, wanted.weights.params, rtol=1e-4, atol=1e-6)
+
+
+def refusing(records: Callable[..., Any]) -> Callable[..., Any]:
+    """Of batches with less than five examples none is recorded."""
+    return lambda self, x, y: records(self, x, y) if len(y) >= 5 else None
+
+
+def test_a_step_that_fails_with_the_passes_is_recorded_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, weights = create(MODULES["one layer"], 0, torch.float32)
+    draw = torch.Generator().manual_seed(1)
+    x, y = torch.randn(5, 4, 6, generator=draw), torch.arange(5) % CLASSES
+    lstm = Counted(torch.float32)
+    back = CompiledLstm.backward
+    monkeypatch.setattr(CompiledLstm, "backward", lambda *given: [2 * one for one in back(*given)])
+    made = []
+    for recording in (StepRecording((5,), kernels=Kernels(lstm=lstm)), StepRecording()):
+        bound = BoundModule(model, weights, task_for(CLASSES, None), torch.float32, plain=True, recording=recording)
+        bound.load(weights)
+        assert bound.record([x], [y], [5]) == bool(recording.lengths)
+        lstm.calls.clear()
+        bound.differentiate(x, y, None, -0.5)
+        assert not lstm.calls
+        made.append(bound.weights.params)
+    torch.testing.assert_close(made[0], made[1], rtol=1e-4, atol=1e-6)

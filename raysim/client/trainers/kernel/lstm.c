@@ -17,13 +17,13 @@ typedef struct {
 
 INLINE int64_t panels_of(int64_t columns) { return (columns + PANEL - 1) / PANEL; }
 
-/* Numbers of the room: panels of U turned, or of U, and the gradients of states and cells. */
+/* Numbers of the room: panels of U turned; or panels of U, and behind each place a state's gradients. */
 int64_t room_for(const Shape *of) {
     const int64_t n = of->units, turned = panels_of(4 * n) * n, same = panels_of(n) * 4 * n;
-    return (turned > same ? turned : same) * PANEL + 2 * of->examples * n;
+    return (turned > same ? turned : same) * PANEL + of->examples * n;
 }
 
-/* o + a b for `rows` rows, a panel of b, of which `many` columns are; o and what it is added to lie `wide` apart. */
+/* o = added + a b for `rows` rows and a panel of b, of which `many` columns are b's; rows of o and `added` are `wide` apart. */
 INLINE void block(const int rows, int64_t k, const REAL *a, const REAL *panel, const REAL *added, REAL *o, int64_t wide,
                   int64_t many) {
     vec sums[6][WIDE];
@@ -120,7 +120,7 @@ void forward(const Shape *of, const REAL *u, const REAL *added, REAL *gates, REA
 void backward(const Shape *of, const REAL *u, const REAL *gates, const REAL *cells, const REAL *squashed, const REAL *dy,
               REAL *da, REAL *dh, REAL *dc, REAL *room) {
     const int64_t n = of->units, each = of->examples * n;
-    REAL *panels = room + 2 * each, *sum = room;
+    REAL *panels = room + each, *sum = room;
     lay_out(n, u, panels);
     for (int64_t step = of->places - 1; step >= 0; step--) {
         const int64_t t = of->backwards ? of->places - 1 - step : step, before = of->backwards ? t + 1 : t;

@@ -97,7 +97,7 @@ class CompiledLstm:
         shape = self._shape(gates, u)
         places, examples, units = shape
         self._check(cells, (places + 1, examples, units), "cells")
-        self._check(squashed, shape, "cells")
+        self._check(squashed, shape, "squashed cells")
         dy = gates.new_zeros(shape) if dy is None else dy
         self._check(dy, shape, "gradients")
         end = examples, units
@@ -117,6 +117,8 @@ class CompiledLstm:
         """Where results go."""
         if not into:
             return [torch.empty(*shape, dtype=self._dtype) for shape in shapes]
+        if len(into) != len(shapes):
+            raise RuntimeError(f"An LSTM writes to {len(shapes)} tensors, but got {len(into)}.")
         for one, shape in zip(into, shapes, strict=True):
             self._check(one, shape, "results")
             if not one.is_contiguous():
@@ -144,7 +146,8 @@ class CompiledLstm:
     def _check(self, tensor: Tensor, shape: Sequence[int], name: str) -> None:
         """Raise RuntimeError unless the library may take the tensor's address for so many numbers."""
         fits = tuple(tensor.shape) == tuple(shape) and tensor.dtype == self._dtype
-        if not (fits and tensor.device.type == "cpu" and tensor.layout == torch.strided) or tensor.is_neg():
+        has_memory = tensor.layout == torch.strided and not tensor._is_zerotensor()
+        if not (fits and tensor.device.type == "cpu" and has_memory) or tensor.is_neg():
             raise RuntimeError(
                 f"An LSTM needs {name} of shape {tuple(shape)} and {self._dtype} on the CPU, but got shape "
                 f"{tuple(tensor.shape)}, {tensor.dtype}, {tensor.device}."

@@ -622,7 +622,7 @@ static void add_up(const Instruction *of, char *const *bases) {
     while (next(&walk, 2, -1));
 }
 
-/* Axes: batch, m, k, n. Operands: what is written to, a, b, and what q times is added; none: what is written to. */
+/* Axes: batch, m, k, n. Operands: what is written to, a, b, and what is added q times; without the last it is what is written to. */
 static void product(const Instruction *of, REAL p, char *const *bases, REAL *packed) {
     const Operand *o = of->operands, *a = o + 1, *b = o + 2, *c = o[3].base < 0 ? o : o + 3;
     Walk walk = begun(of, 3, bases, -1);

@@ -85,7 +85,7 @@ class Code(IntEnum):
 
 
 IN_PLACE = frozenset({*(code for code in Code if code < Code.ADD_UP), Code.SOFTMAX, Code.LOG_SOFTMAX})
-"""Codes whose instructions may write where they read: number by number, or what of a row they have read before."""
+"""Codes whose instructions may write where they read: each number, or each row, is read before it is written."""
 
 _LAYOUT = struct.Struct(f"@{2 + MOST_AXES + MOST_OPERANDS * (2 + MOST_AXES)}q2dq")
 """Of `Instruction` in operators.c: code, axes, shape; base, offset and strides of each operand; p, q, by_alpha."""
@@ -160,6 +160,11 @@ class Interpreter:
             for pause, start, end in _parts(len(instructions), pauses)
         ]
         self._bases_at, self._packed_at = ctypes.addressof(self._bases), self._packed.data_ptr()
+
+    @property
+    def addresses(self) -> Sequence[int | None]:
+        """Of each base; None for those that change from call to call."""
+        return self._given[0]
 
     @property
     def memory(self) -> Sequence[Tensor]:

@@ -141,7 +141,8 @@ class Winograd:
     def _check(self, tensor: Tensor, shape: Sequence[int], name: str) -> None:
         """Raise RuntimeError unless the library may take the tensor's address for so many numbers."""
         fits = tuple(tensor.shape) == tuple(shape) and tensor.dtype == self._dtype
-        if not (fits and tensor.device.type == "cpu" and tensor.layout == torch.strided) or tensor.is_neg():
+        has_memory = tensor.layout == torch.strided and not tensor._is_zerotensor()
+        if not (fits and tensor.device.type == "cpu" and has_memory) or tensor.is_neg():
             raise RuntimeError(
                 f"A convolution needs {name} of shape {tuple(shape)} and {self._dtype} on the CPU, but got shape "
                 f"{tuple(tensor.shape)}, {tensor.dtype}, {tensor.device}."

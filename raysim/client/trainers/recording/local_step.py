@@ -50,6 +50,8 @@ from raysim.storage.compiled_c import NoLibraryError
 _LSTMS = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
 """Kernels for all places, which prepare for a backward pass only while gradients are on."""
 
+_LSTMS_BACK = frozenset({torch.ops.aten.mkldnn_rnn_layer_backward.default})
+
 MOST_UNROLLED, MOST_PLACES = 40_000, 60
 """Weights between the states of an LSTM, and places of all LSTMs, up to which these are interpreted place by place.
 Batches of 4, 10 and 20 texts of 20 places: with 64 numbers a state .5 to .6 of the kernel's time, with 96 .75 to .8,
@@ -101,17 +103,25 @@ def record_step(
             raise NotRecorded("is another step for another batch")
         left = [buffer.clone() for buffer in module.buffers()]
         _check_memory(first, weighted)
-        program = _program(first)
+
+        def tried(program: Program) -> Replay:
+            made = _compiled(program, first, weighted)
+            put_back()
+            elsewhere.move(module, values, keys)
+            check_against_autograd(made, weighted, batch, second.values, left)
+            return made
+
+        program, made = _program(first), None
         if kernels.lstm is not None:
-            program = by_passes(program, first.tape.values, kernels.lstm, weighted.flat.dtype)
-        made = _compiled(program, first, weighted)
-        put_back()
-        elsewhere.move(module, values, keys)
-        check_against_autograd(made, weighted, batch, second.values, left)
+            by_lstm = by_passes(program, first.tape.values, kernels.lstm, weighted.flat.dtype)
+            if by_lstm is not program:
+                made = _if_it_passes(lambda: tried(by_lstm))
+                program = program if made is None else by_lstm
+        made = tried(program) if made is None else made
         why_not = "is not to be interpreted"
         filters = _Filters(kernels.winograd, weighted.flat.dtype)
         if interprets:
-            step = _interpreted(weighted, loss_gradient, (x, y), _Made(first, program, made), put_back, filters)
+            step = _interpreted(weighted, loss_gradient, (x, y), _Made(first, program, made), put_back, kernels)
             if not isinstance(step, str):
                 return Recorded(step.step, None, step.sized)
             why_not = step
@@ -274,18 +284,20 @@ def _interpreted(
     batch: tuple[Tensor, Tensor],
     made: _Made,
     put_back: Callable[[], None],
-    filters: _Filters,
+    kernels: Kernels,
 ) -> InterpretedStep | str:
     """The step by the interpreter, or why it is that by torch's operators, as the end of a sentence."""
     try:
         batch = without_own_numbers(weighted, batch[0]), batch[1]
         put_back()
         program, attempt = made.program, made.attempt
-        if any(op.function in _LSTMS for op in program.ops):
+        # Without a backward pass, torch's kernel may be called in a pause; earlier runs had no passes.
+        left = _LSTMS if kernels.lstm is None else _LSTMS_BACK
+        if any(op.function in left for op in program.ops):
             attempt = _place_by_place(weighted, loss_gradient, batch, made, put_back)
             program = _program(attempt)
             put_back()
-        program = filters(program, attempt.tape.values)
+        program = _Filters(kernels.winograd, weighted.flat.dtype)(program, attempt.tape.values)
         return _by_interpreter(program, attempt, weighted, fixed_batch(weighted, batch), made.step)
     except (NotInterpreted, NoLibraryError) as error:
         return str(error)
@@ -331,6 +343,13 @@ def _place_by_place(
     ):
         raise NotInterpreted("has other gradients without torch's LSTM")
     return attempt
+
+
+def _if_it_passes(make: Callable[[], Replay]) -> Replay | None:
+    try:
+        return make()
+    except NotRecorded:
+        return None
 
 
 def _with_gradients(step: Replay) -> Replay:

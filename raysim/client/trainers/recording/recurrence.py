@@ -10,9 +10,9 @@ with rows by place and example: inputs X, states H before each place, and dA the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ _LSTM = 2
 
 
 @dataclass(frozen=True)
-class _Passes:
+class _LstmPass:
     """An operator that is none of torch's. by: computes it. backwards: over the places.
 
     `into` puts its results in given tensors, which saves a copy where they have a place.
@@ -38,18 +38,20 @@ class _Passes:
     by: CompiledLstm
     backwards: bool
 
-    tags = frozenset[Any]()
+    tags: ClassVar[Collection[Any]] = ()
+    _schema: ClassVar[Any]
+
+    @property
+    def overload(self) -> Any:
+        """What has the schema."""
+        return type(self)
 
     def name(self) -> str:
         """As torch names its own."""
         return str(self._schema.name)
 
-    @property
-    def _schema(self) -> Any:
-        raise NotImplementedError
 
-
-class Forward(_Passes):
+class Forward(_LstmPass):
     """`CompiledLstm.forward`."""
 
     _schema = torch._C.parse_schema(
@@ -65,7 +67,7 @@ class Forward(_Passes):
         self.by.forward(added, u, h, c, self.backwards, made)
 
 
-class Backward(_Passes):
+class Backward(_LstmPass):
     """`CompiledLstm.backward`."""
 
     _schema = torch._C.parse_schema(
@@ -103,18 +105,32 @@ def by_passes(program: Program, values: Sequence[Tensor], by: CompiledLstm, dtyp
     """
     backward = {op.args[-1]: op for op in program.ops if op.function is _BACKWARD}
     free = free_slots(program, values)
-    read = {slot for op in program.ops for slot in op.operands} | {slot for slot in program.wanted if slot is not None}
-    layers: dict[Slot, _Layer] = {}
+    layers = {
+        op.results[3]: _Layer(_Given(*op.args), values, free, by)
+        for op in program.ops
+        if op.function is _FORWARD and _may(op, backward.get(op.results[3]), program, values, dtype)
+    }
+    if not layers:
+        return program
+    # torch's backward passes read what the compiled ones do not.
+    others = [op for op in program.ops if op.function is not _BACKWARD or op.args[-1] not in layers]
+    wanted = [slot for op in layers for slot in backward[op].args[10:13]] + [*program.wanted]
+    read = {slot for op in others for slot in op.operands} | {slot for slot in wanted if slot is not None}
+    constants, roots = dict(program.constants), dict(program.roots)
     ops: list[Op] = []
     for op in program.ops:
-        if op.function is _FORWARD and _may(op, backward.get(op.results[3]), program, values, dtype):
-            layer = layers[op.results[3]] = _Layer(_Given(*op.args), values, free, by)
+        if op.function is _FORWARD and op.results[3] in layers:
+            layer = layers[op.results[3]]
             ops += layer.forward(op.results, read)
+            # A view of memory that stays, whoever reads it: the weight is written to after the last of them.
+            constants[layer.turned.number] = program.constants[layer.given.w.number].t()
+            if layer.given.w.number in roots:
+                roots[layer.turned.number] = roots[layer.given.w.number]
         elif op.function is _BACKWARD and op.args[-1] in layers:
             ops += layers[op.args[-1]].backward(op, read)
         else:
             ops.append(op)
-    return replace(program, ops=tuple(ops)) if layers else program
+    return replace(program, ops=tuple(ops), constants=constants, roots=roots)
 
 
 class _Given(NamedTuple):
@@ -149,27 +165,24 @@ class _Layer:
     """
 
     def __init__(self, given: _Given, values: Sequence[Tensor], free: Iterator[Slot], by: CompiledLstm) -> None:
-        self._given, self._free, self._by = given, free, by
+        self.given, self._free, self._by = given, free, by
         self._places, self._examples, self._features = values[given.x.number].shape
         self._units = values[given.u.number].shape[1]
-        self._rows, self._states, *self._kept = (next(free) for _ in range(5))
+        self.turned, self._rows, self._states, *self._kept = (next(free) for _ in range(6))
 
     def forward(self, results: Sequence[Slot], read: set[Slot]) -> list[Op]:
         """Outputs, and the last state and cell if they are read."""
-        given, first = self._given, int(not self._given.backwards)
-        turned, b, flat, added = (next(self._free) for _ in range(4))
+        given, first = self.given, int(not self.given.backwards)
+        b, flat, added = (next(self._free) for _ in range(3))
         rows = self._places * self._examples
-        ops = [
-            _op(_aten.reshape.default, (given.x, [rows, self._features]), self._rows),
-            _op(_aten.t.default, (given.w,), turned),
-        ]
+        ops = [_op(_aten.reshape.default, (given.x, [rows, self._features]), self._rows)]
         if given.has_biases:
             ops += [
                 _op(_aten.add.Tensor, (given.b, given.other_b), b),
-                _op(_aten.addmm.default, (b, self._rows, turned), flat),
+                _op(_aten.addmm.default, (b, self._rows, self.turned), flat),
             ]
         else:
-            ops.append(_op(_aten.mm.default, (self._rows, turned), flat))
+            ops.append(_op(_aten.mm.default, (self._rows, self.turned), flat))
         ops += [
             _op(_aten.view.default, (flat, [self._places, self._examples, 4 * self._units]), added),
             _op(
@@ -187,7 +200,7 @@ class _Layer:
 
     def backward(self, op: Op, read: set[Slot]) -> list[Op]:
         """Gradients of inputs, weights and biases, and of the first state and cell, those that are read."""
-        given, first = self._given, int(self._given.backwards)
+        given, first = self.given, int(self.given.backwards)
         dy, dh, dc = op.args[10:13]
         da, dh_first, dc_first, flat, turned, before, before_rows = (next(self._free) for _ in range(7))
         rows = self._places * self._examples
@@ -200,10 +213,14 @@ class _Layer:
                 (da, dh_first if to_h not in read else to_h, dc_first if to_c not in read else to_c),
             ),
             _op(_aten.view.default, (da, [rows, 4 * self._units]), flat),
-            _op(_aten.t.default, (flat,), turned),
-            _op(_aten.slice.Tensor, (self._states, 0, first, first + self._places), before),
-            _op(_aten.view.default, (before, [rows, self._units]), before_rows),
         ]
+        if dw in read or du in read:
+            ops.append(_op(_aten.t.default, (flat,), turned))
+        if du in read:
+            ops += [
+                _op(_aten.slice.Tensor, (self._states, 0, first, first + self._places), before),
+                _op(_aten.view.default, (before, [rows, self._units]), before_rows),
+            ]
         for slot, other in ((dw, self._rows), (du, before_rows)):
             if slot in read:
                 ops.append(_op(_aten.mm.default, (turned, other), slot))
@@ -221,7 +238,10 @@ class _Layer:
 
 def _may(op: Op, backward: Op | None, program: Program, values: Sequence[Tensor], dtype: torch.dtype) -> bool:
     given = _Given(*op.args)
-    if backward is None or given.mode != _LSTM or given.batch_sizes:
+    if backward is None or given.mode != _LSTM or given.batch_sizes or given.w.number not in program.constants:
+        return False
+    if given.x.number in program.roots:
+        # Its rows would be a view of a weight that nobody knows of: it might be written to before they are read.
         return False
     tensors = [values[slot.number] for slot in (*op.operands, *op.results[:3], *backward.results) if slot is not None]
     # Views behind rely on how torch laid its results out.

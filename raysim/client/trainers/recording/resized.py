@@ -86,7 +86,7 @@ def resized(large: Sized, small: Sized, length: int) -> Sized:
     pauses = _resized_pauses(at, large.pauses, small.pauses)
     given = large.interpreter.instructions
     instructions = [at.instruction(*pair) for pair in _pairs(given, small.interpreter.instructions)]
-    _check_inside(instructions, given)
+    _check_inside(instructions, given, _of_torch(large))
     x, y = (one[:length] for one in large.batch)
     return replace(
         large,
@@ -226,12 +226,25 @@ def _place(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def _check_inside(instructions: Sequence[Instruction], given: Sequence[Instruction]) -> None:
-    """Raise NotInterpreted unless all sizes are positive, and operands lie within the memory that the given ones use.
+def _of_torch(sized: Sized) -> dict[int, tuple[int, int]]:
+    """By base, the first and last number of memory in which torch's operators write and read at pauses."""
+    known = {storage(one): one for one in sized.pauses.tensors.values()}
+    return {
+        base: (0, known[address].untyped_storage().nbytes() // known[address].element_size() - 1)
+        for base, address in enumerate(sized.interpreter.addresses)
+        if address in known
+    }
+
+
+def _check_inside(
+    instructions: Sequence[Instruction], given: Sequence[Instruction], of_torch: Mapping[int, tuple[int, int]]
+) -> None:
+    """Raise NotInterpreted unless all sizes are positive, and operands lie within the memory that the given ones use,
+    or within that `of_torch`.
 
     What grows by the square of a length would otherwise lie anywhere.
     """
-    inside: dict[int, tuple[int, int]] = {}
+    inside = dict(of_torch)
     for base, first, last in _ranges(given):
         low, high = inside.get(base, (first, last))
         inside[base] = min(low, first), max(high, last)

@@ -182,7 +182,8 @@ def is_view(op: Op) -> bool:
 def writes(op: Op) -> list[Slot]:
     """Operands that the operator writes to."""
     written: list[Slot] = []
-    for index in _written(op.function):
+    # What stands for an operator of torch, and its memory, would be kept for ever.
+    for index in _written(getattr(op.function, "overload", op.function)):
         map_slots(_argument(op, index), written.append)
     return written
 
