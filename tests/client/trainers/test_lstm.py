@@ -120,6 +120,8 @@ def test_the_bits_are_the_same_with_shorter_vectors(dtype: torch.dtype, processo
         (3, lambda one: one.t(), "cells of shape"),
         (4, lambda one: one[1:], "gradients of shape"),
         (5, lambda one: one[1:], "gradients of shape"),
+        (4, lambda one: torch._efficientzerotensor(one.shape, dtype=one.dtype), "gradients of shape"),
+        (4, lambda one: torch._neg_view(one), "gradients of shape"),
     ],
 )
 def test_what_does_not_fit_is_refused(at: int, change: Callable[[Tensor], Tensor], said: str) -> None:

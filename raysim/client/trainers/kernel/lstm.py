@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from raysim.client.trainers.kernel.operands import check
 from raysim.storage.compiled_c import CSource, library
 
 SOURCE = CSource(
@@ -144,14 +145,7 @@ class CompiledLstm:
         return places, examples, units
 
     def _check(self, tensor: Tensor, shape: Sequence[int], name: str) -> None:
-        """Raise RuntimeError unless the library may take the tensor's address for so many numbers."""
-        fits = tuple(tensor.shape) == tuple(shape) and tensor.dtype == self._dtype
-        has_memory = tensor.layout == torch.strided and not tensor._is_zerotensor()
-        if not (fits and tensor.device.type == "cpu" and has_memory) or tensor.is_neg():
-            raise RuntimeError(
-                f"An LSTM needs {name} of shape {tuple(shape)} and {self._dtype} on the CPU, but got shape "
-                f"{tuple(tensor.shape)}, {tensor.dtype}, {tensor.device}."
-            )
+        check("An LSTM", name, tensor, shape, self._dtype)
 
 
 def _address(tensor: Tensor) -> ctypes.c_void_p:

@@ -11,6 +11,9 @@
 
 enum { MOST_AXES = 6, MOST_OPERANDS = 8, SUMS = 16 };
 
+/* Of a block of a product: with two vectors a row, as many as the processor's registers hold. */
+enum { ROWS = NATIVE == 64 ? 8 : NATIVE == 32 ? 6 : 4 };
+
 /* Where numbers begin, and how far apart those of an axis are. */
 typedef struct {
     int64_t base, offset; /* index of an address, and numbers behind it; base -1: there is no such operand */

@@ -15,13 +15,10 @@
 
 #if defined(__AVX512F__)
 #define NATIVE 64
-enum { ROWS = 8 };
 #elif defined(__AVX__)
 #define NATIVE 32
-enum { ROWS = 6 };
 #else
 #define NATIVE 16
-enum { ROWS = 4 };
 #endif
 
 typedef REAL vec __attribute__((vector_size(NATIVE), aligned(sizeof(REAL)), may_alias));

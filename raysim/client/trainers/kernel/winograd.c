@@ -12,31 +12,12 @@
 
    REAL is float or double. Sums are added up in an order that the shapes alone decide. */
 
-#include <stdint.h>
+#include "vectors.h"
+
 #include <string.h>
 
-#define SIZE_float 4
-#define SIZE_double 8
-#define JOINED(a, b) a##b
-#define SIZE(real) JOINED(SIZE_, real)
-
 /* A block of products: rows, and vectors beside one another. */
-#if defined(__AVX512F__)
-#define NATIVE 64
-enum { ROWS = 8 };
-#elif defined(__AVX__)
-#define NATIVE 32
-enum { ROWS = 4 };
-#else
-#define NATIVE 16
-enum { ROWS = 4 };
-#endif
-enum { WIDE = 2, LEAST_ROWS = 4, PLACES = 16, TAPS = 9 };
-
-typedef REAL vec __attribute__((vector_size(NATIVE), aligned(sizeof(REAL)), may_alias));
-#define LANES ((int64_t)(NATIVE / sizeof(REAL)))
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLLED _Pragma("GCC unroll 16")
+enum { ROWS = NATIVE == 64 ? 8 : 4, WIDE = 2, LEAST_ROWS = 4, PLACES = 16, TAPS = 9, SIDE = 4 };
 
 /* Of a convolution. `tiles`: how many of a block lie in the room at most. `together`: examples whose maps do. */
 typedef struct {
@@ -73,34 +54,7 @@ static Sizes sizes(const Shape *of) {
     return s;
 }
 
-INLINE vec load(const REAL *from) { return *(const vec *)from; }
 INLINE void store(REAL *to, vec value) { *(vec *)to = value; }
-
-#ifdef __has_builtin
-#if __has_builtin(__builtin_shufflevector)
-#define PICKED __builtin_shufflevector
-#endif
-#endif
-
-enum { SIDE = 4 };
-typedef REAL four __attribute__((vector_size(SIDE * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
-
-/* Four rows of four numbers become columns. */
-INLINE void turn(REAL *to, int64_t wide, const REAL *from, int64_t apart) {
-#ifdef PICKED
-    four rows[SIDE];
-    UNROLLED for (int j = 0; j < SIDE; j++) rows[j] = *(const four *)(from + j * apart);
-    const four ab_low = PICKED(rows[0], rows[1], 0, 4, 1, 5), ab_high = PICKED(rows[0], rows[1], 2, 6, 3, 7);
-    const four cd_low = PICKED(rows[2], rows[3], 0, 4, 1, 5), cd_high = PICKED(rows[2], rows[3], 2, 6, 3, 7);
-    *(four *)to = PICKED(ab_low, cd_low, 0, 1, 4, 5);
-    *(four *)(to + wide) = PICKED(ab_low, cd_low, 2, 3, 6, 7);
-    *(four *)(to + 2 * wide) = PICKED(ab_high, cd_high, 0, 1, 4, 5);
-    *(four *)(to + 3 * wide) = PICKED(ab_high, cd_high, 2, 3, 6, 7);
-#else
-    for (int j = 0; j < SIDE; j++)
-        for (int i = 0; i < SIDE; i++) to[i * wide + j] = from[j * apart + i];
-#endif
-}
 
 /* to (rows x columns) <- from, both by strides of row and column. */
 static void laid_out(REAL *to, int64_t to_row, int64_t to_column, const REAL *from, int64_t row, int64_t column,
@@ -115,7 +69,7 @@ static void laid_out(REAL *to, int64_t to_row, int64_t to_column, const REAL *fr
             REAL *into = to + r * to_row + c * to_column;
             const REAL *of = from + r * row + c * column;
             if ((turns_in || turns_out) && r + SIDE <= rows && c + SIDE <= columns)
-                turn(into, turns_in ? to_row : to_column, of, turns_in ? column : row);
+                turn(of, turns_in ? column : row, into, turns_in ? to_row : to_column);
             else
                 for (int64_t i = 0; i < least(SIDE, rows - r); i++)
                     for (int64_t j = 0; j < least(SIDE, columns - c); j++)

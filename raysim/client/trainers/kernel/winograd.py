@@ -11,11 +11,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from raysim.client.trainers.kernel.operands import check
 from raysim.storage.compiled_c import CSource, library
 
 SOURCE = CSource(
     Path(__file__).with_name("winograd.c"),
     optimisation=("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic"),
+    headers=(Path(__file__).with_name("vectors.h"),),
 )
 
 KERNEL = (3, 3)
@@ -139,14 +141,7 @@ class Winograd:
         return shape
 
     def _check(self, tensor: Tensor, shape: Sequence[int], name: str) -> None:
-        """Raise RuntimeError unless the library may take the tensor's address for so many numbers."""
-        fits = tuple(tensor.shape) == tuple(shape) and tensor.dtype == self._dtype
-        has_memory = tensor.layout == torch.strided and not tensor._is_zerotensor()
-        if not (fits and tensor.device.type == "cpu" and has_memory) or tensor.is_neg():
-            raise RuntimeError(
-                f"A convolution needs {name} of shape {tuple(shape)} and {self._dtype} on the CPU, but got shape "
-                f"{tuple(tensor.shape)}, {tensor.dtype}, {tensor.device}."
-            )
+        check("A convolution", name, tensor, shape, self._dtype)
 
     def _plan(self, shape: _Filtered) -> _Plan:
         """The shape's plan, for which there is room."""
