@@ -312,3 +312,26 @@ def test_a_step_that_fails_with_the_passes_is_recorded_without_them(monkeypatch:
         assert not lstm.calls
         made.append(bound.weights.params)
     torch.testing.assert_close(made[0], made[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("interprets", [False, True])
+def test_whether_the_passes_are_taken_does_not_depend_on_the_batch_at_hand(interprets: bool) -> None:
+    """Another worker has another batch, and must come to the same end: its trial is on the same numbers."""
+
+    class Seen(CompiledLstm):
+        def forward(self, added: Tensor, *given: Any) -> tuple[Tensor, ...]:
+            seen[-1].append(added.clone())
+            return super().forward(added, *given)
+
+    model, weights = create(MODULES["two layers"], 0, torch.float32)
+    draw, y = torch.Generator().manual_seed(1), torch.arange(5) % CLASSES
+    seen: list[list[Tensor]] = []
+    for turn in range(2):
+        kernels = Kernels(lstm=Seen(torch.float32))
+        recording = StepRecording((5,), interprets=interprets, kernels=kernels)
+        bound = BoundModule(model, weights, task_for(CLASSES, None), torch.float32, plain=True, recording=recording)
+        bound.load(weights)
+        seen.append([])
+        assert bound.record([torch.randn(5, 4, 6, generator=draw)], [(y + turn) % CLASSES], [5])
+    assert len(seen[0]) >= 2
+    assert all(map(torch.equal, *seen))

@@ -6,7 +6,8 @@ recording is compared with one of another batch and tried on that: outputs and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NamedTuple
@@ -16,7 +17,6 @@ from torch import Tensor
 
 from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
-from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording import attention, channels_last, convolution, elsewhere
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
@@ -103,29 +103,25 @@ def record_step(
             raise NotRecorded("is another step for another batch")
         left = [buffer.clone() for buffer in module.buffers()]
         _check_memory(first, weighted)
-
-        def tried(program: Program) -> Replay:
-            made = _compiled(program, first, weighted)
-            put_back()
-            elsewhere.move(module, values, keys)
-            check_against_autograd(made, weighted, batch, second.values, left)
-            return made
-
-        program, made = _program(first), None
+        program = _program(first)
+        made = _compiled(program, first, weighted)
+        put_back()
+        elsewhere.move(module, values, keys)
+        check_against_autograd(made, weighted, batch, second.values, left)
         if kernels.lstm is not None:
+            put_back()
             by_lstm = by_passes(program, first.tape.values, kernels.lstm, weighted.flat.dtype)
-            if by_lstm is not program:
-                made = _if_it_passes(lambda: tried(by_lstm))
-                program = program if made is None else by_lstm
-        made = tried(program) if made is None else made
+            passing = None if by_lstm is program else _passing(by_lstm, first, weighted, loss_gradient, (x, y))
+            if passing is not None:
+                program, made = by_lstm, passing
         why_not = "is not to be interpreted"
-        filters = _Filters(kernels.winograd, weighted.flat.dtype)
         if interprets:
             step = _interpreted(weighted, loss_gradient, (x, y), _Made(first, program, made), put_back, kernels)
             if not isinstance(step, str):
                 return Recorded(step.step, None, step.sized)
             why_not = step
-        laid_out = channels_last.channels_last(filters(program, first.tape.values), first.tape.values)
+        filtered = _filtered(program, first, weighted, kernels)
+        laid_out = channels_last.channels_last(filtered, first.tape.values)
         if laid_out is program:
             return Recorded(made, why_not)
         put_back()
@@ -147,20 +143,48 @@ def resize_step(
     Raises:
         NotRecorded: the step does something else than autograd.
     """
+    step = _inferring(step_of(sized, otherwise))
+    with _on_fixed(weighted, loss_gradient, batch) as fixed:
+        kept = [*weighted.state, *weighted.values, *weighted.written, weighted.keys, *other_tensors(weighted)]
+        kept += [*weighted.module.parameters(), *weighted.module.buffers()]
+        for byte in SPOILT:
+            fixed.begin_again()
+            spoil(sized, kept, byte)
+            check_against_autograd(step, weighted, fixed.batch, fixed.wanted, fixed.left, RESIZED_ROUNDING)
+    return step
+
+
+class _OnFixed(NamedTuple):
+    """What autograd makes of a fixed batch.
+
+    batch: x and y. wanted: outputs, losses, gradients. left: what is in the buffers then. begin_again: puts all back to
+    where autograd began.
+    """
+
+    batch: tuple[Tensor, Tensor]
+    wanted: Sequence[Tensor | None]
+    left: Sequence[Tensor]
+    begin_again: Callable[[], None]
+
+
+@contextmanager
+def _on_fixed(weighted: Weighted, loss_gradient: LossGradient, batch: tuple[Tensor, Tensor]) -> Iterator[_OnFixed]:
+    """Give what a step must make of numbers that shapes alone decide, and put tensors and generators back behind it.
+
+    Whether a step passes a trial must not depend on the batch at hand, which another worker does not have.
+
+    Raises:
+        NotRecorded: a trial says nothing.
+    """
     with (
         undone([*weighted.state, weighted.keys, *other_tensors(weighted)]) as put_back,
         unchanged(weighted.module) as check,
     ):
         batch = without_own_numbers(weighted, batch[0]), batch[1]
         put_back()
-        fixed = fixed_batch(weighted, batch)
-        others = other_tensors(weighted)
-        kept = [*weighted.state, *weighted.values, *weighted.written, weighted.keys, *others]
-        kept += [*weighted.module.parameters(), *weighted.module.buffers()]
-        with undone([*weighted.state, weighted.keys, *others]) as begin_again:
-            x, y = fixed
-            # Whether the step passes must not depend on the targets at hand. Only where the first class is masked, as
-            # padding is, they are taken.
+        x, y = fixed_batch(weighted, batch)
+        with undone([*weighted.state, weighted.keys, *other_tensors(weighted)]) as begin_again:
+            # Nor on the targets at hand. Only where the first class is masked, as padding is, they are taken.
             for targets in (y,) if y.is_floating_point() else (torch.zeros_like(y), y):
                 begin_again()
                 with torch.enable_grad():
@@ -171,12 +195,21 @@ def resize_step(
             check()
             if not all(bool(one.isfinite().all()) for one in (*wanted, *left) if one is not None):
                 raise NotRecorded("has numbers that are not finite, so a trial says nothing")
-            step = _inferring(step_of(sized, otherwise))
-            for byte in SPOILT:
-                begin_again()
-                spoil(sized, kept, byte)
-                check_against_autograd(step, weighted, (x, targets), wanted, left, RESIZED_ROUNDING)
-        return step
+            begin_again()
+            yield _OnFixed((x, targets), wanted, left, begin_again)
+
+
+def _passing(
+    program: Program, attempt: _Attempt, weighted: Weighted, loss_gradient: LossGradient, batch: tuple[Tensor, Tensor]
+) -> Replay | None:
+    """The step of another program for the same, which passes a trial on a fixed batch; None: it does not."""
+    try:
+        step = _compiled(program, attempt, weighted)
+        with _on_fixed(weighted, loss_gradient, batch) as fixed:
+            check_against_autograd(step, weighted, fixed.batch, fixed.wanted, fixed.left)
+    except NotRecorded:
+        return None
+    return step
 
 
 @dataclass(frozen=True)
@@ -238,14 +271,11 @@ def _compiled(program: Program, attempt: _Attempt, weighted: Weighted) -> Replay
     return _with_gradients(step) if any(op.function in _LSTMS for op in program.ops) else _inferring(step)
 
 
-class _Filters(NamedTuple):
-    """Has `winograd` compute the convolutions that gain by it, if there is one."""
-
-    winograd: Winograd | None
-    dtype: torch.dtype
-
-    def __call__(self, program: Program, values: Sequence[Tensor]) -> Program:
-        return program if self.winograd is None else by_filtering(program, values, self.winograd, self.dtype)
+def _filtered(program: Program, attempt: _Attempt, weighted: Weighted, kernels: Kernels) -> Program:
+    """The program with convolutions by minimal filtering, where they gain by it and there is the kernel."""
+    if kernels.winograd is None:
+        return program
+    return by_filtering(program, attempt.tape.values, kernels.winograd, weighted.flat.dtype)
 
 
 def _by_interpreter(
@@ -297,7 +327,7 @@ def _interpreted(
             attempt = _place_by_place(weighted, loss_gradient, batch, made, put_back)
             program = _program(attempt)
             put_back()
-        program = _Filters(kernels.winograd, weighted.flat.dtype)(program, attempt.tape.values)
+        program = _filtered(program, attempt, weighted, kernels)
         return _by_interpreter(program, attempt, weighted, fixed_batch(weighted, batch), made.step)
     except (NotInterpreted, NoLibraryError) as error:
         return str(error)
@@ -343,13 +373,6 @@ def _place_by_place(
     ):
         raise NotInterpreted("has other gradients without torch's LSTM")
     return attempt
-
-
-def _if_it_passes(make: Callable[[], Replay]) -> Replay | None:
-    try:
-        return make()
-    except NotRecorded:
-        return None
 
 
 def _with_gradients(step: Replay) -> Replay:
