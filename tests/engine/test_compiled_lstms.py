@@ -11,12 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import raysim
-from raysim.client.trainers import construction
 from raysim.client.trainers.kernel.lstm import SOURCE
 from raysim.engine.plan.resolve import resolve
 from raysim.errors import RunFolderError
-from raysim.storage import compiled_c
-from tests.support.kernel import needs_kernel
+from tests.support.kernel import needs_kernel, without_library
 
 
 @pytest.fixture(autouse=True)
@@ -77,16 +75,6 @@ def test_what_is_computed_by_the_passes(texts: raysim.FederatedDataset, engine: 
     assert plan.choice.record.get("lstm", False) == compiled
 
 
-def without_compiler(patch: pytest.MonkeyPatch) -> None:
-    obstacle = compiled_c.obstacle
-
-    def lacking(source: compiled_c.CSource, dtype: torch.dtype) -> str | None:
-        return "there is none" if source == SOURCE else obstacle(source, dtype)
-
-    patch.setattr(compiled_c, "obstacle", lacking)
-    patch.setattr(construction, "obstacle", lacking)
-
-
 def params(run: raysim.Run) -> torch.Tensor:
     return torch.cat([one.flatten() for one in run.params.values()])
 
@@ -96,7 +84,7 @@ def test_a_run_goes_on_as_it_began(
 ) -> None:
     parts: Any = {"dataset": texts, "model": Own}
     with monkeypatch.context() as patch:
-        without_compiler(patch)
+        without_library(patch, SOURCE)
         before = raysim.run(experiment(), path=tmp_path / "before", **parts)
         raysim.run(experiment(rounds=2), path=tmp_path / "resumed", **parts)
     on = raysim.run(experiment(), path=tmp_path / "resumed", resume=True, **parts)
@@ -106,7 +94,7 @@ def test_a_run_goes_on_as_it_began(
     assert not torch.equal(params(whole), params(before))
     raysim.run(experiment(rounds=2), path=tmp_path / "other", **parts)
     with monkeypatch.context() as patch:
-        without_compiler(patch)
+        without_library(patch, SOURCE)
         with pytest.raises(RunFolderError, match="LSTMs were computed by a compiled library"):
             raysim.run(experiment(), path=tmp_path / "other", resume=True, **parts)
     on = raysim.run(experiment(), path=tmp_path / "other", resume=True, **parts)

@@ -14,8 +14,7 @@ from raysim.client.trainers import construction
 from raysim.client.trainers.kernel.winograd import SOURCE
 from raysim.engine.plan.resolve import resolve
 from raysim.errors import ResourceError, RunFolderError
-from raysim.storage import compiled_c
-from tests.support.kernel import needs_kernel
+from tests.support.kernel import needs_kernel, without_library
 
 
 @pytest.fixture(autouse=True)
@@ -69,16 +68,6 @@ def test_what_is_computed_by_minimal_filtering(
     assert plan.choice.record.get("winograd", False) == filters
 
 
-def without_compiler(patch: pytest.MonkeyPatch) -> None:
-    obstacle = compiled_c.obstacle
-
-    def lacking(source: compiled_c.CSource, dtype: torch.dtype) -> str | None:
-        return "there is none" if source == SOURCE else obstacle(source, dtype)
-
-    patch.setattr(compiled_c, "obstacle", lacking)
-    patch.setattr(construction, "obstacle", lacking)
-
-
 def params(run: raysim.Run) -> torch.Tensor:
     return torch.cat([one.flatten() for one in run.params.values()])
 
@@ -87,7 +76,7 @@ def test_a_run_goes_on_without_it_if_it_began_without_it(
     images: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        without_compiler(patch)
+        without_library(patch, SOURCE)
         whole = raysim.run(experiment(), dataset=images, path=tmp_path / "whole")
         raysim.run(experiment(rounds=2), dataset=images, path=tmp_path / "resumed")
     on = raysim.run(experiment(), dataset=images, path=tmp_path / "resumed", resume=True)
@@ -101,7 +90,7 @@ def test_a_run_that_began_with_it_does_not_go_on_without_it(
     whole = raysim.run(experiment(), dataset=images, path=tmp_path / "whole")
     raysim.run(experiment(rounds=2), dataset=images, path=tmp_path / "resumed")
     with monkeypatch.context() as patch:
-        without_compiler(patch)
+        without_library(patch, SOURCE)
         with pytest.raises(RunFolderError, match="convolutions were computed by a compiled library"):
             raysim.run(experiment(), dataset=images, path=tmp_path / "resumed", resume=True)
     on = raysim.run(experiment(), dataset=images, path=tmp_path / "resumed", resume=True)
@@ -110,6 +99,6 @@ def test_a_run_that_began_with_it_does_not_go_on_without_it(
 
 def test_a_worker_without_a_compiler_says_so(images: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = resolve(experiment(), dataset=images)
-    without_compiler(monkeypatch)
+    without_library(monkeypatch, SOURCE)
     with pytest.raises(ResourceError, match=r"needs a C compiler.*there is none"):
         construction.make(plan.choice, plan.model, plan.initial, plan.task, plan.experiment.client, "float32")

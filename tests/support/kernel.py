@@ -15,6 +15,7 @@ from torch import nn
 import raysim
 from raysim.client import local_training
 from raysim.client.section import ClientSection
+from raysim.client.trainers import construction
 from raysim.client.trainers.construction import make
 from raysim.client.trainers.kernel.dense import SOURCE
 from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
@@ -31,6 +32,17 @@ def needs_kernel() -> None:
     """Skip the test, saying why, where the compiled kernel cannot be had."""
     if (missing := compiled_c.obstacle(SOURCE, torch.float32)) is not None:
         pytest.skip(f"no kernel: {missing}")
+
+
+def without_library(patch: pytest.MonkeyPatch, source: compiled_c.CSource) -> None:
+    """As on a machine that cannot compile this source."""
+    obstacle = compiled_c.obstacle
+
+    def lacking(other: compiled_c.CSource, dtype: torch.dtype) -> str | None:
+        return "there is none" if other == source else obstacle(other, dtype)
+
+    patch.setattr(compiled_c, "obstacle", lacking)
+    patch.setattr(construction, "obstacle", lacking)
 
 
 @contextmanager
