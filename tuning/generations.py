@@ -15,6 +15,7 @@ from pydantic import Field
 
 from raysim import Experiment, ExperimentError, Section
 from raysim.config.values import Count
+from raysim.config.whole_part import whole_part
 from tuning.dimension import Dimension, Listed
 from tuning.errors import StudyError
 from tuning.objective import Objective
@@ -136,8 +137,7 @@ def next_generation(
     if not known:
         raise StudyError("All members have diverged. Try a space with smaller learning rates, or clip (server.clip).")
     order = sorted(range(len(scores)), key=lambda m: (-math.inf if (s := scores[m]) is None else s, -m), reverse=True)
-    # Their product may be a little less than the whole number that is meant, as 0.29 times 100 is.
-    number = max(1, math.floor(round(section.share * len(scores), 6)))
+    number = max(1, whole_part(section.share * len(scores)))
     best = order[: min(number, len(known))]
     worst = set(order[min(len(known), len(order) - number) :]) - set(best)
     return [

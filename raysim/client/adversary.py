@@ -8,7 +8,6 @@ Attacks come after local training and before norms and clipping (docs/algorithms
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Literal
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 from raysim import seeds
 from raysim.config.section import Section
 from raysim.config.values import ClientId, NonNegative
+from raysim.config.whole_part import whole_part
 from raysim.data.dataset import Split
 from raysim.models.layout import Layout
 
@@ -66,7 +66,7 @@ def num_attackers(fraction: float, total: int) -> int:
     >>> num_attackers(0.58, 50)  # their product is a little less than 29
     29
     """
-    return math.floor(round(fraction * total, 6))
+    return whole_part(fraction * total)
 
 
 def positions(section: Adversary | None, seed: int, train: Split) -> frozenset[int]:

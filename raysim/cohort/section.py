@@ -14,6 +14,7 @@ from raysim.config.own_part import OwnPart, OwnSampler, is_unbound
 from raysim.config.part import Choice, Packaged
 from raysim.config.section import Section
 from raysim.config.values import Count, Seed
+from raysim.config.whole_part import whole_part
 from raysim.data.dataset import Split
 from raysim.errors import ExperimentError
 
@@ -76,8 +77,7 @@ def grown_size(section: CohortGrowth | None, initial: int, population: int, t: i
     size, multiplications = float(initial), t // section.every
     while multiplications and size < largest and section.factor > 1:
         size, multiplications = size * section.factor, multiplications - 1
-    # Rounded first: 1.15 times 100 is a little less than 115, but means 115.
-    return int(round(min(size, largest), 6))
+    return whole_part(min(size, largest))
 
 
 class CohortSection(Section):
