@@ -30,6 +30,7 @@ from raysim.client.trainers.recording.simplify import Program, simplified, stora
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
 from raysim.client.trainers.recording.trial import (
     RESIZED_ROUNDING,
+    carried_out,
     check_against_autograd,
     if_carried_out,
     near,
@@ -147,10 +148,18 @@ def resize_step(
     with _on_fixed(weighted, loss_gradient, batch) as fixed:
         kept = [*weighted.state, *weighted.values, *weighted.written, weighted.keys, *other_tensors(weighted)]
         kept += [*weighted.module.parameters(), *weighted.module.buffers()]
-        for byte in SPOILT:
+        first, *others = SPOILT
+        fixed.begin_again()
+        spoil(sized, kept, first)
+        made = check_against_autograd(step, weighted, fixed.batch, fixed.wanted, fixed.left, RESIZED_ROUNDING)
+        results = [None if one is None else one.clone() for one in (*made, *weighted.state)]
+        for byte in others:
             fixed.begin_again()
             spoil(sized, kept, byte)
-            check_against_autograd(step, weighted, fixed.batch, fixed.wanted, fixed.left, RESIZED_ROUNDING)
+            again = (*carried_out(step, fixed.batch), *weighted.state)
+            pairs = zip(again, results, strict=True)
+            if not all(one is None or old is None or torch.equal(one, old) for one, old in pairs):
+                raise NotRecorded("reads memory that it has not written")
     return step
 
 

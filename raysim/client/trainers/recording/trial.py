@@ -32,22 +32,18 @@ def check_against_autograd(
     wanted: Sequence[Tensor | None],
     left: Sequence[Tensor],
     rounding: float = ROUNDING,
-) -> None:
+) -> tuple[Tensor, Tensor | None]:
     """Carry the recording out once, where autograd made the wanted outputs, losses and gradients and left these in the
     buffers. `rounding`: in float32.
+
+    Returns:
+        outputs and losses.
 
     Raises:
         NotRecorded: it fails, or differs from autograd.
     """
     before = weighted.flat.clone()
-    try:
-        with torch.inference_mode():
-            again, losses = made(*batch, 1.0)
-    except Exception as error:
-        if memory.is_lacking(error):
-            # Whether a step is recorded must not depend on what else is in memory.
-            raise
-        raise NotRecorded(f"cannot be repeated ({type(error).__name__}: {error})") from error
+    again, losses = carried_out(made, batch)
     outputs, each, *gradients = wanted
     pairs = [(again, outputs), *zip(weighted.module.buffers(), left, strict=True)]
     if losses is not None:
@@ -59,6 +55,23 @@ def check_against_autograd(
         pairs.append((value - weighted.keep * old, torch.zeros_like(value) if gradient is None else gradient))
     if not all(one is not None and near(got, one, rounding) for got, one in pairs):
         raise NotRecorded("has other gradients when it is repeated")
+    return again, losses
+
+
+def carried_out(made: Replay, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Carry the recording out once; return outputs and losses.
+
+    Raises:
+        NotRecorded: it fails.
+    """
+    try:
+        with torch.inference_mode():
+            return made(*batch, 1.0)
+    except Exception as error:
+        if memory.is_lacking(error):
+            # Whether a step is recorded must not depend on what else is in memory.
+            raise
+        raise NotRecorded(f"cannot be repeated ({type(error).__name__}: {error})") from error
 
 
 def if_carried_out(compiled: Callable[[], Replay], batch: tuple[Tensor, Tensor]) -> Replay | None:
