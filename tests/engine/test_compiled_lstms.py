@@ -99,3 +99,11 @@ def test_a_run_goes_on_as_it_began(
             raysim.run(experiment(), path=tmp_path / "other", resume=True, **parts)
     on = raysim.run(experiment(), path=tmp_path / "other", resume=True, **parts)
     assert torch.equal(params(on), params(whole))
+
+
+@pytest.mark.parametrize(("places", "trainer"), [(59, "stacked"), (60, "interpreted")])
+def test_whether_a_tiny_lstm_is_stacked_depends_on_the_places_of_a_batch(places: int, trainer: str) -> None:
+    rows = np.ones((4, places), np.int64)
+    data = raysim.FederatedDataset.from_clients(train={"a": (rows, rows), "b": (rows, rows)})
+    tiny = {"name": "lstm_char", "hidden": 4, "layers": 1}
+    assert resolve(experiment(model=tiny, cohort={"size": 2}), dataset=data).choice.trainer == trainer

@@ -39,6 +39,11 @@ TINY = 50_000
 TINY_RECURRENT = 20_000
 """The same for recurrent models, whose steps through time torch's kernel takes faster than batched products do."""
 
+RECURRENT_PLACES = 240
+"""Examples of a batch times places of an LSTM from which the compiled passes of one client win over a stack of many. Of
+2,414 to 15,054 numbers a client takes .3 to .6 of the passes' time in a stack with 40, .6 to 1.2 with 200, 1.0 to 1.6
+with 320, and 1.5 to 2.0 with 1,600: all places of all clients fall out of a core's cache (Intel Xeon with AMX)."""
+
 CALL = 1_400
 """Examples of a model with next to no numbers that take the kernel as long as a chunk's other work takes a worker."""
 
@@ -203,6 +208,7 @@ class TrainingConditions:
     batch_size: int | Literal["full"]
     plain: bool
     short_steps: float = 0.0
+    places: int = 0
     gradients: Literal["one", "several", "twice"] = "one"
     accumulate: int = 1
 
@@ -351,7 +357,10 @@ def _best(
         if found.interpreted is not None:
             return "recorded", f"{obstacle}, but its local step can be recorded; {found.interpreted}"
         return "interpreted", f"{obstacle}, but its local step is made of operators that raysim compiles"
-    is_tiny = numbers <= (TINY_RECURRENT if any(isinstance(child, Lstm) for child in module.modules()) else TINY)
+    recurs = _kernels(given, "recorded", module).lstm
+    is_tiny = numbers <= TINY
+    if any(isinstance(child, Lstm) for child in module.modules()):
+        is_tiny = numbers <= TINY_RECURRENT and not (recurs and _are_many(given))
     is_small = is_tiny or (numbers <= MOST_COMPILED and given.has_few_rows and given.threads == 1)
     lacking = ""
     if given.plain and is_small and _not_for_kernel(given, layers, task) is None:
@@ -361,7 +370,6 @@ def _best(
     kind = given.device_kind
     if (kind != "cpu" or is_tiny) and _not_by_rows(task) is None:
         return "stacked", f"{numbers:,} numbers a client: many of them share a call on {kind}{lacking}"
-    recurs = _kernels(given, "recorded", module).lstm
     most = MOST_INTERPRETED if recurs else MOST_INTERPRETED_LAYERS
     if _may_interpret(given, numbers, most) and _interpreted(given, module, steps) is None:
         return (
@@ -371,6 +379,11 @@ def _best(
     if recurs and _not_recorded(given, lambda: steps(False, _kernels(given, "recorded", module)).recorded) is None:
         return "recorded", f"{numbers:,} numbers a client, and LSTMs that raysim compiles"
     return "fused", f"{numbers:,} numbers a client, and every layer has a hand-written backward{lacking}"
+
+
+def _are_many(given: TrainingConditions) -> bool:
+    """Whether a batch has so many places of an LSTM that the passes of one client win."""
+    return given.batch_size != "full" and given.batch_size * given.places >= RECURRENT_PLACES
 
 
 def _obstacle(

@@ -13,6 +13,7 @@ from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditi
 from raysim.errors import ExperimentError, ModelError
 from raysim.models.lstm import Lstm
 from raysim.models.task import Task, task_for
+from tests.support.kernel import needs_kernel
 
 TINY = nn.Linear(60, 10)
 MIDDLE = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
@@ -59,6 +60,19 @@ def chosen(
 def test_on_a_cpu_the_size_decides(module: nn.Module, trainer: str, usual: int) -> None:
     choice = chosen(module)
     assert (choice.trainer, choice.usual) == (trainer, usual)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "places", "trainer"), [(4, 20, "stacked"), (4, 80, "interpreted"), (20, 20, "interpreted")]
+)
+def test_a_tiny_lstm_is_stacked_where_a_batch_has_few_places(batch_size: int, places: int, trainer: str) -> None:
+    needs_kernel()
+    small = nn.Sequential(Lstm(8, 16, 1), nn.Linear(16, 90))
+    assert chosen(small, batch_size=batch_size, places=places).trainer == trainer
+    # Without the passes it is stacked.
+    for without in ({"precision": "bf16"}, {"threads": 2}, {"batch_size": "full"}):
+        given = {"batch_size": batch_size, "places": places} | without
+        assert chosen(small, **given).trainer == "stacked"
 
 
 @pytest.mark.parametrize(("features", "most"), [(60, 512), (1_000, 104), (4_000, 64)])
