@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 import raysim
-from raysim.client.trainers import trainer_choice
+from raysim.client.trainers import trainer_table
 from tests.support import ray_mark
 from tests.support.executors import DiesOnce
 from tests.support.interrupted import Stops
@@ -56,7 +56,7 @@ def _begins_with_the_loss(request: pytest.FixtureRequest) -> Iterator[None]:
     """Runs that break off by their loss are compared, to the bit, with whole ones, which have the loss built in."""
     with pytest.MonkeyPatch.context() as patch:
         if {Stops, DiesOnce} & {one for one in vars(request.module).values() if isinstance(one, type)}:
-            patch.setattr(trainer_choice, "CALL_AUTOGRAD", ())
+            patch.setattr(trainer_table, "CALL_AUTOGRAD", ())
         yield
 
 

@@ -16,7 +16,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 import raysim
-from raysim.client.trainers import trainer_choice
+from raysim.client.trainers import trainer_table
 from raysim.config import part, section_source
 from raysim.config.section import Section
 from raysim.engine.plan.resolve import resolve
@@ -77,7 +77,7 @@ def all_bits(exp: raysim.Experiment, **how: Any) -> list[Any]:
 def test_called_with_the_module_it_has_the_bits_of_the_loss_that_it_repeats(
     more: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer_choice, "CALL_AUTOGRAD", ())  # Steps of the task's own loss begin with it, too.
+    monkeypatch.setattr(trainer_table, "CALL_AUTOGRAD", ())  # Steps of the task's own loss begin with it, too.
 
     def calls_the_module(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
         assert (at.client, at.round, at.local_step, len(module.state_dict())) >= ("", 0, 0, 1)
@@ -217,7 +217,7 @@ def test_hits_are_counted_on_the_module_s_outputs_for_x_itself(
 def test_products_are_in_the_engine_s_precision(
     dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer_choice, "CALL_AUTOGRAD", ())  # As above.
+    monkeypatch.setattr(trainer_table, "CALL_AUTOGRAD", ())  # As above.
 
     def needs_module(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
         outputs = module(x)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import raysim
-from raysim.client.trainers import trainer_choice
+from raysim.client.trainers import trainer_table
 from raysim.client.trainers.trainer_choice import ShortBatches
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.plan.short_batches import steps_of_each
@@ -76,7 +76,7 @@ def test_short_batches_are_interpreted_from_one_step_of_each_length_on(
     choice = resolve(experiment(cohort={"size": size}), dataset=dataset, model=Skip).choice
     assert (choice.trainer, choice.short_batches) == ("interpreted", way)
     # Beyond so many numbers a recording costs more than it saves.
-    monkeypatch.setattr(trainer_choice, "MOST_SHAPES", {"interpreted": 10})
+    monkeypatch.setattr(trainer_table, "MOST_SHAPES", {"interpreted": 10})
     beyond = resolve(experiment(cohort={"size": size}), dataset=dataset, model=Skip).choice
     assert beyond.short_batches == "by autograd"
 
@@ -114,7 +114,7 @@ def test_a_run_that_took_short_batches_otherwise_goes_on_so(
 ) -> None:
     made = experiment(cohort={"size": 4}, rounds=3)
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_choice, "_short_batches", lambda *_: way)
+        patch.setattr(trainer_table, "_short_batches", lambda *_: way)
         whole = raysim.run(made, dataset=dataset, model=Skip, path=tmp_path / "whole")
         raysim.run(made.changed({"rounds": 2}), dataset=dataset, model=Skip, path=tmp_path / "resumed")
     on = raysim.run(made, dataset=dataset, model=Skip, path=tmp_path / "resumed", resume=True)

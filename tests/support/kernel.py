@@ -18,7 +18,8 @@ from raysim.client.section import ClientSection
 from raysim.client.trainers import construction
 from raysim.client.trainers.construction import make
 from raysim.client.trainers.kernel.dense import SOURCE
-from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
+from raysim.client.trainers.trainer_choice import TrainerChoice
+from raysim.client.trainers.trainer_table import TrainingConditions, choose
 from raysim.data.on_device import Examples
 from raysim.models.model import create
 from raysim.models.task import task_for

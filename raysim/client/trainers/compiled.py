@@ -26,7 +26,7 @@ from raysim.client.trainers.kernel.kernel import BOUNDED, SHRUNK, Kernel, Penali
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.local_steps import LinearSteps, StepRule
 from raysim.client.trainers.scores import MOST_KEPT, Scores
-from raysim.client.trainers.trainer_choice import STACK_NUMBERS
+from raysim.client.trainers.trainer_table import STACK_NUMBERS
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.models.task import Task

@@ -17,7 +17,8 @@ from raysim.client.trainers.kernel.kernels import Used
 from raysim.client.trainers.minimised_loss import Minimised, minimised_loss, recognise
 from raysim.client.trainers.reduced_precision import has_large_products
 from raysim.client.trainers.step_obstacles import StepObstacles
-from raysim.client.trainers.trainer_choice import BY_HAND, TrainerChoice, TrainingConditions, choose
+from raysim.client.trainers.trainer_choice import BY_HAND, TrainerChoice
+from raysim.client.trainers.trainer_table import TrainingConditions, choose
 from raysim.config.torch_settings import as_on_workers
 from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pool_clients

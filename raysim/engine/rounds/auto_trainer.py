@@ -1,6 +1,6 @@
 """Settles which trainer "auto" is on a card: measured at the first use there, kept in the cache, recorded by the run.
 
-On a CPU "auto" is a table that was learned from measurements (`trainer_choice.py`). No such table fits all cards, and
+On a CPU "auto" is a table that was learned from measurements (`trainer_table.py`). No such table fits all cards, and
 the trainers differ there by more. Trainer and chunk size fix the bits, so the choice is made once for a run, by the
 process that plans it, and never depends on the number of workers. A run that goes on takes what its folder says.
 Another run takes what the cache says for the same model, local step, card and versions of torch and raysim.
@@ -23,7 +23,8 @@ import torch
 
 from raysim import card
 from raysim.client.trainers.kernel.kernels import Used
-from raysim.client.trainers.trainer_choice import ShortBatches, choose
+from raysim.client.trainers.trainer_choice import ShortBatches
+from raysim.client.trainers.trainer_table import choose
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan.first_examples import recognised
 from raysim.engine.plan.plan import Plan

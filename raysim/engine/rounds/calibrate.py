@@ -20,7 +20,8 @@ import torch
 from raysim.algorithm.broadcast import Broadcast
 from raysim.client.trainers.kernel.kernels import Used
 from raysim.client.trainers.step_obstacles import StepObstacles
-from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName, choose
+from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName
+from raysim.client.trainers.trainer_table import choose
 from raysim.cohort.chunks import Chunk
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan.first_examples import check_client_axis, recognised, step_obstacles

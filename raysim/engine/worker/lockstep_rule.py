@@ -13,7 +13,7 @@ from raysim.algorithm import local_adaptivity
 from raysim.client.corrections import choice as corrections
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.trainers.construction import rule_for
-from raysim.client.trainers.trainer_choice import STACK_NUMBERS
+from raysim.client.trainers.trainer_table import STACK_NUMBERS
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan.plan import Plan
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import raysim
-from raysim.client.trainers import trainer_choice
+from raysim.client.trainers import trainer_table
 from raysim.client.trainers.bound_module import BoundModule, StepRecording
 from raysim.client.trainers.gradient_seed import gradients_from
 from raysim.client.trainers.scores import Scores
@@ -155,7 +155,7 @@ def test_a_run_that_began_with_the_loss_goes_on_so(
     data: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_choice, "CALL_AUTOGRAD", ())
+        patch.setattr(trainer_table, "CALL_AUTOGRAD", ())
         whole = raysim.run(experiment(), dataset=data, model=Branching, path=tmp_path / "whole")
         raysim.run(experiment(rounds=2), dataset=data, model=Branching, path=tmp_path / "resumed")
     on = raysim.run(experiment(), dataset=data, model=Branching, path=tmp_path / "resumed", resume=True)

@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from raysim.client import local_training
 from raysim.client.section import ClientSection
-from raysim.client.trainers.trainer_choice import TrainerName, TrainingConditions, choose
+from raysim.client.trainers.trainer_choice import TrainerName
+from raysim.client.trainers.trainer_table import TrainingConditions, choose
 from raysim.data.on_device import Examples
 from raysim.errors import ModelError
 from raysim.models.lora import Lora, WithLora

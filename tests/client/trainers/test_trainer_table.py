@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from raysim.client.trainers.step_obstacles import StepObstacles
-from raysim.client.trainers.trainer_choice import TrainerChoice, TrainingConditions, choose
+from raysim.client.trainers.trainer_choice import TrainerChoice
+from raysim.client.trainers.trainer_table import TrainingConditions, choose
 from raysim.errors import ExperimentError, ModelError
 from raysim.models.lstm import Lstm
 from raysim.models.task import Task, task_for
