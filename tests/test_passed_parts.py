@@ -63,6 +63,16 @@ def test_what_a_script_passed_is_asked_for(experiment: Make, dataset: raysim.Fed
     assert raysim.resume(path, rounds=5, dataset=dataset, model=module).rounds.num_rows == 5
 
 
+def test_a_run_that_goes_on_with_a_section_in_place_of_the_module_is_told_the_call(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    raysim.run(experiment(), dataset=dataset, model=linear(dataset), path=path)
+    advice = re.escape("raysim.resume(path, model=...)")
+    with pytest.raises(raysim.RunFolderError, match=rf"was passed model= by its script.*: {advice}"):
+        raysim.run(experiment(model={"name": "linear"}), dataset=dataset, path=path, resume=True)
+
+
 def test_a_model_is_not_put_in_the_place_of_the_experiment_s(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ FINISHED, MISSED, DIVERGED, PRUNED, FAILED = "finished", "not reached", "diverge
 OUTCOMES = (FINISHED, MISSED, DIVERGED, PRUNED, FAILED)
 
 MOST_SLOTS = 10**6
+"""Of a study, which numbers its trials by them."""
 
 SEAL = "seal"
 """The attribute with the digest of what an ended trial records."""

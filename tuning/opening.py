@@ -61,7 +61,7 @@ def opened(plan: StudyPlan, progress: bool | None) -> Iterator[OpenStudy]:
             # The folder first: were the process killed after its mark is in the storage only, no folder would have it.
             mark = folder.claim(where, plan.portable_url, name, kept_trial.digest(plan.identity))
             if not own:
-                processes.check_folder(mark, str(where.absolute()))
+                processes.tell_folder(mark, str(where.absolute()))
         optuna.load_study(study_name=name, storage=storage).set_user_attr(UNIT, unit_of(plan.tuning))
         show = stack.enter_context(StudyProgress.where_wanted(progress, plan.tuning.objective))
         ledger = _ledger(storage, processes, plan)

@@ -29,13 +29,11 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuning.errors import OtherFolderError, StudyError
 from tuning.folder import is_copy
+from tuning.kept_trial import MOST_SLOTS
 
 log = logging.getLogger("raysim")
 
 BEAT_S, SILENT_S = 10.0, 60.0
-
-MOST_SLOTS = 10**6
-"""That one row takes."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +200,7 @@ class Processes:
                 f"checkpoints (--path, path=), or give this study another name."
             )
 
-    def check_folder(self, mark: str, path: str) -> None:
+    def tell_folder(self, mark: str, path: str) -> None:
         """Tell the folder of this process; see that it is that of the study.
 
         Args:

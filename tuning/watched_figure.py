@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from raysim.experiment.row import Row
 from raysim.report import number_formats
 
 VALIDATION = "eval/validation"
 """Prefix of the columns that a study may use."""
-
-FigureName = Literal["accuracy", "loss", "percentile", "metric", "train_loss"]
 
 
 class WatchedFigure(NamedTuple):

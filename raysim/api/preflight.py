@@ -166,7 +166,10 @@ def _other_course(plan: Plan, path: Path) -> str:
             )
     for name, what in (("winograd", "convolutions"), ("lstm", "LSTMs")):
         if before.get(name) and not now.get(name):
-            return f"its {what} were computed by a compiled library, which cannot be had here: see docs/performance.md"
+            return (
+                f"its {what} were computed by a compiled library, which takes a C compiler and engine.threads = 1: go "
+                f"on where there is one, as on the machine where the run began"
+            )
     if plan.experiment.model is not None and plan.experiment.model.init is not None:
         return "the values of model.init were others"
     return (
@@ -244,7 +247,7 @@ def _check_passed(passed: Passed, path: Path) -> None:
     if lacking == ["loss"]:
         log.warning("the run of %s was passed loss= by its script, and now the task's own loss is used", path)
     elif lacking:
-        raise _without(lacking, path, "raysim.resume")
+        raise _without(lacking, path, "raysim.resume(path")
     new = [name for name in other if name in passed.names]
     if "model" in new:
         raise RunFolderError(f"The run of {path} trains the experiment's [model], so model= cannot be passed.")

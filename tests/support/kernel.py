@@ -73,7 +73,7 @@ def chosen(module: nn.Module, **changes: Any) -> TrainerChoice:
     """The trainer of clients with ten examples a batch; `changes`: of the conditions."""
     given: dict[str, Any] = {
         "trainer": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
-        "batch_size": 10, "plain": True, "threads": 1,
+        "batch_size": 10, "by_kernel": True, "threads": 1,
     }  # fmt: skip
     return choose(TrainingConditions(**(given | changes)), module, task_for(2, None))
 

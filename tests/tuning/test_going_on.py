@@ -292,7 +292,7 @@ def test_a_study_that_an_earlier_version_began_keeps_its_folder(
     """It did not tell its folder to the storage: the first one after that may be a wrong one."""
     one = tuned(trials=1, final=0, storage=f"sqlite:///{tmp_path / 'shared.db'}")
     with monkeypatch.context() as earlier:
-        earlier.setattr(Processes, "check_folder", lambda *given: None)
+        earlier.setattr(Processes, "tell_folder", lambda *given: None)
         first = tuning.tune(one, dataset=small, path=tmp_path / "first")
     with pytest.raises(tuning.StudyError, match=r"has trials of .* and .*second has no study\.json"):
         tuning.tune(one, dataset=small, path=tmp_path / "second")

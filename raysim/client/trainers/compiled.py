@@ -22,7 +22,7 @@ from raysim.client.chunk_clients import ChunkClients, LocalInputs
 from raysim.client.corrections.correction import ProximalPoint
 from raysim.client.proximal import Bounded, penalised_names
 from raysim.client.trainer import Client, LocalStart, Updates
-from raysim.client.trainers.kernel.kernel import BOUNDED, SHRUNK, Kernel, Penalised, StartingPoint, Windows
+from raysim.client.trainers.kernel.kernel import BOUNDED, SHRUNK, DenseKernel, Penalised, StartingPoint, Windows
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.local_steps import LinearSteps, StepRule
 from raysim.client.trainers.scores import MOST_KEPT, Scores
@@ -52,7 +52,7 @@ class Compiled:
 
     trains_together = True
 
-    def __init__(self, kernel: Kernel, task: Task, rule: StepRule, layout: Layout) -> None:
+    def __init__(self, kernel: DenseKernel, task: Task, rule: StepRule, layout: Layout) -> None:
         assert rule.by_kernel
         self._kernel, self._task, self._rule, self._layout = kernel, task, rule, layout
         self._deltas, self._means = torch.zeros(0), torch.zeros(0)
@@ -161,7 +161,7 @@ def _penalised(point: ProximalPoint, layout: Layout, received: Mapping[str, Tens
 
 @dataclass(frozen=True)
 class _LaidOut:
-    """Clients as the kernel takes them (see `Kernel.train`), whatever they start from.
+    """Clients as the kernel takes them (see `DenseKernel.train`), whatever they start from.
 
     targets, owners: of every visit in its order, its target and its client; owners are None for one client.
     """
@@ -188,7 +188,7 @@ def _laid_out(clients: ChunkClients) -> _LaidOut:
 class CompiledNetwork:
     """What `Fused` asks of a network, by the kernel: gradients at weights of its own."""
 
-    def __init__(self, kernel: Kernel, like: Weights) -> None:
+    def __init__(self, kernel: DenseKernel, like: Weights) -> None:
         self._kernel = kernel
         self.params, self.gradient = torch.zeros_like(like.params), torch.zeros_like(like.params)
         self.dropouts: list[Dropout] = []

@@ -24,8 +24,8 @@ from raysim.client.trainers.cuda_graphs import CardRecorder, Recorder
 from raysim.client.trainers.fused import Fused, LayersByHand
 from raysim.client.trainers.kernel import lstm, operators, winograd
 from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
-from raysim.client.trainers.kernel.kernel import Kernel
-from raysim.client.trainers.kernel.kernels import BY_TORCH, NONE_USED, Kernels, Used
+from raysim.client.trainers.kernel.kernel import DenseKernel
+from raysim.client.trainers.kernel.kernels import BY_TORCH, NONE_USED, Kernels, KernelsUsed
 from raysim.client.trainers.kernel.lstm import CompiledLstm
 from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.local_steps import Bend, Point, StepRule
@@ -154,7 +154,7 @@ def step_obstacles(
     precision: Precision,
     batch: tuple[Tensor, Tensor],
     interprets: bool,
-    used: Used = NONE_USED,
+    used: KernelsUsed = NONE_USED,
 ) -> StepObstacles:
     """Why the model's local step on this batch cannot be recorded, and if it `interprets`, not be interpreted.
 
@@ -177,7 +177,7 @@ def _kernels(choice: TrainerChoice, like: Weights) -> Kernels:
     return _made(choice.kernels, like.params.dtype)
 
 
-def _made(used: Used, dtype: torch.dtype) -> Kernels:
+def _made(used: KernelsUsed, dtype: torch.dtype) -> Kernels:
     return Kernels(Winograd(dtype) if used.winograd else None, CompiledLstm(dtype) if used.lstm else None)
 
 
@@ -191,11 +191,11 @@ def _products(precision: Precision, like: Weights) -> torch.dtype:
     return torch.bfloat16 if precision == "bf16" else like.params.dtype
 
 
-def _kernel(layers: Recognised, model: Model, like: Weights, task: Task) -> Kernel:
+def _kernel(layers: Recognised, model: Model, like: Weights, task: Task) -> DenseKernel:
     line = dense(layers)
     assert isinstance(line, Dense), line
     _check_compiled(SOURCE, like.params.dtype, "compiled", "fused")
-    return Kernel(line, model.params, like.params.dtype, task.losses is squared_error)
+    return DenseKernel(line, model.params, like.params.dtype, task.losses is squared_error)
 
 
 def _check_compiled(source: CSource, dtype: torch.dtype, trainer: TrainerName, otherwise: TrainerName) -> None:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from raysim.client.trainers.kernel.kernels import NONE_USED, Used
+from raysim.client.trainers.kernel.kernels import NONE_USED, KernelsUsed
 
 TrainerName = Literal["one_by_one", "recorded", "interpreted", "fused", "stacked", "vmap", "compiled"]
 Precision = Literal["float32", "tf32", "bf16"]
@@ -58,7 +58,7 @@ class TrainerChoice:
     why: str = field(compare=False)
     short_batches: ShortBatches = "by autograd"
     changed: tuple[str, ...] = field(default=(), compare=False)
-    kernels: Used = NONE_USED
+    kernels: KernelsUsed = NONE_USED
     from_outputs: bool = False
 
     @classmethod
@@ -70,7 +70,7 @@ class TrainerChoice:
         why: str = "",
         short_batches: ShortBatches = "by autograd",
         changed: tuple[str, ...] = (),
-        kernels: Used = NONE_USED,
+        kernels: KernelsUsed = NONE_USED,
         from_outputs: bool = False,
     ) -> TrainerChoice:
         """Of the experiment's own chunk size."""

@@ -19,7 +19,7 @@ from torch import nn
 from raysim.client.trainers import loss_gradient
 from raysim.client.trainers.kernel import lstm, winograd
 from raysim.client.trainers.kernel.dense import SOURCE, dense
-from raysim.client.trainers.kernel.kernels import NONE_USED, Used
+from raysim.client.trainers.kernel.kernels import NONE_USED, KernelsUsed
 from raysim.client.trainers.recognise import KINDS, Recognised, recognise
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import (
@@ -96,7 +96,7 @@ OVERHEAD_HALVED = 2_500
 """Numbers of a client at which an example takes twice as long as with next to none."""
 
 
-Steps = Callable[[bool, Used], StepObstacles]
+Steps = Callable[[bool, KernelsUsed], StepObstacles]
 """(interprets, kernels) -> why a module's local step cannot be recorded, and if it `interprets`, not be interpreted."""
 
 
@@ -105,7 +105,7 @@ class TrainingConditions:
     """What a trainer is chosen by, beside the module and its loss.
 
     trainer, chunk_size, precision, dtype, threads: of the engine's section; the kernel takes one thread. device_kind:
-    "cpu" or "cuda". batch_size: examples of a local step. plain: whether the kernel can compute it whole
+    "cpu" or "cuda". batch_size: examples of a local step. by_kernel: whether the kernel can compute it whole
     (`StepRule.by_kernel`). short_steps: local steps of each short length in a round (engine/plan/short_batches.py).
     gradients: of a local step; "several": of a batch at several points, "twice": with the Hessian. accumulate: pieces
     of a batch.
@@ -118,7 +118,7 @@ class TrainingConditions:
     threads: int
     device_kind: str
     batch_size: int | Literal["full"]
-    plain: bool
+    by_kernel: bool
     short_steps: float = 0.0
     places: int = 0
     gradients: Literal["one", "several", "twice"] = "one"
@@ -167,7 +167,7 @@ def choose(
         name, why = _best_of(only, given, steps)
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
     short = _short_batches(given, name, numbers)
-    kernels = _kernels(given, name, module)
+    kernels = _kernels_used(given, name, module)
     has_own_loss = objective is None and loss_gradient.by_example(task)
     # What stands in the place of torch's loss is called, so steps begin with it.
     from_outputs = name in CALL_AUTOGRAD and has_own_loss and given.accumulate == 1 and not changed
@@ -261,7 +261,7 @@ def _best(
         interprets = _may_interpret(given, numbers, MOST_INTERPRETED)
         if given.batch_size == "full":
             return "one_by_one", f"{obstacle}; its local step is not recorded either: {NO_SHAPE}"
-        found = steps(interprets, _kernels(given, "interpreted", module) if interprets else NONE_USED)
+        found = steps(interprets, _kernels_used(given, "interpreted", module) if interprets else NONE_USED)
         if found.recorded is not None:
             return "one_by_one", f"{obstacle}; its local step is not recorded either: {found.recorded}"
         if not interprets:
@@ -269,13 +269,13 @@ def _best(
         if found.interpreted is not None:
             return "recorded", f"{obstacle}, but its local step can be recorded; {found.interpreted}"
         return "interpreted", f"{obstacle}, but its local step is made of operators that raysim compiles"
-    recurs = _kernels(given, "recorded", module).lstm
+    recurs = _kernels_used(given, "recorded", module).lstm
     is_tiny = numbers <= TINY
     if any(isinstance(child, Lstm) for child in module.modules()):
         is_tiny = numbers <= TINY_RECURRENT and not (recurs and _are_many(given))
     is_small = is_tiny or (numbers <= MOST_COMPILED and given.has_few_rows and given.threads == 1)
     lacking = ""
-    if given.plain and is_small and _not_for_kernel(given, layers, task) is None:
+    if given.by_kernel and is_small and _not_for_kernel(given, layers, task) is None:
         if (missing := compiled_c.obstacle(SOURCE, getattr(torch, given.dtype))) is None:
             return "compiled", f"{numbers:,} numbers a client in dense layers, for which there is a compiled kernel"
         lacking = f"; the compiled kernel would be faster, but {missing}"
@@ -288,7 +288,7 @@ def _best(
             "interpreted",
             f"{numbers:,} numbers a client, and a local step of operators that raysim compiles",
         )
-    if recurs and _not_recorded(given, lambda: steps(False, _kernels(given, "recorded", module)).recorded) is None:
+    if recurs and _not_recorded(given, lambda: steps(False, _kernels_used(given, "recorded", module)).recorded) is None:
         return "recorded", f"{numbers:,} numbers a client, and LSTMs that raysim compiles"
     return "fused", f"{numbers:,} numbers a client, and every layer has a hand-written backward{lacking}"
 
@@ -326,7 +326,7 @@ def _obstacle(
 
 def _interpreted(given: TrainingConditions, module: nn.Module, steps: Steps) -> str | None:
     """Why a local step cannot be interpreted, or None."""
-    return steps(True, _kernels(given, "interpreted", module)).interpreted
+    return steps(True, _kernels_used(given, "interpreted", module)).interpreted
 
 
 def _short_batches(given: TrainingConditions, trainer: TrainerName, numbers: int) -> ShortBatches:
@@ -336,14 +336,14 @@ def _short_batches(given: TrainingConditions, trainer: TrainerName, numbers: int
     return "resized" if trainer == "interpreted" else "recorded"
 
 
-def _kernels(given: TrainingConditions, trainer: TrainerName, module: nn.Module) -> Used:
+def _kernels_used(given: TrainingConditions, trainer: TrainerName, module: nn.Module) -> KernelsUsed:
     """What is computed in C in the place of torch's operators."""
     fits = given.device_kind == "cpu" and given.threads == 1
     if not fits or (given.precision, given.dtype) != ("float32", "float32"):
         return NONE_USED
     filters = trainer in FILTERING and any(winograd.may_gain(p.shape) for p in module.parameters())
     recurs = trainer in RECORDED and _has_lstm(module)
-    return Used(
+    return KernelsUsed(
         filters and compiled_c.obstacle(winograd.SOURCE, torch.float32) is None,
         recurs and compiled_c.obstacle(lstm.SOURCE, torch.float32) is None,
     )

@@ -20,7 +20,7 @@ from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.client.trainers import construction
 from raysim.client.trainers.construction import Further, make
-from raysim.client.trainers.kernel.kernels import Used
+from raysim.client.trainers.kernel.kernels import KernelsUsed
 from raysim.client.trainers.recognise import Recognised
 from raysim.client.trainers.recognised_by_trial import recognised_on
 from raysim.client.trainers.step_obstacles import StepObstacles
@@ -270,7 +270,7 @@ def step_obstacles(
     task: Task,
     *,
     interprets: bool,
-    kernels: Used,
+    kernels: KernelsUsed,
 ) -> StepObstacles:
     """Return why a local step on the first examples cannot be recorded, and if it `interprets`, not be interpreted."""
     x, y = load(experiment, dataset, initial)

@@ -13,7 +13,7 @@ import torch
 
 from raysim.client.objective import LocalObjective
 from raysim.client.trainers.construction import rule_for
-from raysim.client.trainers.kernel.kernels import Used
+from raysim.client.trainers.kernel.kernels import KernelsUsed
 from raysim.client.trainers.minimised_loss import Minimised, minimised_loss, recognise
 from raysim.client.trainers.reduced_precision import has_large_products
 from raysim.client.trainers.step_obstacles import StepObstacles
@@ -141,7 +141,7 @@ def _choice(experiment: Experiment, dataset: FederatedDataset, first: FirstModel
     # The kind of device that this process sees stands for all: workers are expected to be alike.
     kind = choose_device(engine.gpus_per_worker).type
 
-    def steps(interprets: bool, kernels: Used) -> StepObstacles:
+    def steps(interprets: bool, kernels: KernelsUsed) -> StepObstacles:
         return first_examples.step_obstacles(
             experiment, dataset, first.model, first.weights, local.task, interprets=interprets, kernels=kernels
         )
@@ -170,7 +170,7 @@ def training_conditions(experiment: Experiment, dataset: FederatedDataset, devic
         threads=engine.threads,
         device_kind=device_kind,
         batch_size="full" if "full" in sizes else max(sizes),
-        plain=all(rule_for(one, sums_gradients=False, product_makes_step=True).by_kernel for one in trained),
+        by_kernel=all(rule_for(one, sums_gradients=False, product_makes_step=True).by_kernel for one in trained),
         short_steps=short_batches.steps_of_each(experiment, dataset),
         places=next(iter(dataset.x.shape), 1),
         gradients="one" if client.personalisation is None else client.personalisation.gradients,

@@ -22,7 +22,7 @@ from typing import Any, get_args
 import torch
 
 from raysim import card
-from raysim.client.trainers.kernel.kernels import Used
+from raysim.client.trainers.kernel.kernels import KernelsUsed
 from raysim.client.trainers.trainer_choice import ShortBatches
 from raysim.client.trainers.trainer_table import choose
 from raysim.engine.numerics import choose_device
@@ -66,7 +66,7 @@ def _with_last_digits(plan: Plan, fingerprint: str) -> Plan:
     """
     choice = plan.choice
     ways = dict.fromkeys((choice.short_batches, *get_args(ShortBatches)))
-    kernels = [Used(*each) for each in product(*({is_used, False} for is_used in choice.kernels))]
+    kernels = [KernelsUsed(*each) for each in product(*({is_used, False} for is_used in choice.kernels))]
     for used, short, begins in product(kernels, ways, {choice.from_outputs, False}):
         changed = replace(choice, kernels=used, short_batches=short, from_outputs=begins)
         other = replace(plan, choice=changed)
@@ -148,7 +148,7 @@ def _key(plan: Plan) -> str:
             conditions.precision,
             conditions.dtype,
             conditions.batch_size,
-            conditions.plain,
+            conditions.by_kernel,
             conditions.gradients,
             plan.experiment.engine.cuda_graphs,
         ],

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from raysim.algorithm.broadcast import Broadcast
-from raysim.client.trainers.kernel.kernels import Used
+from raysim.client.trainers.kernel.kernels import KernelsUsed
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName
 from raysim.client.trainers.trainer_table import choose
@@ -125,7 +125,7 @@ def _candidates(
     module = plan.model.module()
     task = plan.minimised.task
 
-    def tried(interprets: bool, kernels: Used) -> StepObstacles:
+    def tried(interprets: bool, kernels: KernelsUsed) -> StepObstacles:
         return step_obstacles(
             plan.experiment, plan.dataset, plan.model, plan.initial, task, interprets=interprets, kernels=kernels
         )

@@ -220,7 +220,7 @@ class Loop:
         # The kept updates are not used again: release them.
         outcome = replace(outcome, kept=())
         transferred = transfers(plan, algorithm.traffic, training.selected.num_asked, training.selected.senders)
-        is_last = self._ends_with({**metrics, **transferred}) or state.round == plan.experiment.rounds
+        is_last = self._note_end({**metrics, **transferred}) or state.round == plan.experiment.rounds
         tickets = None
         if is_last or state.round % plan.experiment.evaluation.every == 0:
             metrics |= scoring.to_optimum(plan, state.weights)
@@ -259,7 +259,7 @@ class Loop:
         participants = kept_updates.participants(self._plan, self._executor, moved, sums, kept, before.round)
         return replace(stepped, sampler=self._cohorts.learn(stepped.sampler, participants, before.round))
 
-    def _ends_with(self, row: Mapping[str, float | None]) -> bool:
+    def _note_end(self, row: Mapping[str, float | None]) -> bool:
         """Note and return whether the run ends with a round of these figures: then the round is evaluated."""
         elapsed_s = time.perf_counter() - self._since_s
         now = stopping.after(self._plan.experiment, self.seen, {**row, "wall_time_s": elapsed_s})

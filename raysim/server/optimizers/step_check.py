@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -23,9 +23,6 @@ Own = OwnServerOptimizer
 
 LR = 0.1
 """Of the step that is tried."""
-
-Maker = Callable[[Own], ServerOptimizer]
-"""From the section to the pair of functions."""
 
 
 def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> None:

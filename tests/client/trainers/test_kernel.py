@@ -24,7 +24,7 @@ from raysim.client.trainer import Client
 from raysim.client.trainers.compiled import Compiled
 from raysim.client.trainers.construction import make
 from raysim.client.trainers.kernel.dense import Dense, dense
-from raysim.client.trainers.kernel.kernel import Kernel, StartingPoint, Windows
+from raysim.client.trainers.kernel.kernel import DenseKernel, StartingPoint, Windows
 from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.data.on_device import Examples
@@ -331,16 +331,16 @@ MISFITS: list[dict[str, Any]] = [
 ]
 
 
-def kernel() -> Kernel:
+def kernel() -> DenseKernel:
     module = nn.Sequential(nn.Linear(4, 2))
     model, _ = create(lambda: nn.Sequential(nn.Linear(4, 2)), 0, torch.float32)
     found = line(module)
     assert isinstance(found, Dense)
-    return Kernel(found, model.params, torch.float32, squared=False)
+    return DenseKernel(found, model.params, torch.float32, squared=False)
 
 
 def trained(
-    made: Kernel, broadcast: Tensor, constants: Tensor | None, order: Any, bounds: Any, steps: Any, **handed: Any
+    made: DenseKernel, broadcast: Tensor, constants: Tensor | None, order: Any, bounds: Any, steps: Any, **handed: Any
 ) -> tuple[Tensor, Tensor]:
     batches = ClientBatches(order, bounds, steps)
     return made.train([StartingPoint(broadcast, -0.1, constants=constants)], batches=batches, **handed)
@@ -421,7 +421,7 @@ def test_a_layer_whose_width_is_not_its_weights_is_refused() -> None:
     with pytest.raises(
         ModelError, match=r"0\.weight must have the shape \(2, 400\), as its layer says, but has \(2, 4\)"
     ):
-        Kernel(found, model.params, torch.float32, squared=False)
+        DenseKernel(found, model.params, torch.float32, squared=False)
 
 
 def test_a_target_that_is_no_class_is_an_error_not_a_write_elsewhere(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from raysim.client.section import ClientSection
 from raysim.client.trainers.bound_module import BoundModule, StepRecording
 from raysim.client.trainers.construction import step_obstacles
-from raysim.client.trainers.kernel.kernels import Kernels, Used
+from raysim.client.trainers.kernel.kernels import Kernels, KernelsUsed
 from raysim.client.trainers.kernel.lstm import CompiledLstm
 from raysim.models.lstm import Lstm
 from raysim.models.model import create
@@ -225,7 +225,7 @@ def test_recorded_steps_have_autograds_numbers(name: str, interprets: bool, plai
     draw = torch.Generator().manual_seed(1)
     x, y = torch.randn(5, 4, 6, generator=draw), torch.arange(5) % CLASSES
     found = step_obstacles(
-        model, weights, task_for(CLASSES, None), ClientSection(), "float32", (x, y), interprets, Used(lstm=True)
+        model, weights, task_for(CLASSES, None), ClientSection(), "float32", (x, y), interprets, KernelsUsed(lstm=True)
     )
     assert found.recorded is None
     assert not interprets or found.interpreted is None

@@ -84,7 +84,7 @@ def test_where_numbers_lie_does_not_change_the_bits_of_a_product(shape: tuple[in
     ("code", "function", "p"),
     [
         (Code.EXPONENTIAL, torch.exp, 0.0),
-        (Code.TANGENT, torch.tanh, 0.0),
+        (Code.TANH, torch.tanh, 0.0),
         (Code.SIGMOID, torch.sigmoid, 0.0),
         (Code.GELU, functional.gelu, 0.0),
         (Code.SILU, functional.silu, 0.0),

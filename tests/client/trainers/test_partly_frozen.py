@@ -98,7 +98,7 @@ def test_adapters_in_float32_are_trained_over_a_base_in_bfloat16(trainer: str) -
 @pytest.mark.parametrize("name", ["below", "adapters"])
 @pytest.mark.parametrize("trainer", ["fused", "stacked", "compiled"])
 def test_trainers_with_hand_written_gradients_refuse_them(trainer: TrainerName, name: str) -> None:
-    given = TrainingConditions(trainer, "auto", "float32", "float32", 1, "cpu", 4, plain=True)
+    given = TrainingConditions(trainer, "auto", "float32", "float32", 1, "cpu", 4, by_kernel=True)
     with pytest.raises(ModelError, match="modules with frozen parameters"):
         choose(given, FACTORIES[name](), task_for(4, None))
 
@@ -113,7 +113,7 @@ def test_dropout_of_adapters_has_addressed_masks() -> None:
     assert torch.equal(one_by_one[2], other_chunk[0])
     without = train("one_by_one", lora(), DATA, work, (0, 1, 2))["delta"]
     assert not torch.allclose(without, one_by_one)
-    given = TrainingConditions("vmap", "auto", "float32", "float32", 1, "cpu", 4, plain=True)
+    given = TrainingConditions("vmap", "auto", "float32", "float32", 1, "cpu", 4, by_kernel=True)
     with pytest.raises(ModelError, match="draws, which vmap does not do"):
         choose(given, lora(dropout=0.4)(), task_for(4, None))
 

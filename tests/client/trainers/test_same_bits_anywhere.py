@@ -15,7 +15,7 @@ from raysim import FederatedDataset
 from raysim.client import local_training
 from raysim.client.section import ClientSection
 from raysim.client.trainers.construction import make
-from raysim.client.trainers.kernel.kernels import Used
+from raysim.client.trainers.kernel.kernels import KernelsUsed
 from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.models import cnn, linear, lstm_word, mlp, transformer_word
@@ -57,7 +57,7 @@ def deltas(trainer: str, name: str, others: tuple[int, ...], at: int, work: dict
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, torch.float32)
     filters = name == "cnn by minimal filtering"
-    choice = TrainerChoice.of_size(trainer, 5, short_batches="resized", kernels=Used(filters))  # type: ignore[arg-type]
+    choice = TrainerChoice.of_size(trainer, 5, short_batches="resized", kernels=KernelsUsed(filters))  # type: ignore[arg-type]
     made = make(choice, model, weights, task_for(10, None), section, "float32")
     places = list(range(1, len(others) + 1))
     places.insert(at, 0)

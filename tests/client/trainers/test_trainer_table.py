@@ -37,7 +37,7 @@ def chosen(
 ) -> TrainerChoice:
     given: dict[str, Any] = {
         "trainer": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
-        "batch_size": 10, "plain": True, "threads": 1,
+        "batch_size": 10, "by_kernel": True, "threads": 1,
     }  # fmt: skip
     found = obstacles or StepObstacles()
     return choose(TrainingConditions(**(given | changes)), module, task or task_for(10, None), steps=lambda *_: found)
@@ -164,7 +164,7 @@ def test_with_several_threads_the_kernel_takes_tiny_clients_only() -> None:
 
 
 def test_the_kernel_takes_plain_sgd_and_beside_it_the_forms_that_step_together() -> None:
-    assert [chosen(module, plain=False).trainer for module in (TINY, MIDDLE)] == ["stacked", "interpreted"]
+    assert [chosen(module, by_kernel=False).trainer for module in (TINY, MIDDLE)] == ["stacked", "interpreted"]
 
 
 def test_a_chunk_of_the_kernel_weighs_more_examples_the_less_they_cost() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from raysim.arrays import Int64s
 from raysim.client.batches import ClientBatches, boundaries
+from raysim.client.trainers.kernel import operands
 from raysim.client.trainers.kernel.dense import SOURCE, Dense
 from raysim.errors import ModelError
 from raysim.models.layout import Layout
@@ -107,7 +108,7 @@ class Windows(NamedTuple):
     means: Tensor
 
 
-class Kernel:
+class DenseKernel:
     """Local SGD of clients, and gradients of batches, for one line of layers.
 
     Args:
@@ -284,12 +285,9 @@ class Kernel:
 
     def _check_numbers(self, tensor: Tensor, shape: Sequence[int], name: str) -> None:
         """Raise RuntimeError unless the kernel may take the tensor's address for so many numbers."""
-        fits = tuple(tensor.shape) == tuple(shape) and tensor.dtype == self._dtype
-        if not (fits and tensor.is_contiguous() and tensor.device.type == "cpu"):
-            raise RuntimeError(
-                f"The kernel needs {name} of shape {tuple(shape)} and {self._dtype}, contiguous, on the CPU, but got "
-                f"shape {tuple(tensor.shape)}, {tensor.dtype}, strides {tensor.stride()}, {tensor.device}."
-            )
+        operands.check("The kernel", name, tensor, shape, self._dtype)
+        if not tensor.is_contiguous():
+            raise RuntimeError(f"The kernel needs contiguous {name}, but got strides {tensor.stride()}.")
 
     def _contiguous(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         targets = y.to(self._dtype if self._squared else torch.int64)

@@ -8,14 +8,14 @@ from raysim.client.trainers.kernel.lstm import CompiledLstm
 from raysim.client.trainers.kernel.winograd import Winograd
 
 
-class Used(NamedTuple):
+class KernelsUsed(NamedTuple):
     """Which kernels are used. winograd: of convolutions that gain by it. lstm: of LSTMs."""
 
     winograd: bool = False
     lstm: bool = False
 
 
-NONE_USED = Used()
+NONE_USED = KernelsUsed()
 
 
 class Kernels(NamedTuple):

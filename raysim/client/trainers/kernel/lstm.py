@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from raysim.client.trainers.kernel.operands import check
-from raysim.storage.compiled_c import CSource, library
+from raysim.client.trainers.kernel.vectorised import vectorised
+from raysim.storage.compiled_c import library
 
-SOURCE = CSource(
-    Path(__file__).with_name("lstm.c"),
-    optimisation=("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic"),
-    headers=(Path(__file__).with_name("vectors.h"),),
-)
+SOURCE = vectorised("lstm.c")
 
 _GATES = 4
 

@@ -24,7 +24,8 @@ def check(whose: str, name: str, tensor: Tensor, shape: Sequence[int], dtype: to
     # Autograd's zeros have no memory, and torch may note of numbers that they are to be negated.
     has_numbers = tensor.layout == torch.strided and not tensor._is_zerotensor() and not tensor.is_neg()
     if not (fits and has_numbers):
+        without = "" if has_numbers else ", not laid out in memory as what it stands for"
         raise RuntimeError(
             f"{whose} needs {name} of shape {tuple(shape)} and {dtype} on the CPU, but got shape "
-            f"{tuple(tensor.shape)}, {tensor.dtype}, {tensor.device}."
+            f"{tuple(tensor.shape)}, {tensor.dtype}, {tensor.device}{without}."
         )

@@ -6,19 +6,15 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from raysim.client.trainers.kernel.operands import check
-from raysim.storage.compiled_c import CSource, library
+from raysim.client.trainers.kernel.vectorised import vectorised
+from raysim.storage.compiled_c import library
 
-SOURCE = CSource(
-    Path(__file__).with_name("winograd.c"),
-    optimisation=("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic"),
-    headers=(Path(__file__).with_name("vectors.h"),),
-)
+SOURCE = vectorised("winograd.c")
 
 KERNEL = (3, 3)
 

@@ -344,7 +344,10 @@ def step_of(sized: Sized, otherwise: Replay) -> Replay:
         if not interpreter((there(0, x), there(1, y), *made), alpha):
             otherwise(x, y, alpha)
             # Part of the step was carried out twice.
-            raise IndexError("An index is out of its range, and torch's operators took it.")
+            raise IndexError(
+                "An index is out of its range, which torch's operators let pass: indices must be from 0 on and below "
+                "the number of rows or classes. With engine.trainer = 'one_by_one', torch alone computes the step."
+            )
         return outputs, losses
 
     return step

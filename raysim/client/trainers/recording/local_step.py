@@ -18,7 +18,8 @@ from torch import Tensor
 from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
 from raysim.client.trainers.loss_gradient import LossGradient
-from raysim.client.trainers.recording import attention, channels_last, convolution, elsewhere
+from raysim.client.trainers.recording import another_point, attention, channels_last, convolution
+from raysim.client.trainers.recording.fixed_point import to_fixed_point, without_own_numbers
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
 from raysim.client.trainers.recording.interpreted import InterpretedStep, interpreted, step_of
 from raysim.client.trainers.recording.minimal_filtering import by_filtering
@@ -40,10 +41,8 @@ from raysim.client.trainers.recording.trial import (
 from raysim.client.trainers.recording.update import WeightUpdates, updates
 from raysim.client.trainers.recording.weighted import (
     Weighted,
-    fixed_batch,
     other_tensors,
     outputs_and_gradients,
-    without_own_numbers,
 )
 from raysim.models import memory
 from raysim.storage.compiled_c import NoLibraryError
@@ -96,18 +95,18 @@ def record_step(
         put_back()
         first = _on_tape(weighted, loss_gradient, x.clone(), y.clone())
         put_back()
-        elsewhere.move(module, values, keys)
-        batch = elsewhere.batch(x, y)
+        another_point.move(module, values, keys)
+        batch = another_point.another_batch(x, y)
         second = _on_tape(weighted, loss_gradient, *(one.clone() for one in batch))
         check()
-        if not elsewhere.same(first.tape, first.results, second.tape, second.results):
+        if not another_point.same(first.tape, first.results, second.tape, second.results):
             raise NotRecorded("is another step for another batch")
         left = [buffer.clone() for buffer in module.buffers()]
         _check_memory(first, weighted)
         program = _program(first)
         made = _compiled(program, first, weighted)
         put_back()
-        elsewhere.move(module, values, keys)
+        another_point.move(module, values, keys)
         check_against_autograd(made, weighted, batch, second.values, left)
         if kernels.lstm is not None:
             put_back()
@@ -126,7 +125,7 @@ def record_step(
         if laid_out is program:
             return Recorded(made, why_not)
         put_back()
-        elsewhere.move(module, values, keys)
+        another_point.move(module, values, keys)
         return Recorded(if_carried_out(lambda: _compiled(laid_out, first, weighted), batch) or made, why_not)
 
 
@@ -191,7 +190,7 @@ def _on_fixed(weighted: Weighted, loss_gradient: LossGradient, batch: tuple[Tens
     ):
         batch = without_own_numbers(weighted, batch[0]), batch[1]
         put_back()
-        x, y = fixed_batch(weighted, batch)
+        x, y = to_fixed_point(weighted, batch)
         with undone([*weighted.state, weighted.keys, *other_tensors(weighted)]) as begin_again:
             # Nor on the targets at hand. Only where the first class is masked, as padding is, they are taken.
             for targets in (y,) if y.is_floating_point() else (torch.zeros_like(y), y):
@@ -337,7 +336,7 @@ def _interpreted(
             program = _program(attempt)
             put_back()
         program = _filtered(program, attempt, weighted, kernels)
-        return _by_interpreter(program, attempt, weighted, fixed_batch(weighted, batch), made.step)
+        return _by_interpreter(program, attempt, weighted, to_fixed_point(weighted, batch), made.step)
     except (NotInterpreted, NoLibraryError) as error:
         return str(error)
     except Exception as error:
@@ -371,11 +370,11 @@ def _place_by_place(
     is_on = backend.enabled
     try:
         backend.enabled = False
-        attempt = _on_tape(weighted, loss_gradient, *fixed_batch(weighted, batch))
+        attempt = _on_tape(weighted, loss_gradient, *to_fixed_point(weighted, batch))
     finally:
         backend.enabled = is_on
     put_back()
-    wanted = _on_tape(weighted, loss_gradient, *fixed_batch(weighted, batch))
+    wanted = _on_tape(weighted, loss_gradient, *to_fixed_point(weighted, batch))
     pairs = zip(attempt.values, wanted.values, strict=True)
     if not all(
         one is other is None or (one is not None and other is not None and near(one, other)) for one, other in pairs

@@ -7,7 +7,7 @@ A step whose course depends on values cannot be recorded: it would repeat what t
 a value (item, tolist, a branch on a tensor) or makes a shape from values (nonzero, a boolean index) ends the attempt.
 
 A forward's Python code runs when it is recorded, not in every step: what it prints, it prints then. What it depends on
-outside of the module is seen where it changes from one recording to the next (`elsewhere.py`).
+outside of the module is seen where it changes from one recording to the next (`another_point.py`).
 """
 
 from __future__ import annotations

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers.gradient_seed import seeded
 from raysim.client.trainers.loss_gradient import LossGradient
-from raysim.client.trainers.recording import elsewhere
-from raysim.models import memory
 
 
 @dataclass(frozen=True)
@@ -62,30 +60,3 @@ def other_tensors(weighted: Weighted) -> list[Tensor]:
             ):
                 tensors[id(one)] = one
     return list(tensors.values())
-
-
-def fixed_batch(weighted: Weighted, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """A batch of the same shapes whose numbers the module decides.
-
-    Whether a step is interpreted must not depend on the batch at hand, which another worker does not have.
-    """
-    return elsewhere.fixed(weighted.module, weighted.values, weighted.keys, *batch)
-
-
-def without_own_numbers(weighted: Weighted, x: Tensor) -> Tensor:
-    """As `x`; whole numbers are 0 or 1 as its shape decides, if the forward takes these, which most take for an index.
-
-    `fixed_batch` leaves whole numbers as they are, and a norm may depend on them.
-    """
-    if x.is_floating_point() or x.is_complex():
-        return x
-    generator = torch.Generator(x.device).manual_seed(0)
-    simple = torch.randint(0, 2, x.shape, generator=generator, device=x.device).to(x.dtype)
-    try:
-        with torch.no_grad():
-            weighted.forward(simple.clone())
-    except Exception as error:
-        if memory.is_lacking(error):
-            raise
-        return x
-    return simple

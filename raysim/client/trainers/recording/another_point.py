@@ -12,13 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from raysim.client.trainers.recording.fixed_point import noise
 from raysim.client.trainers.recording.tape import Slot, Tape
 
 _NEAR = 0.01
 """How far the other point's weights lie, relative to the mean of their absolute values."""
 
 
-def batch(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def another_batch(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Another batch of the same examples: in another order, one of them twice, numbers nearer to 0."""
     rows = torch.arange(len(y) - 1, -1, -1, device=x.device)
     if len(y) > 3:
@@ -34,43 +35,14 @@ def batch(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def move(module: nn.Module, weights: Iterable[Tensor], keys: Tensor) -> None:
     """Move the weights, floating buffers, keys of masks and torch's generators, to the same place at every call."""
     for index, weight in enumerate(weights):
-        noise = _noise(weight, index).sub_(0.5)
-        weight.add_(noise.mul_(_NEAR * (weight.abs().mean() + _NEAR)))
+        drawn = noise(weight, index).sub_(0.5)
+        weight.add_(drawn.mul_(_NEAR * (weight.abs().mean() + _NEAR)))
     for buffer in module.buffers():
         if buffer.is_floating_point():
             # Their signs stay: there are variances among them.
             buffer.mul_(1 + _NEAR)
     keys.add_(1)
     torch.rand((), device=keys.device)
-
-
-@torch.no_grad()
-def fixed(module: nn.Module, weights: Iterable[Tensor], keys: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Give weights, floating buffers, keys of masks and torch's generator values that shapes alone decide.
-
-    Returns:
-        a batch of such values, in the shapes of x and y; whole numbers of these stay.
-    """
-    for index, weight in enumerate(weights):
-        noise = _noise(weight, index)
-        # Layers keep the size of what goes through; scales are near 1.
-        fan_in = max(weight.numel() // max(len(weight), 1), 1) if weight.dim() > 1 else 0
-        weight.copy_((noise - 0.5) * (12 / fan_in) ** 0.5 if fan_in else noise + 0.5)
-    for index, buffer in enumerate(module.buffers()):
-        if buffer.is_floating_point():
-            # There are variances among them.
-            buffer.copy_(_noise(buffer, index) + 0.5)
-    keys.zero_()
-    torch.default_generator.manual_seed(0)
-    # Positive, as pixels are: a forward may take roots and logarithms.
-    moved = [_noise(one, index) if one.is_floating_point() else one.clone() for index, one in enumerate((x, y))]
-    return moved[0], moved[1]
-
-
-def _noise(like: Tensor, seed: int) -> Tensor:
-    """Numbers in [0, 1)."""
-    generator = torch.Generator(like.device).manual_seed(seed)
-    return torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device)
 
 
 def same(a: Tape, results: Any, b: Tape, others: Any) -> bool:
