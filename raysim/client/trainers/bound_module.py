@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -13,55 +12,21 @@ from raysim.client.dropout import AddressedDropout
 from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient, side_effects
-from raysim.client.trainers.cuda_graphs import Recorder, Recordings
+from raysim.client.trainers.cuda_graphs import Recordings
 from raysim.client.trainers.gradient_seed import gradients_from
-from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
 from raysim.client.trainers.loss_gradient import LossGradient
-from raysim.client.trainers.recording.local_step import Recorded, record_step, resize_step
-from raysim.client.trainers.recording.replay import Replay
-from raysim.client.trainers.recording.resized import Sized, resized
+from raysim.client.trainers.recording.recorded_steps import BY_AUTOGRAD, RecordedSteps, StepRecording
 from raysim.client.trainers.recording.tape import NotRecorded
 from raysim.client.trainers.recording.weighted import Weighted
 from raysim.client.trainers.reduced_precision import products_in
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.watched_objective import Watched
 from raysim.config.unwritten import versions
-from raysim.models import memory
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
 
 Curved = Callable[[Tensor], Tensor]
 """The product of a Hessian with a vector (P,)."""
-
-
-class StepRecording(NamedTuple):
-    """How local steps are carried out.
-
-    lengths: of batches whose steps are recorded; the others' are by autograd. recorder: makes what plays recorded steps
-    as CUDA graphs; None: their operators are called. interprets: the interpreter carries a step out where it can.
-    kernels: compute what they can in the place of torch's operators. longest: the length of full batches, from whose
-    steps interpreted ones of all shorter batches are made, where they can be; None: they are not. from_outputs:
-    autograd begins with the gradient of the task's own loss at the outputs, by hand; otherwise with the loss.
-    """
-
-    lengths: Collection[int] = ()
-    recorder: Callable[[], Recorder] | None = None
-    interprets: bool = False
-    kernels: Kernels = BY_TORCH
-    longest: int | None = None
-    from_outputs: bool = False
-
-
-BY_AUTOGRAD = StepRecording()
-
-
-def _repeated(x: Tensor, length: int) -> Tensor:
-    """So many examples made of those of a shorter batch, no two alike: norms over a batch divide by what differs."""
-    number = torch.arange(length, device=x.device)
-    made = x[number % len(x)]
-    if made.is_floating_point():
-        made *= (0.9 ** (number // len(x))).to(made.dtype).view(-1, *(1 for _ in x.shape[1:]))
-    return made
 
 
 def _to_keep(outputs: Tensor) -> Tensor:
@@ -115,18 +80,25 @@ class BoundModule:
         self._parameters = [named[name] for name in trained]
         self._written = list(model.params.views(self.gradient).values())
         self._values = list(trained.values())
-        self._recorded_lengths, self._interprets = recording.lengths, recording.interprets
-        self._kernels, self._longest = recording.kernels, recording.longest
-        self._recordings: dict[int, Replay | None] = {}
-        """By the number of a batch's examples; None: it cannot be recorded."""
-        self._recorded_by_itself: dict[int, Recorded | None] = {}
-        """The same, of those that were not made from others."""
-        self._loss_gradient = loss_gradient.for_task(task, recorded=True)
+        weights = self.weights
+        weighted = Weighted(
+            module=self.module,
+            forward=self._from_first_draw,
+            parameters=self._parameters,
+            values=self._values,
+            written=self._written,
+            flat=self.gradient,
+            keep=1.0 if plain else 0.0,
+            keys=self._keys,
+            state=[*(() if plain else (self.gradient,)), *weights.vectors],
+        )
+        by_hand = loss_gradient.for_task(task, recorded=True)
+        self._recorded = RecordedSteps(weighted, by_hand, self._outputs_by_autograd, recording)
         self._at_outputs = loss_gradient.for_task(task) if recording.from_outputs else None
         self._graphs = None
         if recording.recorder is not None and recording.lengths:
             # A graph is recorded from a step that was recorded before.
-            self._graphs = Recordings(lambda: self._step_as_pass, self._weighted().state, recording.recorder())
+            self._graphs = Recordings(lambda: self._step_as_pass, weighted.state, recording.recorder())
         others = [child for child in self.module.modules() if not isinstance(child, AddressedDropout)]
         self._put_back = side_effects.restorer_with_contents(others, self.weights.vectors)
         self._was_called = False
@@ -176,10 +148,7 @@ class BoundModule:
 
     def record(self, x: Sequence[Tensor], y: Sequence[Tensor], lengths: Sequence[int]) -> bool:
         """Record the steps of batches of so many examples, where those are new; return whether all are recorded."""
-        for length in set(lengths) - self._recordings.keys():
-            first = lengths.index(length)
-            self._recordings[length] = self._recorded(x[first], y[first])
-        return all(self._recordings[length] is not None for length in set(lengths))
+        return self._recorded.record(x, y, lengths)
 
     def differentiate(
         self, x: Tensor, y: Tensor, keys: Tensor | None, alpha: float, at: ObjectiveAt | None = None
@@ -197,7 +166,7 @@ class BoundModule:
         """
         if keys is not None:
             self._keys.copy_(keys)
-        if (recorded := self._recordings.get(y.shape[0])) is not None:
+        if (recorded := self._recorded.get(y.shape[0])) is not None:
             if self._graphs is None:
                 return recorded(x, y, alpha)
             outputs, losses = self._graphs.run((x, y), alpha)
@@ -252,69 +221,22 @@ class BoundModule:
 
         return None if outputs is None else outputs.detach(), losses.detach(), curved
 
-    def _recorded(self, x: Tensor, y: Tensor) -> Replay | None:
-        if self._longest is not None and len(y) < self._longest and (made := self._resized(x, y)) is not None:
-            return made
-        return self._recorded_itself(x, y) if len(y) in self._recorded_lengths else None
-
-    def _resized(self, x: Tensor, y: Tensor) -> Replay | None:
-        """The step made from those of full batches and of batches with one example less, if it can be."""
-        longest = self._longest
-        assert longest is not None
-        sized: list[Sized] = []
-        for length in (longest, longest - 1):
-            if length not in self._recorded_by_itself:
-                self._recorded_itself(_repeated(x, length), y[torch.arange(length, device=y.device) % len(y)])
-            recorded = self._recorded_by_itself[length]
-            if recorded is None or recorded.sized is None:
-                return None
-            if length == len(y):
-                return recorded.step
-            sized.append(recorded.sized)
-        try:
-            made = resized(sized[0], sized[1], len(y))
-            return resize_step(self._weighted(), self._loss_gradient, (x, y), made, self._outputs_by_autograd)
-        except Exception as error:
-            if memory.is_lacking(error):
-                raise
-            # This length behaves otherwise.
-            return None
-
     def _outputs_by_autograd(self, x: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor | None]:
         with torch.inference_mode(False), torch.enable_grad():
             outputs, losses = self._by_autograd(x.clone(), y.clone(), alpha, None)
         assert outputs is not None
         return outputs, losses
 
-    def _recorded_itself(self, x: Tensor, y: Tensor) -> Replay | None:
-        length = len(y)
-        if length in self._recorded_by_itself:
-            known = self._recorded_by_itself[length]
-            return None if known is None else known.step
-        self._recorded_by_itself[length] = None
-        try:
-            recorded = self._record(x, y)
-            # What other lengths are made from takes memory.
-            is_kept = self._longest is not None and length >= self._longest - 1
-            self._recorded_by_itself[length] = recorded if is_kept else recorded._replace(sized=None)
-            return recorded.step
-        except Exception as error:
-            if memory.is_lacking(error):
-                raise
-            # The run's first examples were tried before it began, so this is a length that behaves otherwise. A module
-            # that fails here trains by autograd, where its own error shows.
-            return None
-
     def _step_as_pass(self, inputs: Sequence[Tensor], alpha: float) -> tuple[Tensor, Tensor | None]:
         x, y = inputs
-        recorded = self._recordings[y.shape[0]]
+        recorded = self._recorded.get(y.shape[0])
         assert recorded is not None
         return recorded(x, y, alpha)
 
     def step_obstacles(self, x: Tensor, y: Tensor) -> StepObstacles:
         """Why the local step on this batch cannot be recorded, or not be interpreted."""
         try:
-            not_interpreted = self._record(x, y).not_interpreted
+            not_interpreted = self._recorded.attempt(x, y).not_interpreted
         except NotRecorded as error:
             why = f"it {error}"
         except Exception as error:
@@ -326,24 +248,6 @@ class BoundModule:
     def _start_dropouts(self) -> None:
         for layer, key in zip(self.dropouts, self._key_of_each, strict=True):
             layer.start(key)
-
-    def _record(self, x: Tensor, y: Tensor) -> Recorded:
-        return record_step(self._weighted(), self._loss_gradient, x, y, self._interprets, self._kernels)
-
-    def _weighted(self) -> Weighted:
-        """What a recording is made of."""
-        weights = self.weights
-        return Weighted(
-            module=self.module,
-            forward=self._from_first_draw,
-            parameters=self._parameters,
-            values=self._values,
-            written=self._written,
-            flat=self.gradient,
-            keep=1.0 if self._plain else 0.0,
-            keys=self._keys,
-            state=[*(() if self._plain else (self.gradient,)), weights.params, weights.buffers, weights.counters],
-        )
 
     def _from_first_draw(self, x: Tensor) -> Tensor:
         self._start_dropouts()

@@ -18,7 +18,7 @@ from raysim.client.optimizers import choice as optimizers
 from raysim.client.personalisation.personalisation import StepGradients
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Trainer
-from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.compiled import Compiled, CompiledNetwork
 from raysim.client.trainers.cuda_graphs import CardRecorder, Recorder
 from raysim.client.trainers.fused import Fused, LayersByHand
@@ -31,6 +31,7 @@ from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.local_steps import Bend, Point, StepRule
 from raysim.client.trainers.one_by_one import OneByOne
 from raysim.client.trainers.recognise import KINDS, Recognised, recognise
+from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.client.trainers.several_points import SeveralPoints
 from raysim.client.trainers.stacked import Stacked
 from raysim.client.trainers.step_obstacles import StepObstacles

@@ -14,9 +14,10 @@ from raysim import card
 from raysim.client.chunk_clients import LocalInputs
 from raysim.client.objective import LocalObjective, Received
 from raysim.client.trainer import Updates
-from raysim.client.trainers.bound_module import BY_AUTOGRAD, BoundModule, StepRecording
+from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.client_by_client import ClientByClient, LocalTraining
 from raysim.client.trainers.local_steps import LocalSteps, StepRule, StepVectors
+from raysim.client.trainers.recording.recorded_steps import BY_AUTOGRAD, StepRecording
 from raysim.client.trainers.scores import Scores
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task

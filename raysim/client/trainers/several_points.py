@@ -18,9 +18,10 @@ from raysim.client.chunk_clients import LocalInputs
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
 from raysim.client.trainer import Updates
-from raysim.client.trainers.bound_module import BY_AUTOGRAD, BoundModule, Curved, StepRecording
+from raysim.client.trainers.bound_module import BoundModule, Curved
 from raysim.client.trainers.client_by_client import ClientByClient, LocalTraining
 from raysim.client.trainers.local_steps import LocalSteps, StepRule, StepVectors
+from raysim.client.trainers.recording.recorded_steps import BY_AUTOGRAD, StepRecording
 from raysim.client.trainers.scores import Scores
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task

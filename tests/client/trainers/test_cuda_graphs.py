@@ -16,11 +16,11 @@ from raysim.client.batches import Batches
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.client.trainers import cuda_graphs
-from raysim.client.trainers.bound_module import StepRecording
 from raysim.client.trainers.construction import rule_for
 from raysim.client.trainers.cuda_graphs import Played, Results
 from raysim.client.trainers.one_by_one import OneByOne
 from raysim.client.trainers.recognise import Recognised, recognise
+from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.client.trainers.stacked import Stacked
 from raysim.models.model import Weights, create
 from raysim.models.task import task_for

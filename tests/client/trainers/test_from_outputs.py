@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 import raysim
 from raysim.client.trainers import trainer_table
-from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.gradient_seed import gradients_from
+from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.client.trainers.scores import Scores
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds.auto_trainer import with_kept_trainer

@@ -16,11 +16,12 @@ from torch.nn import functional
 
 import raysim
 from raysim.client.section import ClientSection
-from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.construction import make, step_obstacles
 from raysim.client.trainers.kernel.operators import Code, Interpreter
 from raysim.client.trainers.recording import interpreted, lowering
 from raysim.client.trainers.recording.instruction_list import InstructionList
+from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.client.trainers.recording.resized import Sized
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from raysim.client.section import ClientSection
-from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.construction import step_obstacles
 from raysim.client.trainers.kernel.kernels import Kernels, KernelsUsed
 from raysim.client.trainers.kernel.lstm import CompiledLstm
+from raysim.client.trainers.recording.recorded_steps import RecordedSteps, StepRecording
 from raysim.models.lstm import Lstm
 from raysim.models.model import create
 from raysim.models.task import task_for
@@ -272,7 +273,7 @@ class Counted(CompiledLstm):
 )
 def test_short_batches_are_made_from_two_lengths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # No short length is recorded by itself.
-    monkeypatch.setattr(BoundModule, "_recorded_itself", refusing(BoundModule._recorded_itself))
+    monkeypatch.setattr(RecordedSteps, "_by_itself", refusing(RecordedSteps._by_itself))
     model, weights = create(MODULES[name], 0, torch.float32)
     draw = torch.Generator().manual_seed(1)
     x, y = torch.randn(6, 4, 6, generator=draw), torch.arange(6) % CLASSES

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.models.model import create
 from raysim.models.task import task_for
 
@@ -55,7 +56,7 @@ def after_a_step(module: Callable[[], nn.Module], x: Tensor, batches: tuple[int,
         with torch.no_grad():
             bound.differentiate(batch, y, None, -0.1)
     assert not torch.equal(bound.weights.params, weights.params)
-    return bound.weights.params, bound._recordings.get(4)
+    return bound.weights.params, bound._recorded.get(4)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.kernel.kernels import Kernels
 from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.recording import channels_last, local_step
+from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.client.trainers.recording.simplify import Program
 from raysim.models.model import create
 from raysim.models.task import task_for
@@ -170,7 +171,7 @@ def bound_to(
 
 
 def source(bound: BoundModule, length: int) -> str:
-    recorded = bound._recordings[length]
+    recorded = bound._recorded._steps[length]
     assert recorded is not None
     return str(recorded.__doc__)
 

@@ -18,10 +18,11 @@ from torch.utils.checkpoint import checkpoint
 import raysim
 from raysim.client import dropout, local_training
 from raysim.client.section import ClientSection
-from raysim.client.trainers import bound_module
-from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.construction import make, step_obstacles
 from raysim.client.trainers.one_by_one import OneByOne
+from raysim.client.trainers.recording import recorded_steps
+from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.client.trainers.trainer_choice import ShortBatches, TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.engine.plan.resolve import resolve
@@ -153,7 +154,7 @@ def trained(
 
 
 def recordings(trainer: OneByOne) -> dict[int, Any]:
-    return trainer._own._recordings
+    return trainer._own._recorded._steps
 
 
 @pytest.mark.parametrize(
@@ -421,7 +422,7 @@ def test_a_module_that_fails_while_it_is_recorded_trains_by_autograd(monkeypatch
     def failing(*_: Any) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(bound_module, "record_step", failing)
+    monkeypatch.setattr(recorded_steps, "record_step", failing)
     trainer, _ = trained("recorded", MODULES["skip and norm"], {})
     assert set(recordings(trainer).values()) == {None}
 
@@ -477,7 +478,7 @@ def test_a_product_makes_the_step_of_its_weight_after_the_weight_was_read() -> N
     bound.load(weights)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     assert bound.record([x], [y], [len(y)])
-    step = bound._recordings[4]
+    step = bound._recorded._steps[4]
     assert step is not None
     lines = str(step.__doc__).splitlines()
     assert sum(".addmm_(" in line for line in lines) == 2
@@ -498,7 +499,7 @@ def test_a_loss_of_ones_own_is_recorded_with_its_values() -> None:
     for bound in (got, wanted):
         bound.load(weights)
         bound.record([x], [y], [len(y)])
-    assert got._recordings[4] is not None
+    assert got._recorded._steps[4] is not None
     for batch in (x, x.flip(0), -x):
         with torch.no_grad():
             (_, losses), (_, expected) = (bound.differentiate(batch, y, None, -LR) for bound in (got, wanted))
@@ -552,7 +553,7 @@ def test_the_gradient_of_a_deep_kernel_is_a_product(
         bound.load(weights)
     assert got.record([x], [y], [4])
     # One of the product's operands is what each position of the map sees.
-    assert str(got._recordings[4].__doc__).count("2304, -1") == products
+    assert str(got._recorded._steps[4].__doc__).count("2304, -1") == products
     alpha = -0.1 if plain else 1.0
     with torch.no_grad():
         got.differentiate(x, y, None, alpha)

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysim.client import dropout
-from raysim.client.trainers import bound_module
-from raysim.client.trainers.bound_module import BoundModule, StepRecording
+from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.kernel.kernels import Kernels
 from raysim.client.trainers.kernel.winograd import Winograd
-from raysim.client.trainers.recording import local_step, resized
+from raysim.client.trainers.recording import local_step, recorded_steps, resized
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
+from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.models.model import create
 from raysim.models.task import task_for
 from tests.support.kernel import needs_kernel
@@ -258,7 +258,7 @@ def test_a_length_is_not_recorded_by_itself(monkeypatch: pytest.MonkeyPatch) -> 
         lengths.append(len(x))
         return record(weighted, loss_gradient, x, *given)
 
-    monkeypatch.setattr(bound_module, "record_step", noted)
+    monkeypatch.setattr(recorded_steps, "record_step", noted)
     model, weights = create(MODULES["plain"][0], 0, torch.float32)
     bound = bound_to(model, weights, RESIZES)
     x, y = torch.randn(LONGEST, 12), torch.arange(LONGEST) % 4
@@ -291,7 +291,7 @@ def sized(length: int, name: str) -> resized.Sized:
     model, weights = create(MODULES[name][0], 0, torch.float32)
     bound = bound_to(model, weights, StepRecording((length,), interprets=True, longest=length))
     assert bound.record([torch.randn(length, 12)], [torch.arange(length) % 4], [length])
-    found = bound._recorded_by_itself[length]
+    found = bound._recorded._attempts[length]
     assert found is not None
     assert found.sized is not None
     return found.sized
