@@ -17,8 +17,8 @@ log = logging.getLogger("raysim")
 def warn_of_others(where: Path, index: int, metrics: Mapping[str, float | None]) -> None:
     """Warn if figures of round `index` are not those of its row, to the bit; a figure that either lacks is passed over.
 
-    A folder knows of a script's parts only which there were, so another module or another function in the place of one
-    shows here alone.
+    What a folder records of a script's parts (`passed_parts.py`) says which there were, and warns where their code is
+    another. Whether their numbers are others shows here, to the bit.
     """
     try:
         [row] = round_table.read_rounds(where).slice(index, 1).to_pylist() or [{}]

@@ -1,6 +1,8 @@
 """Knows what a script passed to a run beside its experiment, as far as two runs can be told apart by it.
 
-A part is code, of which only the keyword is known. The initial values of `params=` are numbers, so their digest is.
+Of each part its keyword is known. Of code a digest is, and of a model, a loss and an objective what they answer to a
+client's first examples. The initial values of `params=` are numbers, so a digest of these is. docs/architecture.md says
+what follows from each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Computes what the code of a script answers to a client's first examples, by which a run that goes on knows it again.
 
-A module, a loss and an objective are code, of which a folder has no digest. Their answers tell most others apart.
+A module, a loss and an objective are code. A folder's digest of it (`part_code.py`) says whether it was changed, not
+whether its numbers are others: these answers tell most of those apart.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Measures which trainer and chunk size train an experiment's clients fastest on this machine.
 
-Trainer and chunk size fix the bits, so a run never measures by itself: the result is written into the experiment, which
-is then the same on every machine with this kind of device. If no fixed chunk size is faster than "auto", the result is
-"auto".
+Trainer and chunk size fix the bits, so a result is kept. `raysim check FILE --calibrate` writes it for the experiment,
+which is then the same on every machine with this kind of device. On a card "auto" measures once for a model, and keeps
+the result in the cache (`auto_trainer.py`); on a CPU no run measures. If no fixed chunk size is faster than "auto", the
+result is "auto".
 """
 
 from __future__ import annotations
