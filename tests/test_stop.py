@@ -16,6 +16,7 @@ import raysim
 from raysim.experiment.stop import BestMetric
 from raysim.experiment.stopping import NOTHING, StopReason, after, after_all
 from raysim.report import closing
+from raysim.report import runs as recorded_runs
 from raysim.run_folder import checkpoint, cost_columns, experiment_record, files, kept_checkpoints, round_table
 from raysim.run_folder.best_models import BestModels
 from tests.support.interrupted import Stops
@@ -266,6 +267,29 @@ def test_beyond_its_stop_a_run_is_the_run_that_did_not_stop(
     assert figures(path) == figures(tmp_path / "whole")
     assert best(path) == best(tmp_path / "whole")
     assert not (path / "stopped.json").exists()
+
+
+def test_a_reason_that_was_left_in_a_folder_is_not_believed(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """A process was killed between the reason and the rows, in either order; or somebody put the file there."""
+    stops = experiment(**EVERY, stop={"budget": {"rounds": 5}})
+    raysim.run(stops, dataset=dataset, path=tmp_path / "stopped")
+    path = tmp_path / "run"
+    result = raysim.run(experiment(**EVERY), dataset=dataset, path=path)
+    (path / "stopped.json").write_bytes((tmp_path / "stopped" / "stopped.json").read_bytes())
+    (tmp_path / "stopped" / "stopped.json").unlink()
+    read, of_stopped = raysim.read(path), raysim.read(tmp_path / "stopped")
+    assert isinstance(read, raysim.Result)
+    assert isinstance(of_stopped, raysim.Result)
+    assert (read.stopped, read.rounds) == (None, result.rounds)
+    reason = of_stopped.stopped
+    assert reason is not None
+    assert reason.rounds == 5
+    assert [run.stopped for run in recorded_runs.read_all([path, tmp_path / "stopped"])[0]] == [None, reason]
+    assert raysim.resume(path, rounds=14, dataset=dataset).stopped is None
+    assert not (path / "stopped.json").exists()
+    assert raysim.resume(tmp_path / "stopped", dataset=dataset).rounds.num_rows == 5
 
 
 def test_an_evaluation_that_only_the_end_asked_for_does_not_outlive_it(tmp_path: Path) -> None:

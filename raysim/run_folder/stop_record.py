@@ -9,7 +9,11 @@ from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
 
 STOPPED = "stopped.json"
-"""Why `[stop]` ended the run; a run that went on to its last round has none."""
+"""Why `[stop]` ended the run; a run that went on to its last round has none.
+
+It is for other programs: raysim does not read it. A killed process leaves one that the rows, written later, do not say
+yet, or say no more; the next start removes it, and the run that stops again writes it again.
+"""
 
 
 def stop_reason(experiment: Experiment, rounds: pa.Table) -> StopReason | None:
