@@ -31,9 +31,6 @@ class ForeignError(CheckpointError):
 
 FORMAT = "4"
 
-ADVICE = "raysim goes on from the checkpoint before it, if there is one."
-"""What a message about a damaged checkpoint ends with."""
-
 THEN = f"Earlier checkpoints are untouched: {disk.REMEDY}, then resume."
 """How to go on where records cannot be written."""
 
@@ -122,7 +119,7 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _check_sealed(path: Path) -> None:
-    sealed.check(path, DamagedError, ADVICE)
+    sealed.check(path, DamagedError, "")
 
 
 def sync_folder(folder: Path) -> None:

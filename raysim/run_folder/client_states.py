@@ -28,7 +28,7 @@ from raysim.errors import CheckpointError, DiskError, within
 from raysim.run_folder.checkpoint import THEN, sync_folder
 from raysim.server.manifest import StatePlace
 from raysim.storage import atomic, disk
-from raysim.storage.reading import listed, regular
+from raysim.storage.reading import listed, regular, unreadable
 from raysim.storage.remote import removed
 
 log = logging.getLogger("raysim")
@@ -98,13 +98,13 @@ class ClientStore:
 
         Raises:
             CheckpointError: the file is missing, truncated or another; the error names client, file, and the checkpoint
-                to resume from.
+                to resume from. Or this user may not read it.
         """
         path = self._folder / _name(place.round, place.chunk)
-        if self._older is not None and not path.exists():
-            path = self._older / path.name
         row = torch.empty(len(like), dtype=like.dtype)
         try:
+            if not path.exists() and self._older is not None:
+                path = self._older / path.name
             with regular(path, CheckpointError).open("rb") as file:
                 rows, start = _start(file, position, place, row)
                 file.seek(start + place.row * row.nbytes)
@@ -117,6 +117,11 @@ class ClientStore:
             expected = (_checksum(owner, place.round, position, row) for owner in dict.fromkeys((self.owner, "")))
             if checksum not in (each.to_bytes(_CHECKSUM.itemsize, "little") for each in expected):
                 raise ValueError(f"it is damaged, or another run's: row {place.row} does not match its checksum")
+        except PermissionError as error:
+            # It is whole, as far as is known: nothing is to be deleted.
+            raise CheckpointError(
+                f"The state of client {self._id_of(position)!r}: {path} {unreadable(error)}."
+            ) from None
         except Exception as error:
             # NumPy raises many kinds of errors for damaged headers.
             raise CheckpointError(

@@ -15,6 +15,7 @@ Only names that raysim writes count. A file manager's copy ("round-000003 (copy)
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -86,7 +87,8 @@ def client_files(path: Path) -> dict[int, Path]:
 
 
 def _numbered(folder: Path, name: re.Pattern[str]) -> dict[int, Path]:
-    if not folder.is_dir():
+    # Not `is_dir`: a file in its place, or a link that leads nowhere, would be taken for a run without any.
+    if not os.path.lexists(folder):
         return {}
     matches = ((name.fullmatch(file.name), file) for file in listed(folder, RunFolderError))
     return dict(sorted((int(match[1]), file) for match, file in matches if match))

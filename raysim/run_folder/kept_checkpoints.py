@@ -28,9 +28,9 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
         try:
             return checkpoint.read(file, fingerprint, done)
         except checkpoint.DamagedError as error:
-            log.warning("%s", error)
-            # There is none before it.
-            why = within(error).removesuffix(checkpoint.ADVICE.removesuffix(".")).rstrip(". ")
+            why = within(error)
+            if done != min(checkpoint_files):
+                log.warning("%s. raysim goes on from the checkpoint before it", why)
         except CheckpointError as error:
             raise CheckpointError(f"{error}{other_version(path)}") from None
     if checkpoint_files:

@@ -65,7 +65,25 @@ def listed(folder: Path, error: type[RaysimError]) -> list[Path]:
     try:
         return list(folder.iterdir())
     except OSError as found:
-        raise error(f"{folder} cannot be read: {found.strerror}.") from found
+        raise error(f"{folder} {unreadable(found, folder)}.") from found
+
+
+def unreadable(reason: OSError, path: Path | None = None) -> str:
+    """Return why something cannot be read, to follow its name, with what to do where that follows from the reason.
+
+    Args:
+        reason: the system's error.
+        path: what was to be read; a symbolic link that leads nowhere is named as one.
+
+    >>> unreadable(OSError(errno.EIO, "Input/output error"))
+    'cannot be read: Input/output error'
+    >>> unreadable(PermissionError(errno.EACCES, "Permission denied"))
+    'cannot be read: Permission denied to this user, who needs the right to read it'
+    """
+    if path is not None and isinstance(reason, FileNotFoundError) and path.is_symlink():
+        return f"cannot be read: it is a symbolic link to {os.readlink(path)}, where nothing is"
+    denied = " to this user, who needs the right to read it" if isinstance(reason, PermissionError) else ""
+    return f"cannot be read: {reason.strerror or within(reason)}{denied}"
 
 
 def why(error: BaseException) -> str:
@@ -175,7 +193,8 @@ def _without_waiting(name: str, flags: int) -> int:
 
 
 def _unreadable(path: Path, reason: Exception, error: type[RaysimError]) -> RaysimError:
-    if isinstance(reason, FileNotFoundError | NotADirectoryError):
+    if isinstance(reason, FileNotFoundError | NotADirectoryError) and not os.path.islink(path):
         return error(f"{path} is missing.")
-    why_not = reason.strerror if isinstance(reason, OSError) else within(reason)
-    return error(f"{path} cannot be read: {why_not}.")
+    if isinstance(reason, OSError):
+        return error(f"{path} {unreadable(reason, path)}.")
+    return error(f"{path} cannot be read: {within(reason)}.")

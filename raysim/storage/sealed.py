@@ -13,6 +13,7 @@ import zlib
 from pathlib import Path
 
 from raysim.errors import RaysimError
+from raysim.storage.reading import unreadable
 
 MARK = "raysim-crc32:"
 
@@ -73,7 +74,7 @@ def check(path: Path, error: type[RaysimError], advice: str, last: bool = False,
     Args:
         path: the file.
         error: the class of the error.
-        advice: what to do about a damaged file, as a sentence.
+        advice: what to do about a damaged file, as a sentence; "": the caller says it.
         last: see `write`.
         most_bytes: a larger file is not read; None: it may have any size.
 
@@ -92,10 +93,15 @@ def check(path: Path, error: type[RaysimError], advice: str, last: bool = False,
             else:
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                     why = flaw(content, last)
-    except (OSError, ValueError) as reason:
+    except PermissionError as reason:
+        # Nothing is known to be damaged.
+        raise error(f"{path} {unreadable(reason)}.") from None
+    except OSError as reason:
+        why = unreadable(reason, path)
+    except ValueError as reason:
         why = f"cannot be read: {reason}"
     if why is not None:
-        raise error(f"{path} {why}. {advice}")
+        raise error(f"{path} {why}. {advice}".rstrip())
 
 
 def _digits(content: bytes | mmap.mmap, last: bool) -> int | None:

@@ -48,6 +48,87 @@ def test_a_part_of_a_run_that_cannot_be_listed_is_named(
         raysim.resume(path, rounds=6, dataset=dataset, progress=False)
 
 
+DENIED = "cannot be read: Permission denied to this user, who needs the right to read it"
+
+
+def closed(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    """Refuse to open a file, or to ask for it; see `denied`."""
+    opened, asked = os.open, Path.stat
+
+    def refuse(name: object) -> None:
+        if str(name) == str(file):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+
+    def os_open(name: Any, *arguments: Any, **others: Any) -> int:
+        refuse(name)
+        return opened(name, *arguments, **others)
+
+    def stat(self: Path, **arguments: Any) -> os.stat_result:
+        if self.suffix == ".npy":
+            refuse(self)
+        return asked(self, **arguments)
+
+    monkeypatch.setattr(os, "open", os_open)
+    monkeypatch.setattr(Path, "stat", stat)
+
+
+@pytest.mark.parametrize("name", ["experiment.json", "rounds.parquet", "clients/round-000001.parquet"])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(
+    name: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    raysim.run(experiment(evaluation={"every": 2}), dataset=dataset, path=path, progress=False)
+    closed(monkeypatch, path / name)
+    with pytest.raises(RunFolderError) as refused:
+        raysim.resume(path, rounds=6, dataset=dataset, progress=False)
+    assert str(refused.value) == f"{path / name} {DENIED}."
+
+
+def test_a_checkpoint_that_may_not_be_read_is_gone_before_with_a_warning(
+    tmp_path: Path,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = tmp_path / "run"
+    exp = experiment(checkpoint={"every": 1, "keep": 2})
+    raysim.run(exp, dataset=dataset, path=path, progress=False)
+    newest = max((path / "checkpoints").iterdir())
+    closed(monkeypatch, newest)
+    raysim.export(path, tmp_path / "model.safetensors", dataset=dataset)
+    assert f"{newest} {DENIED}. raysim goes on from the checkpoint before it" in caplog.text
+
+
+def test_a_state_that_may_not_be_read_is_not_to_be_deleted(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    raysim.run(experiment(**SCAFFOLD), dataset=dataset, path=path, progress=False)
+    file = max((path / "client_state").iterdir())
+    closed(monkeypatch, file)
+    with pytest.raises(CheckpointError) as refused:
+        raysim.resume(path, rounds=6, dataset=dataset, progress=False)
+    assert f"{file} {DENIED}" in str(refused.value)
+    assert "delete" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "clients"])
+def test_a_link_that_leads_nowhere_is_no_empty_folder(
+    name: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    path = tmp_path / "run"
+    raysim.run(experiment(), dataset=dataset, path=path, progress=False)
+    (path / name).rename(tmp_path / "moved")
+    (path / name).symlink_to(tmp_path / "nowhere")
+    said = rf"^\S*{name} cannot be read: it is a symbolic link to \S*nowhere, where nothing is\.$"
+    with pytest.raises(RunFolderError, match=said):
+        raysim.read(path)
+    with pytest.raises(RunFolderError, match=rf"{said}|leads to \S*nowhere by a symbolic link"):
+        raysim.resume(path, rounds=6, dataset=dataset, progress=False)
+    assert not (tmp_path / "nowhere").exists()
+
+
 def test_a_run_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(RunFolderError, match="cannot be a run's folder: Permission denied"):
