@@ -112,3 +112,32 @@ def test_constants_of_a_script_s_part_tell_places(tmp_path: Path) -> None:
     exchange(*(point.path for point in made.points))
     with pytest.raises(RunFolderError, match=r"constants\.a was 1\.0, and is 2\.0"):
         raysim.read(tmp_path / "all")
+
+
+def test_what_a_series_lacks_is_noted(tmp_path: Path) -> None:
+    """Means, deviations and pictures are of the rest."""
+    exp = experiment(engine={"workers": 0}, trials=6)
+    raysim.run_trials(exp, path=tmp_path / "trials", progress=False)
+    assert not any("lacks" in note for note in runs.read_all([tmp_path / "trials"])[1])
+    for lost in (1, 2, 4, 5):
+        shutil.rmtree(tmp_path / "trials" / f"trial-{lost}")
+    found, notes = runs.read_all([tmp_path / "trials"])
+    assert len(found) == 2
+    said = f"{tmp_path / 'trials'} lacks trial-1, trial-2, trial-4, 1 more folder: not begun yet, or lost."
+    assert [note for note in notes if "lacks" in note] == [said]
+    # Who asks for one of them does not ask for the others.
+    assert not any("lacks" in note for note in runs.read_all([tmp_path / "trials" / "trial-0"])[1])
+
+
+def test_what_a_sweep_lacks_is_noted(tmp_path: Path) -> None:
+    swept = raysim.run_sweep(
+        experiment(engine={"workers": 0}, trials=2), {"cohort.size": [2, 3]}, path=tmp_path / "all", progress=False
+    )
+    first, second = (point.path for point in swept.points)
+    shutil.rmtree(first)
+    shutil.rmtree(second / "trial-1")
+    lacking = [note for note in runs.read_all([tmp_path])[1] if "lacks" in note]
+    assert sorted(lacking) == [
+        f"{tmp_path / 'all'} lacks {first.name}: not begun yet, or lost.",
+        f"{second} lacks trial-1: not begun yet, or lost.",
+    ]

@@ -96,7 +96,7 @@ class Run:
 
 
 def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Return the runs in these folders, in order, each once, and notes: on unreadable runs, then on the others.
+    """Return the runs in these folders, in order, each once, and notes: on unreadable runs and lost ones, then others.
 
     What is true of several runs is one note.
 
@@ -110,7 +110,8 @@ def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     if list(folders) == sorted(folders):
         # A shell lists what a pattern matches by letters: m10 before m5.
         folders = sorted(folders, key=_natural)
-    for path in dict.fromkeys(path for folder in folders for path in _found(folder)):
+    found = dict(_found(folder) for folder in folders)
+    for path in dict.fromkeys(path for paths in found.values() for path in paths):
         shown = _short(path)
         try:
             run = read(shown)
@@ -121,7 +122,16 @@ def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
         runs.append(run)
     if not runs:
         raise RunFolderError("No run can be read. " + " ".join(unread))
-    return runs, [*unread, *_told(runs)]
+    # Who asks for some of a series only knows that it has others.
+    whole = {top: names for top, names in places.lacking().items() if any(top.is_relative_to(asked) for asked in found)}
+    lost = [with_uri(_lacks(top, names), top) for top, names in whole.items()]
+    return runs, [*unread, *lost, *_told(runs)]
+
+
+def _lacks(series: Path, names: Sequence[str]) -> str:
+    """Return what a folder of trials or of a sweep has not got; means and pictures are of the rest."""
+    more = [counted(len(names) - NAMED, "more folder")] if len(names) > NAMED else []
+    return f"{_short(series)} lacks {', '.join([*names[:NAMED], *more])}: not begun yet, or lost."
 
 
 def _told(runs: Sequence[Run]) -> list[str]:
@@ -133,9 +143,10 @@ def _told(runs: Sequence[Run]) -> list[str]:
     return [with_uri(note.of(paths), paths[0]) for note, paths in about.items()]
 
 
-def _found(folder: Path) -> list[Path]:
+def _found(folder: Path) -> tuple[Path, list[Path]]:
+    """Return the folder, or the copy of it, and the folders of runs there."""
     with read_only_copy(folder) as copy:
-        return [path.resolve() for path in find(copy)]
+        return copy.resolve(), [path.resolve() for path in find(copy)]
 
 
 def find(folder: Path) -> list[Path]:

@@ -100,6 +100,14 @@ class Places:
             self.check(path.parent)
             check_place(path, place)
 
+    def lacking(self) -> dict[Path, list[str]]:
+        """Return, of each series that was looked at, the names of its folders that hold no run and no trials."""
+        found = {
+            folder: [name for name in places if not os.path.lexists(folder / name / files.RECORD)]
+            for folder, places in self._known.items()
+        }
+        return {folder: names for folder, names in found.items() if names}
+
     def _of(self, folder: Path) -> Mapping[str, SeriesPlace]:
         if folder not in self._known:
             try:
