@@ -1,15 +1,14 @@
 """Keeps the trials of a study in its storage, with their processes and outcomes.
 
 Trial i of the study fills slot i of `processes`, and records its slot when it is created. A failed trial that is run
-again is a new trial in the same slot. A process that owns a slot,
-taken or inherited, creates its trial if there is none yet, and else resumes it. So no trial is lost or counted twice
-when a process is killed at any point.
+again is a new trial in the same slot. A process that owns a slot, taken or inherited, creates its trial if there is
+none yet, and else resumes it. So no trial is lost or counted twice when a process is killed at any point.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +67,8 @@ class Ledger:
         self._id = storage.get_study_id_from_name(name)
         self._begun: set[int] = set()
         self._dealt, self._budget = False, budget
+        self._again: dict[int, FrozenTrial] = {}
+        """Failed trials by slot that are to be run again once the budget has room for them."""
         self.study = self._handle()
         """Optuna's handle of the study."""
 
@@ -91,16 +92,27 @@ class Ledger:
         return sum(slot >= self._total and trial.state.is_finished() for slot, trial in every.items())
 
     def retry_failed(self) -> list[int]:
-        """Put a new trial with the same values in the place of each failed one; return the failed trials' numbers.
+        """Have a new trial with the same values in the place of each failed one; return the failed trials' numbers.
 
-        The failed ones of a process that is still at work stay: that process would not begin the new ones.
+        The failed ones of a process that is still at work stay: that process would not begin the new ones. With a
+        budget `take` puts them in, as long as there is room; a failed trial that is replaced has used nothing.
         """
         failed = {slot: t for slot, t in self.by_slot().items() if t.user_attrs.get("outcome") == FAILED}
         rows = self._processes.read()
         self._processes.inherit(rows, (rows.owner(rows.slots[slot]) for slot in failed), warn=False)
         rows = self._processes.read()
         mine = {slot: t for slot, t in failed.items() if rows.owner(rows.slots[slot]) == self._processes.number}
-        for slot, trial in mine.items():
+        self._again = mine
+        if self._budget is None:
+            self._put_again(len(mine))
+        return [trial.number for trial in mine.values()]
+
+    def waiting(self) -> list[int]:
+        """Return the numbers of the failed trials that are to be run again, and have no new trial yet."""
+        return [trial.number for trial in self._again.values()]
+
+    def _put_again(self, most: int) -> None:
+        for slot, trial in list(self._again.items())[:most]:
             # Optuna's samplers leave values alone that are fixed.
             fixed = create_trial(
                 state=TrialState.RUNNING,
@@ -108,7 +120,7 @@ class Ledger:
                 system_attrs={"fixed_params": trial.params},
             )
             self._storage.create_new_trial(self._id, fixed)
-        return [trial.number for trial in mine.values()]
+            del self._again[slot]
 
     def take(self, most: int) -> list[Held]:
         """Return at most `most` trials for this process to work on: first its open trials, then new ones."""
@@ -116,11 +128,14 @@ class Ledger:
         mine = self._open(rows, trials)
         more = min(most - len(mine), self._left(rows, trials))
         if more > 0:
-            self._processes.take_slots(more)
-            rows = self._processes.read()
+            again = min(more, len(self._again))
+            self._put_again(again)
+            if more > again:
+                self._processes.take_slots(more - again)
+            rows, trials = self._processes.read(), self.by_slot()
             mine = self._open(rows, trials)
         chosen = mine[:most]
-        self._dealt = len(chosen) == len(mine) and len(rows.slots) >= self._total
+        self._dealt = len(chosen) == len(mine) and len(rows.slots) >= self._total and not self._again
         fresh = [slot for slot in chosen if slot not in trials]
         for slot in fresh:
             self._storage.create_new_trial(self._id, create_trial(state=TrialState.RUNNING, user_attrs={"slot": slot}))
@@ -146,13 +161,20 @@ class Ledger:
         return min(self._total, len(rows.slots)) - ended + self._left(rows, trials)
 
     def _left(self, rows: Log, trials: Mapping[int, FrozenTrial]) -> int:
-        """Return how many more trials may begin now, in any process."""
+        """Return how many more trials may begin now, in any process, those included that are to be run again."""
         # There may be more trials than `total` asks for, which an earlier command has begun.
-        left = max(0, self._total - len(rows.slots))
+        new = max(0, self._total - len(rows.slots))
         if self._budget is None:
-            return left
-        ended = [trial.user_attrs["facts"].get("spent", {}) for trial in trials.values() if trial.state.is_finished()]
-        return min(left, self._budget.room(ended, len(rows.slots) - len(ended)))
+            return new
+        ended = {slot: trial for slot, trial in trials.items() if _is_finished(trial)}
+        under_way = len(rows.slots) - len(ended)
+        for begun, slot in enumerate(self._again):
+            # It takes the failed one's place in what is used up, too.
+            del ended[slot]
+            if not self._budget.room(_spent(ended.values()), under_way + begun):
+                return begun
+        under_way += len(self._again)
+        return len(self._again) + min(new, self._budget.room(_spent(ended.values()), under_way))
 
     def inherit(self) -> bool:
         """Take over the open trials of processes that have ended; return whether there were any."""
@@ -273,6 +295,10 @@ def open_study(
         raise StudyError(f"{where} is damaged: its study {name!r} has the identity {kept!r:.40}. {way_out}")
     if found := differing(kept, identity_now):
         raise StudyError(f"{where} has a study {name!r} with other settings: {'; '.join(found)}. {way_out}")
+
+
+def _spent(ended: Iterable[FrozenTrial]) -> list[Mapping[str, float]]:
+    return [trial.user_attrs["facts"].get("spent", {}) for trial in ended]
 
 
 def _is_finished(trial: FrozenTrial | None) -> bool:

@@ -53,7 +53,8 @@ def tune(
         progress: a line for each trial, and a bar on a terminal; by default on a terminal and in a notebook.
         source: the experiment's file, whose comments best.toml keeps.
         retry_failed: run the trials of an earlier call that failed again, with the same values and a new number, for
-            example after your code was mended. The new ones take their places in every count and budget.
+            example after your code was mended. The new ones take their places in every count and budget; none
+            begins once the budget is used up.
         parts_and_settings: the parts for `raysim.run` (`raysim.Parts`), the same for every trial; a dataset without
             validation clients holds out some training clients. Also keys of `[tuning]`, such as trials=20 or
             storage="sqlite:///study.db". `sampler` as a table is the study's, as a function that of the cohorts.
@@ -86,11 +87,13 @@ def _begin(planned: StudyPlan, working: OpenStudy, retry_failed: bool) -> None:
     check_evaluation(planned.experiment, ledger.study.user_attrs, planned.folder)
     if retry_failed:
         if again := ", ".join(map(str, ledger.retry_failed())):
-            show.print_line(f"run again: trial {again}")
+            far = "" if planned.tuning.budget is None else ", as far as the budget goes"
+            show.print_line(f"run again{far}: trial {again}")
         else:
             log.warning("no trial is run again, because none has failed")
+    waiting = ledger.waiting()
     # One that was ended when a process was killed may have an outcome, and no value.
-    ended = [trial for trial in ledger.by_slot().values() if trial.state.is_finished()]
+    ended = [t for t in ledger.by_slot().values() if t.state.is_finished() and t.number not in waiting]
     warn(planned, ended)
     before = result.rank_trials(ended, planned.space, planned.tuning.objective)
     if before and before[0].missed is None:
@@ -107,6 +110,8 @@ def _carry_out(planned: StudyPlan, working: OpenStudy, how: Mapping[str, Any]) -
     dataset = planned.parts.get("dataset")
     with _runs(planned.measured, planned.held, how) as runs:
         Search(tuning, planned.measured, ledger, runs, where, show).run()
+        if waiting := ", ".join(map(str, ledger.waiting())):
+            log.warning("not run again, because tuning.budget has no room for them: failed trials %s", waiting)
         trials = list(ledger.by_slot().values())
         trials_file.write(where, trials, planned.space, tuning.objective, kept_trial.digest(planned.identity))
         best = result.rank_trials(trials, planned.space, tuning.objective)

@@ -113,6 +113,41 @@ def test_failed_trials_are_run_again_when_asked(small: raysim.FederatedDataset, 
     assert tuning.read(tmp_path / "mended") == after
 
 
+@pytest.mark.parametrize(("amount", "mended"), [(4, 0), (8, 1), (12, 2)])
+def test_no_failed_trial_is_run_again_beyond_the_budget(
+    amount: int,
+    mended: int,
+    small: raysim.FederatedDataset,
+    tuned: Make,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A trial has four rounds. The two that failed had none, so the budget let both begin."""
+    faulty = True
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if faulty and outputs.abs().max() > 8:
+            raise ValueError("a fault of the script")
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def run(**how: Any) -> tuning.Study:
+        space = {"client.optimizer.lr": {"grid": [0.01, 30.0, 100.0]}}
+        exp = tuned(concurrent=2, budget={"rounds": amount}, final=0)
+        return tuning.tune(exp, space, dataset=small, loss=loss, path=tmp_path, **how)
+
+    before = run()
+    failed = [row["trial"] for row in before.trials.to_pylist() if row["outcome"] == "failed"]
+    assert len(failed) == 2
+    faulty = False
+    caplog.clear()
+    after = run(retry_failed=True)
+    assert after.counts.get("failed", 0) == 2 - mended
+    assert after.spent["rounds"] <= amount
+    left = ", ".join(map(str, failed[mended:]))
+    said = [message for message in caplog.messages if message.startswith("not run again")]
+    assert said == [f"not run again, because tuning.budget has no room for them: failed trials {left}"] * bool(left)
+
+
 def test_a_failed_trial_of_a_process_at_work_is_left_to_it(
     small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
