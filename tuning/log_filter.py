@@ -11,18 +11,24 @@ import optuna
 _ROUND = "round "
 """Prefix of messages about a run's rounds, such as rejected updates: a study tries values that fail."""
 
+_BEGINNINGS = "beginnings"
+"""The module that says what is to be known of a run that begins."""
+
 
 @contextmanager
 def quiet_rounds() -> Iterator[None]:
-    """Drop raysim's messages about rounds, and Optuna's below warnings: `progress` has a line for each trial."""
-    before, log = optuna.logging.get_verbosity(), logging.getLogger("raysim")
+    """Drop raysim's messages about rounds, and Optuna's below warnings: `progress` has a line for each trial.
+
+    What is said of runs that begin is said once in the block: trials and final runs have workers of their own.
+    """
+    before, log, kept = optuna.logging.get_verbosity(), logging.getLogger("raysim"), _NoRounds()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    log.addFilter(_is_no_round)
+    log.addFilter(kept)
     try:
         yield
     finally:
         optuna.logging.set_verbosity(before)
-        log.removeFilter(_is_no_round)
+        log.removeFilter(kept)
 
 
 @contextmanager
@@ -37,5 +43,17 @@ def quiet_hosts() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _is_no_round(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith(_ROUND)
+class _NoRounds(logging.Filter):
+    """Lets a record through unless it is about a round, or says of a run that begins what was said before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said = set[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if record.module != _BEGINNINGS:
+            return not text.startswith(_ROUND)
+        is_new = text not in self._said
+        self._said.add(text)
+        return is_new

@@ -24,6 +24,7 @@ from raysim.data.dataset import FederatedDataset
 from raysim.engine.in_process import InProcess
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.parts import Parts, takes_parts
+from raysim.engine.plan import empty_splits
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import scoring
@@ -182,6 +183,8 @@ def evaluate(
         for remark in other_examples.remarks(plan.experiment, plan.dataset, data):
             log.warning("%s", remark)
         plan = replace(plan, dataset=data)
+    for remark in empty_splits.remarks(plan):
+        log.warning("%s", remark)
     engine = plan.experiment.engine
     with fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision):
         # The model of all: clients' own come from their states.

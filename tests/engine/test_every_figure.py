@@ -146,14 +146,23 @@ def test_a_client_that_spoils_an_evaluation_is_named(
 
 
 def test_a_split_without_examples_is_said(
-    dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
+    dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
+    """Once, before the first round: by the script's process, whatever the log of workers is."""
     train = {str(p): dataset.train.client(p) for p in range(len(dataset.train))}
     x, y = train["0"]
     data = raysim.FederatedDataset.from_clients(train, test={"empty": (x[:0], y[:0])})
     with caplog.at_level(logging.WARNING, "raysim"):
         list(raysim.rounds(experiment(engine={"workers": 0}, rounds=1), dataset=data))
-    assert caplog.text.count("the split 'test' has no examples") == 1
+        assert caplog.text.count("the split 'test' has no examples") == 1
+        caplog.clear()
+        trials = experiment(engine={"workers": 0}, rounds=1, trials=3)
+        raysim.run_trials(trials, dataset=data, path=tmp_path)
+        assert caplog.text.count("the split 'test' has no examples") == 1
+        caplog.clear()
+        found = raysim.evaluate(tmp_path / "trial-0", split=("test", "train"), dataset=data)
+        assert caplog.text.count("the split 'test' has no examples") == 1
+        assert "eval/train/loss" in found.metrics
 
 
 def test_a_table_has_the_columns_of_evaluations_from_its_first_row(

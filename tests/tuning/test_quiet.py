@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import raysim
 import tuning
+from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
 LOG = logging.getLogger("raysim")
@@ -79,3 +81,15 @@ def test_a_key_without_effect_is_said_of_the_first_trial_or_member_that_has_it(
     assert "server.aggregator.tau_eff = 'sum_p_tau' has no effect" in said
     if by == "tune":
         assert said.startswith(f"{tmp_path / 'trials' / '0001' / 'seed-0'}: ")
+
+
+def test_what_is_said_of_runs_that_begin_is_said_once(
+    tuned: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of trials and final runs, which have workers of their own where a script passes the dataset."""
+    nobody = {"t0": (np.zeros((0, 5)), np.zeros(0, np.int64))}
+    data = raysim.FederatedDataset.from_clients(train=make_clients([8 + i for i in range(10)]), test=nobody)
+    for where in ("one", "another"):
+        caplog.clear()
+        tuning.tune(tuned(final=1), dataset=data, path=tmp_path / where)
+        assert caplog.messages == ["the split 'test' has no examples, so it is not evaluated"]

@@ -14,7 +14,7 @@ import torch
 from raysim.config.global_draws import draws
 from raysim.config.torch_settings import as_on_workers
 from raysim.engine.cores import on_free_cores
-from raysim.engine.plan import first_examples, own_models
+from raysim.engine.plan import empty_splits, first_examples, own_models
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.resolve import precision_remark
 from raysim.experiment import idle_keys
@@ -97,6 +97,8 @@ def _of_keys(plan: Plan) -> Iterator[_Remark]:
             f"evaluation.every = {evaluation.every}, but the data have no test split, so no split is scored: they have "
             f"{has}; dataset.hold_out(share) and data.holdout make the split 'validation', for evaluation.split",
         )
+    for empty in empty_splits.remarks(plan):
+        yield _Remark(empty, empty)
     if "dataset" in plan.passed.names and plan.experiment.data is not None:
         data = plan.experiment.data.name
         yield _Remark("dataset=", f"dataset= is used, and the {data!r} of [data] is not: leave [data] out")

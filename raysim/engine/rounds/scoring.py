@@ -50,8 +50,6 @@ def plan_units(plan: Plan) -> Units:
         chosen = evaluate.sample_clients(split, section.clients, seed)
         if work := evaluate.plan(name, evaluate.sample_examples(split, chosen, section.examples, seed)):
             units[name] = work
-        else:
-            log.warning("the split %r has no examples, so it is not evaluated", name)
     own = {which: {name: own_models.units(plan, which, name)} for which, name in splits(plan.experiment).items()}
     return Units(units, own.get(FINE_TUNED, {}), own.get(PERSONAL, {}))
 
