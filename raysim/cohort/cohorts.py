@@ -58,7 +58,7 @@ class Cohorts:
                 f"{self._who()} wrote to {', '.join(changed)} of its state while it drew the cohort of round {t}: only "
                 f"`learn` changes the state."
             )
-        return self._checked(drawn, at)
+        return self._sized(self._checked(drawn, at), self.rule.asks or at.size, at)
 
     def choose(self, drawn: Positions, losses: Float64s, t: int) -> Positions:
         """Return the clients that train, of those drawn after t finished rounds, by their losses."""
@@ -70,7 +70,7 @@ class Cohorts:
         chosen = self._checked(watched_call(what, self.rule.choose, at, drawn.copy(), losses.copy()), at)
         if strangers := sorted(set(chosen.tolist()) - set(drawn.tolist())):
             raise ExperimentError(f"{what} must return clients that were drawn, but returned {strangers}.")
-        return chosen
+        return self._sized(chosen, at.size, at)
 
     def first(self) -> Positions:
         """Return a cohort like that of the first round; where losses choose it, the first that are drawn."""
@@ -139,6 +139,20 @@ class Cohorts:
                     f"several times."
                 )
         return positions.astype(np.int64)
+
+    def _sized(self, positions: Positions, size: int, at: CohortAt) -> Positions:
+        """Return the positions, as many as `cohort.size` says, unless the sampler says that cohorts vary."""
+        if self.rule.varies or self.rule.sized_by is not None:
+            return positions
+        expected = self.rule.expected(at.round, at.population)
+        meant = size if expected is None else int(expected)
+        if len(positions) != meant:
+            raise ExperimentError(
+                f"{self._who()} must return at.size positions, {meant:,} in round {at.round}, but returned "
+                f"{len(positions):,}. A sampler of cohorts that vary is passed as make(section) and returns "
+                f"raysim.Sampler(..., varies=True)."
+            )
+        return positions
 
 
 def _copies(state: State) -> dict[str, Tensor]:

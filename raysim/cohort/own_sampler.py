@@ -10,8 +10,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
-
 from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
 from raysim.config.own_part import OwnPart
 from raysim.config.plain import shown
@@ -45,7 +43,7 @@ def make(section: OwnPart) -> Sampler:
     passed = section.passed
     returned = made_by(WANTED, partial(_asked, passed) if callable(passed) else passed, section)
     if isinstance(returned, Sampler):
-        return _sized(returned if returned.name != "own" else returned._replace(name=section.label))
+        return returned if returned.name != "own" else returned._replace(name=section.label)
     if isinstance(returned, tuple | dict):
         raise ExperimentError(f"{WANTED}, but called with the section it returned {shown(returned)}.")
 
@@ -53,24 +51,6 @@ def make(section: OwnPart) -> Sampler:
         return cast(Positions, passed(at))
 
     return Sampler(nothing, sample, name=section.label)
-
-
-def _sized(sampler: Sampler) -> Sampler:
-    """Return a sampler that refuses cohorts of another size than `at.size`, unless it says that they vary."""
-    if sampler.varies or sampler.sized_by is not None:
-        return sampler
-
-    def sample(state: State, at: CohortAt) -> Positions:
-        drawn, expected = sampler.sample(state, at), sampler.expected(at.round, at.population)
-        size = (sampler.asks or at.size) if expected is None else int(expected)
-        if isinstance(drawn, np.ndarray | list | tuple) and len(drawn) != size:
-            raise ExperimentError(
-                f"{WHAT} must return at.size = {size} positions in round {at.round}, or its raysim.Sampler must "
-                f"have varies = True, but it returned {len(drawn)}."
-            )
-        return drawn
-
-    return sampler._replace(sample=sample)
 
 
 def _asked(passed: Any, section: OwnPart) -> Any:

@@ -259,7 +259,7 @@ def writes_to_examples(at: raysim.CohortAt) -> Any:
         ),
         (lambda: [1], r"but called with the section it raised TypeError: "),
         (lambda section: (1, 2), r"but called with the section it returned \(1, 2\)"),
-        (lambda at: [next(COUNT)], r"^sampler= .* returned something else when it was called again"),
+        (lambda at: np.arange(at.size) + next(COUNT), r"^sampler= .* returned something else when it was called again"),
         (fails, r"drawing the cohort of round 0, failed: IndexError.*\nTraceback"),
         (writes_to_examples, r"failed: ValueError\('assignment destination is read-only'\)"),
         ([1, 2], r"sampler= must be a function make\(section\) .*or fn\(at\)"),
@@ -279,7 +279,7 @@ def test_what_is_wrong_is_said_before_the_first_round(
 
 def test_what_goes_wrong_later_says_the_round(dataset: raysim.FederatedDataset, experiment: Make) -> None:
     with pytest.raises(raysim.ExperimentError, match=r"the positions of round 2's cohort.* but returned 20"):
-        list(raysim.rounds(experiment(), dataset=dataset, sampler=lambda at: [10 * at.round]))
+        list(raysim.rounds(experiment(), dataset=dataset, sampler=lambda at: np.arange(at.size) + 10 * at.round))
 
 
 def test_what_learn_writes_to_its_state_leaves_that_of_the_round_before(
@@ -328,12 +328,38 @@ def test_sampler_aggregator_and_weighting_have_the_same_bits_on_ray(
 def test_a_sampler_that_returns_fewer_clients_says_that_it_may(
     dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
-    def few(varies: bool) -> Any:
-        return lambda section: raysim.Sampler(lambda at: {}, lambda state, at: np.arange(3), varies=varies)
+    def few(varies: bool, choose: Any = None) -> Any:
+        return lambda section: raysim.Sampler(
+            lambda at: {}, lambda state, at: np.arange(3 if choose is None else 9), None, varies=varies, choose=choose
+        )
 
-    with pytest.raises(raysim.ExperimentError, match=r"at.size = 7 positions in round 0, .* but it returned 3"):
-        list(raysim.rounds(experiment(), dataset=dataset, sampler=few(varies=False)))
-    assert len(next(raysim.rounds(experiment(), dataset=dataset, sampler=few(varies=True))).cohort) == 3
+    def chosen(at: raysim.CohortAt, drawn: Any, losses: Any) -> Any:
+        return drawn[:3]
+
+    said = r"must return at.size positions, 7 in round 0, but returned 3\. .*varies=True"
+    for passed in (few(varies=False), lambda at: np.arange(3), lambda at: [at.round, 1, 2]):
+        with pytest.raises(raysim.ExperimentError, match=said):
+            list(raysim.rounds(experiment(), dataset=dataset, sampler=passed))
+    nine = lambda section: few(varies=False, choose=chosen)(section)._replace(asks=9)  # noqa: E731
+    with pytest.raises(raysim.ExperimentError, match=said):
+        list(raysim.rounds(experiment(), dataset=dataset, sampler=nine))
+    for passed in (few(varies=True), few(varies=True, choose=chosen)):
+        assert len(next(raysim.rounds(experiment(), dataset=dataset, sampler=passed)).cohort) == 3
+
+
+def test_a_package_s_sampler_says_that_cohorts_vary_as_well(
+    dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(section: Strided) -> raysim.Sampler:
+        return raysim.Sampler(lambda at: {}, lambda state, at: np.arange(0, at.population, section.stride))
+
+    installed = part.Installed(raysim.Part("sampler", "strided", Strided, make), "theirs")
+    monkeypatch.setattr(part, "load_installed", lambda: ((installed,), ()))
+    exp = experiment(cohort={"size": 7, "sampler": {"name": "strided", "stride": 10}})
+    with pytest.raises(raysim.ExperimentError, match=r"7 in round 0, but returned 2"):
+        raysim.rounds(exp, dataset=dataset)
+    right = exp.changed({"cohort.sampler.stride": 3})
+    assert len(next(raysim.rounds(right, dataset=dataset)).cohort) == 7
 
 
 def test_a_sampler_that_draws_from_a_global_generator_is_refused(
