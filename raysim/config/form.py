@@ -7,14 +7,14 @@ it returns is stacked with other clients', written to files and read by compiled
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import Tensor
 
 from raysim.config.plain import shown
 
 
-def has_form(returned: Any, like: Tensor) -> bool:
+def has_form(returned: Any, like: Tensor) -> TypeGuard[Tensor]:
     """Whether it is a tensor of the same shape, dtype, layout and device; it costs no arithmetic.
 
     >>> import torch
@@ -22,7 +22,8 @@ def has_form(returned: Any, like: Tensor) -> bool:
     >>> has_form(torch.ones(2), like), has_form(torch.ones(2, 1), like), has_form(None, like)
     (True, False, False)
     """
-    return isinstance(returned, Tensor) and _form(returned) == _form(like)
+    # A nested tensor has no shape: asking for it raises.
+    return isinstance(returned, Tensor) and not returned.is_nested and _form(returned) == _form(like)
 
 
 def check_form(what: str, name: str, returned: Any, like: Tensor, error: type[Exception] = ValueError) -> None:
@@ -36,7 +37,7 @@ def check_form(what: str, name: str, returned: Any, like: Tensor, error: type[Ex
         error: the class of the error, which says what was returned, and what has to be.
     """
     if not has_form(returned, like):
-        raise error(f"{what} must return {name} as {shown(like)}, but returned {_described(returned, like)}.")
+        raise error(f"{what} must return {name} as {shown(like)}, but returned {described(returned, like)}.")
 
 
 def check_forms(
@@ -54,6 +55,9 @@ def _form(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.dtype, tensor.layout, tensor.device
 
 
-def _described(returned: Any, like: Tensor) -> str:
-    elsewhere = isinstance(returned, Tensor) and returned.device != like.device
-    return f"{shown(returned)}{f' on {returned.device}' if elsewhere else ''}"
+def described(returned: Any, like: Tensor) -> str:
+    """Return what was returned, for a message: its form, and its device where that is another."""
+    if not isinstance(returned, Tensor):
+        return shown(returned)
+    nested = "a nested tensor" if returned.is_nested else shown(returned)
+    return f"{nested}{f' on {returned.device}' if returned.device != like.device else ''}"

@@ -163,6 +163,11 @@ def failing(updates: Tensor, weights: Tensor) -> Tensor:
         ),
         (raysim.Coefficients(lambda gram, w: gram), r"torch.float64 of shape \(9,\), .* shape \(9, 9\)"),
         (raysim.Coefficients(cast(Any, lambda gram, w: None)), r"but returned None"),
+        (raysim.Coefficients(lambda gram, w: w.to("meta")), r"but returned torch.float64 of shape \(9,\) on meta"),
+        (raysim.Coefficients(lambda gram, w: w.to_sparse()), r"but returned .* \(sparse_coo\)"),
+        (raysim.Coefficients(lambda gram, w: torch.nested.nested_tensor([w])), r"but returned a nested tensor"),
+        (raysim.Coordinatewise(lambda u, w: u[0].to("meta")), r"but returned torch.float64 of shape \(5,\) on meta"),
+        (raysim.Coordinatewise(lambda u, w: u[0].to_sparse()), r"but returned .* \(sparse_coo\)"),
         (
             raysim.Coefficients(failing),
             r"tried before the first round, failed: KeyError\('my own mistake'\)\nTraceback",

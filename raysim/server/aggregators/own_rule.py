@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raysim.config.form import described, has_form
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.own_part import OwnPart
 from raysim.config.plain import shown
@@ -46,7 +47,7 @@ def result_of(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
         where: the place in the run, in messages.
 
     Raises:
-        ExperimentError: the rule failed, or returned something of another type or shape.
+        ExperimentError: the rule failed, or returned something of another type, shape, layout or device.
 
     >>> median = Coordinatewise(lambda updates, weights: updates.median(0).values)
     >>> result_of(median, torch.tensor([[1.0, -3.0], [2.0, 0.0], [9.0, 1.0]]), torch.ones(3), "in round 0")
@@ -54,14 +55,14 @@ def result_of(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
     """
     what = f"aggregator= ({rule.name}), {where},"
     returned: Any = watched_call(what, rule.fn, given.double(), weights.clone())
-    shape = (given.shape[1],)
-    if isinstance(returned, Tensor) and returned.shape == shape and returned.dtype == torch.float64:
+    like = given.new_empty(given.shape[1], dtype=torch.float64)
+    if has_form(returned, like):
         # A rule that minimises something by autograd may return what it differentiated by.
         return returned.detach()
     # torch's median, max and so on along rows return indices too.
     both = isinstance(returned, tuple) and hasattr(returned, "values")
-    got = f"{type(returned).__name__}, values and indices: return its .values" if both else shown(returned)
-    raise ExperimentError(f"{what} must return torch.float64 of shape {shape}, but returned {got}.")
+    got = f"{type(returned).__name__}, values and indices: return its .values" if both else described(returned, like)
+    raise ExperimentError(f"{what} must return {shown(like)}, but returned {got}.")
 
 
 def check(rule: Rule, clients: int) -> None:
