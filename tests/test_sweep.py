@@ -100,6 +100,8 @@ def test_values_that_are_no_words_go_by_their_place() -> None:
     assert sweep.labels([[64], [32]]) == ["value-0", "value-1"]
     assert sweep.labels([0.1, 1e-05, "full", True]) == ["0.1", "1e-05", "full", "true"]
     assert sweep.labels([{"name": "sgd", "lr": 1}, {"name": "sgd", "lr": 2}]) == ["value-0", "value-1"]
+    # One folder where a file system does not tell large letters from small ones.
+    assert sweep.labels(["Mine", "mine"]) == ["value-0", "value-1"]
 
 
 @pytest.mark.parametrize(
@@ -262,6 +264,35 @@ def test_a_point_or_a_trial_that_is_a_link_is_not_written_to(
     with pytest.raises(raysim.RunFolderError, match=rf"{place} is a symbolic link to {outside}, outside of"):
         raysim.run_sweep(e.changed({"rounds": 9}), values, dataset=dataset, path=tmp_path / "sweep", resume=True)
     assert {file: file.stat().st_mtime_ns for file in outside.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "now", "said"),
+    [
+        (
+            "server.optimizer",
+            [{"name": "sgd", "lr": 1.0}],
+            [{"name": "sgd", "lr": 1.0}, {"name": "sgd", "lr": 0.5}],
+            r"server\.optimizer=sgd would be server\.optimizer=value-0",
+        ),
+        ("client.optimizer.lr", [1], [1.0, 0.5], r"client\.optimizer\.lr=1 would be client\.optimizer\.lr=1\.0"),
+    ],
+)
+def test_points_keep_their_folders_when_values_are_added(
+    key: str,
+    before: list[Any],
+    now: list[Any],
+    said: str,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    tmp_path: Path,
+) -> None:
+    where = tmp_path / "all"
+    raysim.run_sweep(experiment(rounds=1), {key: before}, dataset=dataset, path=where)
+    had = sorted(each.name for each in where.iterdir())
+    with pytest.raises(raysim.RunFolderError, match=said):
+        raysim.run_sweep(experiment(rounds=1), {key: now}, dataset=dataset, path=where, resume=True)
+    assert sorted(each.name for each in where.iterdir()) == had
 
 
 def test_a_sweep_goes_on_as_what_it_was(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:

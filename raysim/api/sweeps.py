@@ -214,7 +214,10 @@ def _finished(
 
 
 def _check_same(experiment: Experiment, values: Sweep, path: Path) -> None:
-    """Refuse a folder unless it holds a sweep of this experiment over these keys, with no further values."""
+    """Refuse a folder unless it holds a sweep of this experiment over these keys, with no further values.
+
+    Its points must keep their folders: they would be computed once more, beside the earlier ones.
+    """
     stored = stored_sweep(path)
     if stored is None:
         raise RunFolderError(f"{path} holds no sweep: give the sweep another folder (--path, path=).")
@@ -229,6 +232,12 @@ def _check_same(experiment: Experiment, values: Sweep, path: Path) -> None:
         raise RunFolderError(
             f"{path} holds another sweep: {'; '.join(found)}. Give the sweep another folder (--path, path=), or start "
             f"afresh (--overwrite, overwrite=True).{experiment_record.other_version(path)}"
+        )
+    if others := sweep.renamed(old, values):
+        raise RunFolderError(
+            f"{path} holds points whose folders would have other names with these values: {'; '.join(others)}. Write "
+            f"the earlier values as they were and first; where a new one has the same word, give the sweep another "
+            f"folder (--path, path=), or start afresh (--overwrite, overwrite=True)."
         )
 
 

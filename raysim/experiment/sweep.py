@@ -130,9 +130,31 @@ def label(value: Any, place: int) -> str:
 
 
 def labels(values: Sequence[Any]) -> list[str]:
-    """Return the values as words, all different."""
+    """Return the values as words, all different, also in file systems to which "A" and "a" are one name."""
     words = [label(value, place) for place, value in enumerate(values)]
-    return words if len(set(words)) == len(words) else [f"value-{place}" for place in range(len(values))]
+    is_each_once = len({word.lower() for word in words}) == len(words)
+    return words if is_each_once else [f"value-{place}" for place in range(len(values))]
+
+
+def renamed(before: Sweep, now: Sweep) -> list[str]:
+    """Say which values are another word among those that a key has now, so that folders have other names.
+
+    Args:
+        before: what was swept.
+        now: the same keys, each with those values and more.
+
+    >>> renamed({"client.epochs": [1]}, {"client.epochs": [1, 2]})
+    []
+    >>> renamed({"client.optimizer.lr": [1]}, {"client.optimizer.lr": [0.5, 1.0]})
+    ['client.optimizer.lr=1 would be client.optimizer.lr=1.0']
+    """
+    found = []
+    for key, values in before.items():
+        words = labels(now[key])
+        for value, word in zip(values, labels(values), strict=True):
+            if (other := words[list(now[key]).index(value)]) != word:
+                found.append(f"{key}={word} would be {key}={other}")
+    return found
 
 
 def _point(experiment: Experiment, values: dict[str, Any], sweep: Sweep) -> ExperimentPoint:
