@@ -24,7 +24,7 @@ from raysim.client.state_vectors import StateVectors
 from raysim.client.trainer import Client
 from raysim.cohort.chunks import Chunk
 from raysim.cohort.sampler import State
-from raysim.config.form import check_form
+from raysim.config.form import check_form, kept
 from raysim.config.unwritten import check_unwritten, named, versions
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
@@ -52,7 +52,7 @@ def with_states(base: Algorithm, num: int) -> Algorithm:
 
 
 def _checked(name: str, function: Callable[[At], Tensor], at: At, like: Tensor) -> Tensor:
-    """Return what a function of the client's half returns, which has the form of `like`.
+    """Return a copy of what a function of the client's half returns, which has the form of `like`.
 
     Raises:
         ValueError: it has another form; or the function wrote to what it was given, of which later clients have a part,
@@ -63,7 +63,7 @@ def _checked(name: str, function: Callable[[At], Tensor], at: At, like: Tensor) 
     made = function(at)
     check_unwritten(f"ClientHalf.{name}", before, read)
     check_form(f"ClientHalf.{name}", "a vector" if like.dim() == 1 else "the state", made, like)
-    return made
+    return kept(made)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from raysim.client.corrections import choice as corrections
 from raysim.client.corrections.correction import Correction, Exchange, ServerResult, ServerStepped, Vectors
 from raysim.client.section import ClientSection
 from raysim.cohort.sampler import State
-from raysim.config.form import check_form, check_forms
+from raysim.config.form import check_form, check_forms, kept, kept_all
 from raysim.config.plain import shown
 from raysim.config.unwritten import check_unwritten, named, versions
 from raysim.config.user_call import called
@@ -111,7 +111,8 @@ class _Corrected:
 
     def init(self, weights: Weights, sampler: State) -> ServerState:
         """Add the correction's vectors to the state before the first round."""
-        return replace(self.base.init(weights, sampler), correction=self.correction.server.init(weights.params))
+        vectors = self.correction.server.init(weights.params)
+        return replace(self.base.init(weights, sampler), correction=kept_all(vectors))
 
     def origin(self, state: ServerState) -> Tensor:
         """Return the vector that clients start at."""
@@ -134,6 +135,7 @@ class _Corrected:
         check_unwritten(what, before, named("state", state.correction), ExperimentError)
         if not self.is_built_in:
             check_forms(what, "vectors", beside, dict.fromkeys(self.names_down, state.weights.params), ExperimentError)
+            beside = kept_all(beside)
         return replace(broadcast, beside=beside)
 
     def step(self, state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
@@ -189,6 +191,7 @@ class _Corrected:
             check_form(what, "params", after.params, params, ExperimentError)
             check_forms(what, "state", after.state, before.correction, ExperimentError)
             step_check.check_gaps(self.title, after.params, self.layout)
+            return kept(after.params), kept_all(after.state)
         return after.params, after.state
 
 

@@ -13,9 +13,10 @@ from raysim import seeds
 from raysim.algorithm.broadcast import Broadcast
 from raysim.client.local_training import Trained, with_norms, working_on
 from raysim.client.transform import Transform, TransformAt, Transformed
+from raysim.config.form import kept
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
-from raysim.config.repetition import check_repetition
+from raysim.config.repetition import check_repetition, copied
 from raysim.errors import ExperimentError, within
 from raysim.models.layout import Layout
 from raysim.models.probe import called, check_vector, probe
@@ -107,10 +108,10 @@ def check(transform: Transform, title: str, params: Tensor, layout: Layout) -> N
 
     at, what = at_start(), f"{title}: apply"
     returned = called(what, transform.apply, at)
-    own = OwnGenerators(transform)
+    once, own = copied(returned), OwnGenerators(transform)
     again = called(what, transform.apply, at_start())
     remedy = "Draw by at.generator, and keep state in Transformed."
-    check_repetition(what, returned, again, ExperimentError, remedy, own.drew())
+    check_repetition(what, once, again, ExperimentError, remedy, own.drew())
     try:
         whole = checked_result(transform, returned, at)
     except (TypeError, ValueError) as error:
@@ -141,4 +142,4 @@ def checked_result(transform: Transform, returned: Tensor | Transformed, at: Tra
                 f"a transform's {name} must be {at.delta.dtype} of shape {tuple(at.delta.shape)}, but is "
                 f"{vector.dtype} of shape {tuple(vector.shape)}"
             )
-    return whole
+    return Transformed(kept(whole.delta), kept(whole.state) if transform.keeps_state else at.state)

@@ -1,4 +1,4 @@
-"""Notices what a script's function returns in another form than it has to have.
+"""Notices what a script's function returns in another form than it has to have, and copies what is kept of it.
 
 A function may do so on some clients or in later rounds alone, which a trial before the first round does not see. What
 it returns is stacked with other clients', written to files and read by compiled code, which take its bytes as they are.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
+import torch
 from torch import Tensor
 
 from raysim.config.plain import shown
@@ -26,6 +27,16 @@ def has_form(returned: Any, like: Tensor) -> TypeGuard[Tensor]:
     return isinstance(returned, Tensor) and not returned.is_nested and _form(returned) == _form(like)
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Whether it is a dense tensor on the CPU.
+
+    >>> import torch
+    >>> is_plain(torch.zeros(2)), is_plain(torch.zeros(2).to_sparse()), is_plain(torch.zeros(2, device="meta"))
+    (True, False, False)
+    """
+    return not tensor.is_nested and (tensor.layout, tensor.device.type) == (torch.strided, "cpu")
+
+
 def check_form(what: str, name: str, returned: Any, like: Tensor, error: type[Exception] = ValueError) -> None:
     """Refuse what has another form.
 
@@ -38,6 +49,25 @@ def check_form(what: str, name: str, returned: Any, like: Tensor, error: type[Ex
     """
     if not has_form(returned, like):
         raise error(f"{what} must return {name} as {shown(like)}, but returned {described(returned, like)}.")
+
+
+def kept(returned: Tensor) -> Tensor:
+    """Return a copy of a vector that outlives the call, as compiled code and files read it.
+
+    A function may return one buffer again and again, or a part of a larger one: the vectors of several clients, or of
+    several rounds, would all be its last. It may return a number's opposite that torch has yet to compute, such as
+    `z.conj().imag`, a tensor with a gradient's history, or one of inference mode.
+
+    >>> import torch
+    >>> kept(torch.complex(torch.zeros(2), torch.ones(2)).conj().imag).is_neg()
+    False
+    """
+    return returned.detach().clone(memory_format=torch.contiguous_format)
+
+
+def kept_all(returned: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies of vectors by name; see `kept`."""
+    return {name: kept(vector) for name, vector in returned.items()}
 
 
 def check_forms(

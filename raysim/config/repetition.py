@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,6 +42,27 @@ def check_repetition(
             f"{what} returned something else when it was called again with the same arguments: it counts or changes "
             f"something from call to call, or draws from a generator of its own. {remedy}"
         )
+
+
+def copied(value: Any) -> Any:
+    """Return a value with copies of the tensors and arrays in it, for a second call may return the same memory.
+
+    >>> before = torch.zeros(1)
+    >>> after = copied({"a": (before, 1)})
+    >>> after, after["a"][0] is before
+    ({'a': (tensor([0.]), 1)}, False)
+    """
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, Mapping):
+        return {name: copied(each) for name, each in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(copied, value))
+    if isinstance(value, tuple | list):
+        return type(value)(map(copied, value))
+    return value
 
 
 def is_same(one: object, other: object) -> bool:

@@ -67,8 +67,9 @@ def of_batch(name: str, metric: Metric | PerExample, outputs: Tensor, targets: T
     try:
         if not isinstance(metric, Metric):
             return _plain(_shaped(metric(outputs, targets), len(targets)))
-        rows = [_shaped(metric.sums(outputs[a:b], targets[a:b]), None) for a, b in cuts]
-        return _plain(torch.stack(rows))
+        # Copied one by one: a metric may fill the same tensor for every cut.
+        rows = [_plain(_shaped(metric.sums(outputs[a:b], targets[a:b]), None)) for a, b in cuts]
+        return torch.stack(rows)
     except Exception as error:
         error.add_note(f"This is the metric {name!r}.")
         raise
@@ -76,7 +77,7 @@ def of_batch(name: str, metric: Metric | PerExample, outputs: Tensor, targets: T
 
 def _plain(figures: Tensor) -> Tensor:
     """The numbers in float64, without marks of torch, such as those of a parameter that the metric has."""
-    return figures.detach().resolve_neg().double()
+    return figures.detach().to(torch.float64, copy=True).resolve_neg()
 
 
 def _shaped(found: Any, length: int | None) -> Tensor:

@@ -16,7 +16,7 @@ from raysim.config.form import has_form
 from raysim.config.global_draws import ADVICE, draws
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
-from raysim.config.repetition import check_repetition
+from raysim.config.repetition import check_repetition, copied
 from raysim.config.user_call import raised
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
@@ -103,9 +103,10 @@ def tried(title: str, function: Callable[..., Any], *arguments: Any) -> Any:
     Raises:
         ExperimentError: as `called` raises; or the second call returned something else.
     """
-    once, own = called(title, function, *arguments), OwnGenerators(function)
+    once = called(title, function, *arguments)
+    before, own = copied(once), OwnGenerators(function)
     again = called(title, function, *arguments)
-    check_repetition(title, once, again, ExperimentError, PURE, own.drew())
+    check_repetition(title, before, again, ExperimentError, PURE, own.drew())
     return once
 
 

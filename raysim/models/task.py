@@ -17,7 +17,7 @@ from torch import Tensor
 from raysim.config.global_draws import draws
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
-from raysim.config.repetition import check_repetition
+from raysim.config.repetition import check_repetition, copied
 from raysim.config.unwritten import check_unwritten, versions
 from raysim.errors import ModelError
 from raysim.models import softmax
@@ -201,7 +201,7 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
     before = [(value._version, value.detach().clone()) for value in (outputs, targets)]
     with draws() as drew:
         losses = task.losses(outputs, targets)
-        drawn, own = drew(), OwnGenerators(task.losses)
+        drawn, own, once = drew(), OwnGenerators(task.losses), copied(losses)
         again = task.losses(outputs, targets) if own_loss and not drawn else losses
         drew_own = own.drew()
     for name, value, (version, old) in zip(("outputs", "targets"), (outputs, targets), before, strict=True):
@@ -229,4 +229,4 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
             "loss for detach(), no_grad(), requires_grad_(False) and the like."
         )
     what, remedy = "loss(outputs, targets)", "A loss of draws is an objective=, which has at.generator."
-    check_repetition(what, losses, again, ModelError, remedy, drew_own)
+    check_repetition(what, once, again, ModelError, remedy, drew_own)

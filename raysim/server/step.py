@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.config.own_part import OwnPart
+from raysim.config.form import kept, kept_all
 from raysim.config.user_call import called
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
@@ -92,8 +92,11 @@ def make(
         releasing: privacy or secure sums; None: the server learns the sums themselves.
     """
     title, optimizer = optimizers.OPTIMIZERS.title(section.optimizer), optimizers.make(section.optimizer)
+    is_built_in = optimizers.OPTIMIZERS.is_built_in(section.optimizer)
     units = tuple(glad.units(section.glad.scope, layout.names)) if section.glad else ()
-    of_run = _OfRun(section, layout, cohort_size, label_population, counts, releasing, optimizer, title, units)
+    of_run = _OfRun(
+        section, layout, cohort_size, label_population, counts, releasing, optimizer, title, is_built_in, units
+    )
     return Server(of_run.init, of_run.limits, of_run.step)
 
 
@@ -117,7 +120,8 @@ class _BeforeOptimizer(NamedTuple):
 class _OfRun:
     """The functions of `Server`, closed over what does not change in a run; fields as the arguments of `make`.
 
-    title: of the optimizer, in errors. units: FedGLAD's unit of each parameter group.
+    title: of the optimizer, in errors. is_built_in: what it returns has its form, and is new. units: FedGLAD's unit of
+    each parameter group.
     """
 
     section: ServerSection
@@ -128,6 +132,7 @@ class _OfRun:
     releasing: Releasing | None
     optimizer: ServerOptimizer
     title: str
+    is_built_in: bool
     units: tuple[int, ...]
 
     def init(self, weights: Weights, sampler: Tensors) -> ServerState:
@@ -137,6 +142,9 @@ class _OfRun:
         if section.zeroing:
             levels["zeroing"] = _scalar(section.zeroing.initial)
         state = called(f"{self.title}: init", self.optimizer.init, weights.params)
+        if not self.is_built_in:
+            step_check.check_state(self.title, state)
+            state = kept_all(state)
         return ServerState(0, weights, state, sampler, levels, {}, ledger.opened())
 
     def limits(self, state: ServerState) -> Limits:
@@ -202,9 +210,10 @@ class _OfRun:
         descent = Descent(self.layout, before.g, lr, t + 1, before.factors)
         step = self.optimizer.step
         stepped = called(f"{self.title}: step, in round {t},", step, weights.params, descent, state.optimizer)
-        if isinstance(self.section.optimizer, OwnPart):
-            step_check.check_form(stepped, weights.params, state.optimizer)
+        if not self.is_built_in:
+            step_check.check_form(self.title, stepped, weights.params, state.optimizer)
             step_check.check_gaps(self.title, stepped.params, self.layout)
+            stepped = stepped._replace(params=kept(stepped.params), state=kept_all(stepped.state))
         metrics |= stepped.metrics
         params, half = stepped.params, state.correction
         if settle is not None:

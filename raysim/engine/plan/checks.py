@@ -16,7 +16,6 @@ from raysim.client.work import Between
 from raysim.cohort import replay
 from raysim.cohort.sampler import Participant
 from raysim.config.own_generators import OwnGenerators
-from raysim.config.own_part import OwnPart
 from raysim.config.repetition import check_repetition
 from raysim.config.user_call import watched_call
 from raysim.data.generated_split import GeneratedSplit
@@ -59,11 +58,12 @@ def _check_groups(plan: Plan) -> None:
 
 
 def _check_server(plan: Plan) -> None:
-    """Make the state before the first round, and try a user-defined server optimizer."""
+    """Make the state before the first round, and try a server optimizer of a script or a package."""
     plan.initial_state()
     section = plan.experiment.server.optimizer
-    if isinstance(section, OwnPart):
-        step_check.check_step(optimizers.make(section), plan.initial.params, plan.model.params)
+    if not optimizers.OPTIMIZERS.is_built_in(section):
+        title = optimizers.OPTIMIZERS.title(section)
+        step_check.check_step(optimizers.make(section), title, plan.initial.params, plan.model.params)
 
 
 def _check_rule(plan: Plan) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raysim.config.form import described, has_form
+from raysim.config.form import described, has_form, kept
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.own_part import OwnPart
 from raysim.config.plain import shown
@@ -57,8 +57,7 @@ def result_of(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
     returned: Any = watched_call(what, rule.fn, given.double(), weights.clone())
     like = given.new_empty(given.shape[1], dtype=torch.float64)
     if has_form(returned, like):
-        # A rule that minimises something by autograd may return what it differentiated by.
-        return returned.detach()
+        return kept(returned)
     # torch's median, max and so on along rows return indices too.
     both = isinstance(returned, tuple) and hasattr(returned, "values")
     got = f"{type(returned).__name__}, values and indices: return its .values" if both else described(returned, like)
