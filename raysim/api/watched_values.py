@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from raysim.api.watched_code import BETWEEN_ROUNDS
+from raysim.config.unwritten import version
 from raysim.run_folder import part_code
 
 log = logging.getLogger("raysim")
@@ -121,7 +122,7 @@ def _content(value: object, depth: int = _DEPTH) -> object:
     if isinstance(value, _PLAIN):
         return type(value), repr(value)
     if isinstance(value, Tensor):
-        return id(value), value._version
+        return id(value), version(value)
     if isinstance(value, np.ndarray) and value.size <= _MOST:
         return value.tobytes()
     if depth and isinstance(value, list | tuple) and len(value) <= _MOST:

@@ -11,9 +11,14 @@ from collections.abc import Mapping
 from torch import Tensor
 
 
+def version(tensor: Tensor) -> int:
+    """How often it was written to; a tensor of inference mode does not say."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
 def versions(*tensors: Tensor) -> tuple[int, ...]:
-    """How often each was written to; tensors of inference mode do not say."""
-    return tuple(-1 if tensor.is_inference() else tensor._version for tensor in tensors)
+    """How often each was written to; see `version`."""
+    return tuple(map(version, tensors))
 
 
 def named(of: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

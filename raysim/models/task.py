@@ -18,7 +18,7 @@ from raysim.config.global_draws import draws
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition, copied
-from raysim.config.unwritten import check_unwritten, versions
+from raysim.config.unwritten import check_unwritten, version, versions
 from raysim.errors import ModelError
 from raysim.models import softmax
 from raysim.models.argmax import argmax
@@ -198,14 +198,14 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
             f"metrics= records what else is wanted."
         )
     # By value too, because torch does not count writes through NumPy or `.data`; its count sees writes of equal values.
-    before = [(value._version, value.detach().clone()) for value in (outputs, targets)]
+    before = [(version(value), value.detach().clone()) for value in (outputs, targets)]
     with draws() as drew:
         losses = task.losses(outputs, targets)
         drawn, own, once = drew(), OwnGenerators(task.losses), copied(losses)
         again = task.losses(outputs, targets) if own_loss and not drawn else losses
         drew_own = own.drew()
-    for name, value, (version, old) in zip(("outputs", "targets"), (outputs, targets), before, strict=True):
-        if value._version != version or not torch.equal(old.nan_to_num(), value.detach().nan_to_num()):
+    for name, value, (written, old) in zip(("outputs", "targets"), (outputs, targets), before, strict=True):
+        if version(value) != written or not torch.equal(old.nan_to_num(), value.detach().nan_to_num()):
             raise ModelError(
                 f"loss(outputs, targets) must not write to {name}, of which accuracy and metrics are too, but it did: "
                 f"work on a copy, {name}.clone()."
@@ -223,10 +223,18 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
         )
     if not losses.is_floating_point():
         raise ModelError(f"loss(outputs, targets) must return real numbers, but they are of {losses.dtype}.")
-    if not losses.requires_grad and torch.is_grad_enabled():
+    if torch.is_grad_enabled() and not _follows(losses, outputs):
         raise ModelError(
             "The loss does not depend on the module's parameters, so it has no gradient: look in forward and in the "
             "loss for detach(), no_grad(), requires_grad_(False) and the like."
         )
     what, remedy = "loss(outputs, targets)", "A loss of draws is an objective=, which has at.generator."
     check_repetition(what, once, again, ModelError, remedy, drew_own)
+
+
+def _follows(losses: Tensor, outputs: Tensor) -> bool:
+    """Whether the losses have a gradient by the outputs; one by parameters of the loss's own trains nothing."""
+    if not (losses.requires_grad and outputs.requires_grad):
+        return False
+    (gradient,) = torch.autograd.grad(losses.sum(), outputs, retain_graph=True, allow_unused=True)
+    return gradient is not None

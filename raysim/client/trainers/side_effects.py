@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.config.own_generators import GENERATORS, generator_restorer, generator_state
+from raysim.config.unwritten import version
 
 PLAIN = (NoneType, bool, int, float, complex, str, bytes, type, Enum, torch.dtype, torch.device)
 """Compared by what they are."""
@@ -213,7 +214,7 @@ class _Look:
         if isinstance(value, PLAIN):
             return value
         if isinstance(value, Tensor):
-            return id(value), value._version if self._by_versions else None
+            return id(value), version(value) if self._by_versions else None
         if isinstance(value, GENERATORS):
             return generator_state(value)
         if isinstance(value, SAME):
