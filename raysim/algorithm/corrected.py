@@ -20,6 +20,7 @@ from raysim.client.corrections.correction import Correction, Exchange, ServerRes
 from raysim.client.section import ClientSection
 from raysim.cohort.sampler import State
 from raysim.config.form import check_form, check_forms, kept, kept_all
+from raysim.config.own_figures import check_apart, own_figures
 from raysim.config.plain import shown
 from raysim.config.unwritten import check_unwritten, named, versions
 from raysim.config.user_call import called
@@ -196,13 +197,16 @@ class _Corrected:
 
 
 def with_correction_figures(
-    base: Algorithm, figures: Callable[[Tensor, Layout], Mapping[str, float]], layout: Layout
+    base: Algorithm, figures: Callable[[Tensor, Layout], Mapping[str, float]], title: str, layout: Layout
 ) -> Algorithm:
     """Return the algorithm with a correction's figures of the model after each round."""
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         after, metrics = base.step(state, sums, aggregate)
-        return after, {**metrics, **figures(after.weights.params, layout)}
+        what = f"{title}: ServerHalf.figures, in round {state.round},"
+        own = own_figures(what, called(what, figures, after.weights.params, layout))
+        check_apart(what, own, metrics)
+        return after, {**metrics, **own}
 
     return base._replace(step=step)
 

@@ -224,7 +224,9 @@ def _additions(built: _Built) -> Iterator[Addition]:
             seed=built.seed,
         )
     if built.correction.server.figures is not None:
-        yield partial(with_correction_figures, figures=built.correction.server.figures, layout=layout)
+        assert client.correcting is not None
+        title = corrections.CORRECTIONS.title(client.correcting)
+        yield partial(with_correction_figures, figures=built.correction.server.figures, title=title, layout=layout)
     if built.private is not None:
         yield partial(with_privacy_account, private=built.private)
     if built.configs:

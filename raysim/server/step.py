@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from raysim.config.form import kept, kept_all
+from raysim.config.own_figures import check_apart, own_figures
 from raysim.config.user_call import called
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
@@ -25,7 +26,7 @@ from raysim.server.agreement import Agreement, agreement, similarity
 from raysim.server.clipping import AdaptiveClip, Limits, follow, initial
 from raysim.server.optimizers import choice as optimizers
 from raysim.server.optimizers import step_check
-from raysim.server.optimizers.optimizer import Descent, ServerOptimizer
+from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
 from raysim.server.pseudo_gradient import pseudo_gradient
 from raysim.server.release import Releasing
 from raysim.server.section import ServerSection
@@ -98,6 +99,19 @@ def make(
         section, layout, cohort_size, label_population, counts, releasing, optimizer, title, is_built_in, units
     )
     return Server(of_run.init, of_run.limits, of_run.step)
+
+
+_OF_EVERY_ROUND = (
+    "clients",
+    "rejected",
+    "examples",
+    "examples_so_far",
+    "examples_held",
+    "server_lr",
+    "clip_level",
+    "zeroing_level",
+)
+"""Names of the figures that `step` adds to those of a round with an update."""
 
 
 class _BeforeOptimizer(NamedTuple):
@@ -213,13 +227,15 @@ class _OfRun:
         if not self.is_built_in:
             step_check.check_form(self.title, stepped, weights.params, state.optimizer)
             step_check.check_gaps(self.title, stepped.params, self.layout)
-            stepped = stepped._replace(params=kept(stepped.params), state=kept_all(stepped.state))
-        metrics |= stepped.metrics
+            own = own_figures(f"{self.title}: step", stepped.metrics)
+            stepped = Stepped(kept(stepped.params), kept_all(stepped.state), own)
         params, half = stepped.params, state.correction
         if settle is not None:
             params, half = settle(state, sums, params, descent.fg)
         metrics["params_norm"] = math.sqrt(squared_norm(params))
         book, figures = _entered(state.ledger, sums, self.label_population, metrics)
+        check_apart(f"{self.title}: step", stepped.metrics, {*metrics, *figures, *_OF_EVERY_ROUND})
+        metrics |= stepped.metrics
         counters = sums.counters if sums.clients else weights.counters
         after = replace(
             state,

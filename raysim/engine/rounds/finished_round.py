@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from raysim.algorithm.algorithm import Algorithm
 from raysim.config.counted import counted
+from raysim.config.own_figures import check_apart
 from raysim.engine.job import Executor, Outcome
 from raysim.engine.plan import first_examples
 from raysim.engine.plan.plan import Plan
@@ -43,6 +44,10 @@ class SteppedRound:
     """Their tickets by name; None if none is due."""
     transferred: Mapping[str, float]
     """Bytes that clients transferred."""
+
+
+_OF_A_ROW = ("round", "rejected_clients", "catastrophic_cohort")
+"""What a row has beside metrics."""
 
 
 @dataclass(frozen=True)
@@ -104,19 +109,20 @@ def finish(
     rejected = tuple(split.id_of(position) for position in stepped.rejected)
     _warn(plan, stepped, index, rejected, advises)
     outcomes = (*stepped.outcomes, *of_scores, *of_probe)
+    others = {
+        **unscored,
+        **scores,
+        **probed,
+        **stepped.transferred,
+        **_engine_costs(outcomes, training.times_lost, time.perf_counter() - since_s),
+        **watch.seconds(),
+        f"{PREFIX}write": 0.0,
+        **writing.seconds(),
+    }
+    check_apart("A part of the server's", stepped.metrics, (*others, *_OF_A_ROW))
     return Finished(
         index=index,
-        metrics={
-            **stepped.metrics,
-            **unscored,
-            **scores,
-            **probed,
-            **stepped.transferred,
-            **_engine_costs(outcomes, training.times_lost, time.perf_counter() - since_s),
-            **watch.seconds(),
-            f"{PREFIX}write": 0.0,
-            **writing.seconds(),
-        },
+        metrics={**stepped.metrics, **others},
         cohort=tuple(split.id_of(position) for position in training.cohort.tolist()),
         rejected=rejected,
         clients=clients,

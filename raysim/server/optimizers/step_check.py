@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from raysim.config.form import described, has_form, is_plain, kept_all
+from raysim.config.own_figures import own_figures
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.own_part import OwnServerOptimizer
 from raysim.config.plain import shown
@@ -87,6 +88,7 @@ def check_form(title: str, stepped: Any, params: Tensor, state: Mapping[str, Ten
     after = {"params": stepped.params, **stepped.state}
     if missing := [name for name in expected if not isinstance(after.get(name), Tensor)]:
         raise ExperimentError(f"{title}: step must return {', '.join(expected)}, but left out {missing}.")
+    own_figures(f"{title}: step", stepped.metrics)
     for name, vector in after.items():
         like = expected.get(name)
         if like is None or not has_form(vector, like):

@@ -1,0 +1,56 @@
+"""Checks the figures that a part says of itself: they become columns of a run's records, beside raysim's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from numbers import Real
+from typing import Any
+
+from torch import Tensor
+
+from raysim.config.plain import LONGEST_KEY, shown, text_refusal
+from raysim.errors import ExperimentError
+
+
+def own_figures(what: str, given: Any) -> dict[str, float]:
+    """Return figures by name, as numbers that a table holds.
+
+    >>> import numpy as np, torch
+    >>> own_figures("step", {"trust": np.float32(0.5), "clipped": torch.tensor(2)})
+    {'trust': 0.5, 'clipped': 2.0}
+
+    Args:
+        what: names the function, as a message begins.
+        given: what it returned.
+
+    Raises:
+        ExperimentError: a figure is no number, or its name no name of a column.
+    """
+    requirement = f"{what} must return figures as a mapping from names to numbers"
+    if not isinstance(given, Mapping):
+        raise ExperimentError(f"{requirement}, but returned {shown(given)}.")
+    for name, value in given.items():
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_KEY or text_refusal(name):
+            raise ExperimentError(f"{requirement}, but a name is {shown(name)}.")
+        if not isinstance(value, Real) and not (isinstance(value, Tensor) and _is_number(value)):
+            raise ExperimentError(f"{requirement}, but {shown(name)} is {shown(value)}.")
+    try:
+        return {name: float(value) for name, value in given.items()}
+    except OverflowError as error:
+        raise ExperimentError(f"{requirement}, but {shown(dict(given))} has one beyond them.") from error
+
+
+def check_apart(what: str, own: Collection[str], others: Collection[str]) -> None:
+    """Refuse figures whose names are columns of raysim's: one of both would be lost.
+
+    Raises:
+        ExperimentError: names them.
+    """
+    if shared := sorted(set(own) & set(others)):
+        raise ExperimentError(
+            f"{what} names figures as columns of raysim's are named, {', '.join(shared)}: give them other names."
+        )
+
+
+def _is_number(value: Tensor) -> bool:
+    return not value.is_nested and value.dim() == 0 and not value.is_complex() and value.device.type != "meta"

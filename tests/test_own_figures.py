@@ -1,0 +1,75 @@
+"""Figures that a part says of itself are columns beside raysim's: numbers, under names of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import raysim
+from raysim.server import ServerOptimizer, Stepped
+
+Make = Callable[..., raysim.Experiment]
+
+
+def saying(figures: Any) -> Any:
+    def step(params: Tensor, descent: Any, state: Any) -> Stepped:
+        return Stepped(params - descent.lr * descent.g, {}, figures)
+
+    return lambda section: ServerOptimizer(lambda params: {}, step)
+
+
+def correcting(figures: Any) -> Any:
+    server = raysim.ServerHalf(figures=lambda params, layout: figures)
+    return lambda section: raysim.Correction(raysim.ClientHalf(), server)
+
+
+PARTS = {"server_optimizer": saying, "correction": correcting}
+
+
+@pytest.mark.parametrize("keyword", PARTS)
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({"loss": -1.0}, r"names figures as columns of raysim's are named, loss"),
+        ({"clients": 99, "pseudo_gradient_norm": 0.0}, r"are named, clients, pseudo_gradient_norm"),
+        ({"accuracy": 0.0}, r"are named, accuracy"),
+        ({"params_norm": 0.0}, r"are named, params_norm"),
+        ({"round": 7.0}, r"are named, round"),
+        ({"rejected_clients": 1}, r"are named, rejected_clients"),
+        ({"wall_time_s": 0.0}, r"are named, wall_time_s"),
+        ({"eval/test/loss": 0.0}, r"are named, eval/test/loss"),
+        ({"x": "abc"}, r"must return figures .* but 'x' is 'abc'"),
+        ({"x": [1.0]}, r"but 'x' is \[1\.0\]"),
+        ({"x": None}, r"but 'x' is None"),
+        ({"x": torch.ones(2)}, r"but 'x' is torch\.float32 of shape \(2,\)"),
+        ({"x": 1j}, r"but 'x' is 1j"),
+        ({"x": 10**400}, r"has one beyond them"),
+        ({3: 1.0}, r"but a name is 3"),
+        ({"": 1.0}, r"but a name is ''"),
+        ({"\ud800": 1.0}, r"but a name is '\\ud800'"),
+        ([("x", 1.0)], r"as a mapping from names to numbers, but returned \[\('x', 1\.0\)\]"),
+    ],
+)
+def test_what_is_no_figure_of_its_own_is_refused(
+    keyword: str, figures: Any, said: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    with pytest.raises(raysim.ExperimentError, match=said):
+        next(raysim.rounds(experiment(evaluation={"every": 1}), dataset=dataset, **{keyword: PARTS[keyword](figures)}))
+
+
+@pytest.mark.parametrize("keyword", PARTS)
+def test_numbers_of_all_kinds_are_columns(
+    keyword: str, dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path
+) -> None:
+    figures = {"own/a": 1, "own/b": np.float32(0.5), "own/c": torch.tensor(3), "own/d": True, "own/e": float("nan")}
+    result = raysim.run(experiment(), dataset=dataset, path=tmp_path / "run", **{keyword: PARTS[keyword](figures)})
+    read = raysim.read(tmp_path / "run")
+    for name, value in (("a", 1.0), ("b", 0.5), ("c", 3.0), ("d", 1.0)):
+        assert result.rounds[f"own/{name}"].to_pylist() == read.rounds[f"own/{name}"].to_pylist() == [value] * 4
+    assert np.isnan(read.rounds["own/e"].to_pylist()).all()
