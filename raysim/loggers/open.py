@@ -132,8 +132,10 @@ def _opened(logger: LoggerName | Log, run: Logged) -> _Open | None:
 
 def _handed(opened: _Open, row: Row) -> bool:
     """Pass a row to a logger; return whether it succeeded. A logger that fails is closed."""
+    # A copy: a function may change its row, which other loggers are handed too.
+    own = {name: list(value) if isinstance(value, list) else value for name, value in row.items()}
     try:
-        opened.log(row)
+        opened.log(own)
     except Exception as error:
         _warn(opened.name, error)
         try:

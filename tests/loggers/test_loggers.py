@@ -44,6 +44,20 @@ def test_a_function_is_called_with_every_row(
     assert [row["round"] for row in seen] == [0, 1, 2, 3, 4]
 
 
+def test_a_function_that_changes_its_row_changes_that_of_no_other(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    rows: list[Mapping[str, Any]] = []
+
+    def writes(row: Any) -> None:
+        row["loss"] = -1.0
+        row["rejected_clients"].append("nobody")
+
+    result = raysim.run(experiment(), dataset=dataset, path=tmp_path / "run", loggers=[writes, rows.append])
+    assert [row["loss"] for row in rows] == result.rounds["loss"].to_pylist()
+    assert [row["rejected_clients"] for row in rows] == [[]] * len(rows)
+
+
 def test_loggers_change_no_bits_and_no_fingerprint(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
 ) -> None:
