@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -172,3 +173,31 @@ def test_a_server_s_first_state_can_be_written_to_a_file(
     made = ServerOptimizer(lambda params: {"m": form(params)}, lambda params, descent, state: Stepped(params, state))
     with pytest.raises(raysim.ExperimentError, match=r"server_optimizer=: init must .* dense and on the CPU, but 'm'"):
         raysim.rounds(experiment(), dataset=dataset, server_optimizer=lambda section: made)
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+WHERE_FORMS_ARE_ASKED: dict[str, Callable[[Form], dict[str, Any]]] = {
+    "figure": lambda form: {"metrics": {"m": lambda outputs, y: form(outputs[:, 0])}},
+    "sums": lambda form: {"metrics": {"m": raysim.Metric(lambda outputs, y: form(outputs.sum(0)), lambda s: 0.0)}},
+    "loss": lambda form: {"loss": lambda outputs, y: form(cross_entropy(outputs, y))},
+    "objective": lambda form: {"objective": lambda module, x, y, at: form(cross_entropy(module(x), y))},
+    "transform": lambda form: {"transform": sending(form)},
+    "upload": lambda form: {"correction": upload(form)},
+    "sampler": lambda form: {
+        "sampler": lambda section: raysim.Sampler(
+            lambda at: {"v": form(torch.ones(3))}, lambda state, at: np.arange(at.size)
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("part", WHERE_FORMS_ARE_ASKED)
+@pytest.mark.parametrize("form", [lambda v: v.to("meta"), lambda v: torch.nested.nested_tensor([v])])
+def test_a_tensor_without_values_or_shape_is_one_clear_error(
+    part: str, form: Form, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    with pytest.raises(raysim.RaysimError):
+        raysim.rounds(experiment(), dataset=dataset, **WHERE_FORMS_ARE_ASKED[part](form))

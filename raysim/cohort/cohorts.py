@@ -15,6 +15,7 @@ from torch import Tensor
 
 from raysim.arrays import Float64s
 from raysim.cohort.sampler import CohortAt, Participant, Positions, Sampler, State
+from raysim.config.form import has_values
 from raysim.config.plain import shown
 from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
@@ -41,9 +42,9 @@ class Cohorts:
             return self.rule.init(self._at(0))
         state = watched_call(f"{self._who()}.init", self.rule.init, self._at(0))
         if not isinstance(state, Mapping) or not all(
-            isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
+            isinstance(name, str) and isinstance(value, Tensor) and has_values(value) for name, value in state.items()
         ):
-            raise ExperimentError(f"{self._who()}.init must return tensors by name, but returned {shown(state)}.")
+            raise ExperimentError(f"{self._who()}.init must return dense tensors by name, but returned {shown(state)}.")
         return {name: value.clone() for name, value in state.items()}
 
     def sample(self, state: State, t: int) -> Positions:

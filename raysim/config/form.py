@@ -27,6 +27,16 @@ def has_form(returned: Any, like: Tensor) -> TypeGuard[Tensor]:
     return isinstance(returned, Tensor) and not returned.is_nested and _form(returned) == _form(like)
 
 
+def has_values(tensor: Tensor) -> bool:
+    """Whether it is a dense tensor, on any device where there are numbers; a nested one has no shape to ask for.
+
+    >>> import torch
+    >>> has_values(torch.zeros(2)), has_values(torch.zeros(2).to_sparse()), has_values(torch.zeros(2, device="meta"))
+    (True, False, False)
+    """
+    return not tensor.is_nested and tensor.layout == torch.strided and tensor.device.type != "meta"
+
+
 def is_plain(tensor: Tensor) -> bool:
     """Whether it is a dense tensor on the CPU.
 
@@ -34,7 +44,7 @@ def is_plain(tensor: Tensor) -> bool:
     >>> is_plain(torch.zeros(2)), is_plain(torch.zeros(2).to_sparse()), is_plain(torch.zeros(2, device="meta"))
     (True, False, False)
     """
-    return not tensor.is_nested and (tensor.layout, tensor.device.type) == (torch.strided, "cpu")
+    return has_values(tensor) and tensor.device.type == "cpu"
 
 
 def check_form(what: str, name: str, returned: Any, like: Tensor, error: type[Exception] = ValueError) -> None:

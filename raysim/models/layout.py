@@ -201,6 +201,8 @@ def given_tensor(name: str, value: npt.ArrayLike) -> Tensor:
     """
     try:
         if isinstance(value, Tensor):
+            if value.is_nested:
+                raise TypeError("it is a nested tensor")
             tensor = value.detach().to("cpu")
         else:
             if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from raysim.config.form import described, has_values
 from raysim.config.global_draws import draws
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
@@ -220,6 +221,11 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
         mean = " A loss of torch.nn does so by reduction='none'." if got == () else ""
         raise ModelError(
             f"loss(outputs, targets) must return one loss per example, shape ({batch},), but got {got}.{mean}"
+        )
+    if not has_values(losses):
+        raise ModelError(
+            f"loss(outputs, targets) must return a dense tensor with values, but got "
+            f"{described(losses, torch.zeros(0))}."
         )
     if not losses.is_floating_point():
         raise ModelError(f"loss(outputs, targets) must return real numbers, but they are of {losses.dtype}.")

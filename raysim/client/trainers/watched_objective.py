@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainers.reduced_precision import products_in
+from raysim.config.form import described, has_values
 
 
 class Watched:
@@ -61,5 +62,7 @@ def check_losses(losses: object, batch: int) -> None:
     requirement = f"objective= must return one loss per example, a floating tensor of shape ({batch},)"
     if not isinstance(losses, Tensor):
         raise ValueError(f"{requirement}, but it returned {type(losses).__name__}.")
+    if not has_values(losses):
+        raise ValueError(f"{requirement}, but it returned {described(losses, torch.zeros(0))}.")
     if tuple(losses.shape) != (batch,) or not losses.is_floating_point():
         raise ValueError(f"{requirement}, but it returned shape {tuple(losses.shape)} of {losses.dtype}.")
