@@ -23,7 +23,7 @@ from raysim.report import build, curve, picture_files
 from raysim.report.gallery import gallery
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.render import Drawn
-from raysim.run_folder import checkpoint, experiment_record, files, round_table
+from raysim.run_folder import experiment_record, files, round_table
 from raysim.run_folder.branch import branch
 from raysim.storage import atomic, disk
 
@@ -238,7 +238,7 @@ def test_a_record_that_cannot_be_flushed_and_a_folder_that_cannot_be_made_are_na
     def full(folder: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(checkpoint, "sync_folder", full)
+    monkeypatch.setattr(atomic, "sync_folder", full)
     with pytest.raises(DiskError, match=rf"experiment\.json {NO_ROOM}"):
         experiment_record.write_experiment(tmp_path, exp, "fingerprint")
 

@@ -39,6 +39,16 @@ def probe(layout: Layout, like: Tensor, rows: int | None = None) -> Tensor:
     return layout.map(lambda name, tensor: tensor, flat)
 
 
+def unequal_sum(numbers: Tensor) -> Tensor:
+    """The sum of sin(k) times the k-th number: behind a softmax a plain sum is constant.
+
+    >>> unequal_sum(torch.tensor([1.0, 0.0]))
+    tensor(0.8415)
+    """
+    factors = torch.arange(1, numbers.numel() + 1, device=numbers.device, dtype=torch.float64).sin_()
+    return (numbers.reshape(-1) * factors.to(numbers.dtype)).sum()
+
+
 def unlike_rows(layout: Layout, like: Tensor) -> Tensor:
     """`probe` of one row for each of `SCALES`, times that: whoever takes a maximum, a mean or a bound over several rows
     shows."""

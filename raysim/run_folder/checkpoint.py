@@ -6,7 +6,6 @@ format, the run's fingerprint and the file's checksum. Nothing is pickled.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -52,7 +51,7 @@ def write(state: ServerState, path: Path, fingerprint: str) -> None:
     try:
         atomic.write(path, lambda file: sealed.write(file, content), flushed=True, needed_bytes=len(content), then=THEN)
         with disk.writing(path.parent, then=THEN):
-            sync_folder(path.parent)
+            atomic.sync_folder(path.parent)
     except DiskError as error:
         raise CheckpointError(f"The checkpoint {error}") from error
 
@@ -120,12 +119,3 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 def _check_sealed(path: Path) -> None:
     sealed.check(path, DamagedError, "")
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush renames in the folder to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from raysim.errors import CheckpointError, DiskError, within
-from raysim.run_folder.checkpoint import THEN, sync_folder
+from raysim.run_folder.checkpoint import THEN
 from raysim.server.manifest import StatePlace
 from raysim.storage import atomic, disk
 from raysim.storage.reading import listed, regular, unreadable
@@ -142,7 +142,7 @@ class ClientStore:
                 os.fsync(file.fileno())
         if self._unsynced:
             with _writing(self._folder):
-                sync_folder(self._folder)
+                atomic.sync_folder(self._folder)
         self._unsynced.clear()
 
     def sweep(self, named: set[tuple[int, int]], before: int | None = None) -> None:

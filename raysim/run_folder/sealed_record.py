@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from raysim.errors import RunFolderError
-from raysim.run_folder import checkpoint
 from raysim.storage import atomic, disk, sealed
 from raysim.storage.reading import MOST_BYTES
 
@@ -18,7 +17,7 @@ def write_json(record: Mapping[str, Any], path: Path) -> None:
     content = json.dumps({"checksum": sealed.BLANK, **record}, indent=2).encode() + b"\n"
     atomic.write(path, lambda file: sealed.write(file, content), flushed=True)
     with disk.writing(path):
-        checkpoint.sync_folder(path.parent)
+        atomic.sync_folder(path.parent)
 
 
 def check_sealed(file: Path, last: bool = False) -> None:

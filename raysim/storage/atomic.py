@@ -165,3 +165,12 @@ def _written_s(path: Path) -> float:
     walk = () if path.is_symlink() else os.walk(path)
     inside = (Path(place, name) for place, folders, files in walk for name in (*folders, *files))
     return max(each.lstat().st_mtime for each in (path, *inside))
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush renames in the folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -18,6 +18,7 @@ from raysim.client.section import ClientSection
 from raysim.client.trainers import construction
 from raysim.client.trainers.construction import make
 from raysim.client.trainers.kernel.dense import SOURCE
+from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.client.trainers.trainer_table import TrainingConditions, choose
 from raysim.data.on_device import Examples
@@ -75,7 +76,7 @@ def chosen(module: nn.Module, **changes: Any) -> TrainerChoice:
         "trainer": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
         "batch_size": 10, "by_kernel": True, "threads": 1,
     }  # fmt: skip
-    return choose(TrainingConditions(**(given | changes)), module, task_for(2, None))
+    return choose(TrainingConditions(**(given | changes)), module, task_for(2, None), None, lambda *_: StepObstacles())
 
 
 def deltas(

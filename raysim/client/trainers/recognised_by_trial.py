@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.config.global_draws import draws
 from raysim.config.repetition import is_close
+from raysim.models.probe import unequal_sum
 
 RELATIVE = 1e-3
 """Difference, relative to the largest number, that is none: kernels may add up in another order."""
@@ -71,13 +72,11 @@ def _without_dropout(module: nn.Module) -> Iterator[None]:
 
 
 def _called(module: nn.Module, called: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The outputs, and the gradient of a weighted sum of them: a plain one is 0 behind a softmax."""
+    """The outputs, and the gradient of an unequal sum of them."""
     parameters = list(module.parameters())
     with torch.enable_grad():
         outputs = called(x.clone())
-        by = torch.arange(1, outputs.numel() + 1, dtype=torch.float64, device=outputs.device).sin_()
-        total = (outputs.reshape(-1) * by.to(outputs.dtype)).sum()
-        gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+        gradients = torch.autograd.grad(unequal_sum(outputs), parameters, allow_unused=True)
     pairs = zip(gradients, parameters, strict=True)
     whole = [(torch.zeros_like(one) if gradient is None else gradient).reshape(-1) for gradient, one in pairs]
     return outputs.detach().clone(), torch.cat(whole)

@@ -134,8 +134,8 @@ def choose(
     given: TrainingConditions,
     module: nn.Module,
     task: Task,
-    objective: str | None = None,
-    steps: Steps = lambda interprets, kernels: StepObstacles(),
+    objective: str | None,
+    steps: Steps,
     layers: Callable[[], Recognised | str] | None = None,
 ) -> TrainerChoice:
     """Resolve what the experiment leaves open, and refuse what cannot be had.

@@ -14,7 +14,7 @@ import torch
 from raysim.config.global_draws import draws
 from raysim.config.torch_settings import as_on_workers
 from raysim.engine.cores import on_free_cores
-from raysim.engine.plan import empty_splits, first_examples, own_models
+from raysim.engine.plan import empty_splits, example_remarks, first_examples, own_models
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.resolve import precision_remark
 from raysim.experiment import idle_keys
@@ -131,21 +131,22 @@ def _of_model_section(plan: Plan) -> Iterator[_Remark]:
 
 def _of_examples(plan: Plan) -> Iterator[_Remark]:
     """Yield what the first clients' examples show, of the data and of a script's parts."""
-    looked = range(min(first_examples.LOOKED_AT, len(plan.dataset.train)))
-    if found := first_examples.not_finite(plan.dataset, looked, plan.initial.params.dtype):
+    looked = range(min(example_remarks.LOOKED_AT, len(plan.dataset.train)))
+    if found := example_remarks.not_finite(plan.dataset, looked, plan.initial.params.dtype):
         yield _Remark(
             "not finite",
             f"of the first {len(looked)} training clients {len(found)} have values that are not finite: "
             f"{', '.join(found)}: updates that this makes not finite are rejected",
         )
-    if (largest := first_examples.far_from_one(plan.dataset, looked)) is not None:
+    if (largest := example_remarks.far_from_one(plan.dataset, looked)) is not None:
         yield _Remark(
             "large",
             f"x of the first training clients goes up to {largest:.3g}: most models learn little from numbers far from "
             f"1; give each feature a mean near 0 and a deviation near 1 before the data are read",
         )
     # A script's loss may take labels as real numbers.
-    if "loss" not in plan.passed.names and (dtype := first_examples.labels_as_floats(plan.dataset, looked)) is not None:
+    dtype = None if "loss" in plan.passed.names else example_remarks.labels_as_floats(plan.dataset, looked)
+    if dtype is not None:
         yield _Remark(
             "labels",
             f"y holds whole numbers, but is of {dtype}, which makes this a regression: class labels are integers",
@@ -168,11 +169,11 @@ def _of_outputs(plan: Plan) -> Iterator[_Remark]:
     x, _ = first_examples.load(plan.experiment, plan.dataset, plan.initial)
     with on_free_cores(), draws(), torch.no_grad():
         outputs = first_examples.outputs(plan.model, plan.initial, x)
-        mixed = outputs is not None and first_examples.mixes_examples(plan, x, outputs)
+        mixed = outputs is not None and example_remarks.mixes_examples(plan, x, outputs)
     if outputs is None:
         return
     by_logits = plan.dataset.num_classes is not None and not {"loss", "objective"} & set(plan.passed.names)
-    if by_logits and first_examples.are_shares(outputs):
+    if by_logits and example_remarks.are_shares(outputs):
         yield _Remark(
             "shares",
             "the outputs of model= are shares that sum to 1, as after a softmax, but the loss, cross-entropy, takes "
@@ -190,7 +191,7 @@ def _of_outputs(plan: Plan) -> Iterator[_Remark]:
 def _of_loss(plan: Plan) -> Iterator[_Remark]:
     """Yield that a script's loss looks at the whole batch, or refuses equal examples: more often it is a mistake."""
     with on_free_cores(), draws(), torch.no_grad():
-        flaw = first_examples.flaw_of_loss(plan)
+        flaw = example_remarks.flaw_of_loss(plan)
     if flaw is not None:
         yield _Remark("loss=", f"loss= {flaw}")
 

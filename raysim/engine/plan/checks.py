@@ -19,7 +19,7 @@ from raysim.config.own_generators import OwnGenerators
 from raysim.config.repetition import check_repetition
 from raysim.config.user_call import watched_call
 from raysim.data.generated_split import GeneratedSplit
-from raysim.engine.plan import first_examples, full_cohorts, own_models, own_parts, recorded_metrics
+from raysim.engine.plan import first_examples, full_cohorts, own_models, own_parts, recorded_metrics, trainer_trials
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import DataError, ExperimentError
 from raysim.evaluation import own_examples
@@ -46,6 +46,7 @@ def check(plan: Plan, own_loss: bool) -> None:
         one(plan)
     # The costliest: it trains.
     first_examples.check(plan, own_loss)
+    trainer_trials.check_client_axis(plan)
 
 
 def _check_groups(plan: Plan) -> None:

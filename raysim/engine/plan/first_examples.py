@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,42 +17,23 @@ from raysim.client.personalisation import choice as personalisations
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
-from raysim.client.trainers import construction
 from raysim.client.trainers.construction import Further, make
-from raysim.client.trainers.kernel.kernels import KernelsUsed
-from raysim.client.trainers.recognise import Recognised
-from raysim.client.trainers.recognised_by_trial import recognised_on
-from raysim.client.trainers.step_obstacles import StepObstacles
-from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.config.global_draws import draws
-from raysim.config.repetition import is_close
 from raysim.data.dataset import FederatedDataset
 from raysim.data.on_device import Examples
-from raysim.engine.plan import first_metrics, first_module
+from raysim.engine.plan import first_metrics
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ModelError, within
 from raysim.experiment.experiment import Experiment
 from raysim.models.model import Model, Weights, bind
-from raysim.models.task import Task, check_fit
-
-MOST_OF_A_BATCH = 64
-"""Examples at most of which it is seen whether a local step is interpreted."""
+from raysim.models.task import check_fit
 
 MOST = 2
 """Number of examples of the first client."""
 
-FAR = 100.0
-"""Size of numbers at which models that are drawn as torch draws them learn little, or diverge."""
-
-REDUCED = 0.05
-"""Difference of gradients, relative to the largest number, that is none in a reduced precision."""
-
-LOOKED_AT = 8
-"""Clients whose values are looked at before the first round, and where none has an update."""
-
 
 def check(plan: Plan, own_loss: bool) -> None:
-    """Pass a client's first examples through the model, its loss and user-defined metrics; with vmap, through a step.
+    """Pass a client's first examples through the model, its loss and user-defined metrics.
 
     Raises:
         ModelError: the model or the loss failed; the error has the shapes of their arguments.
@@ -83,7 +63,6 @@ def check(plan: Plan, own_loss: bool) -> None:
             f"dtype {y_batch.dtype}: {error}"
         ) from error
     first_metrics.check(plan.metrics(), outputs, y_batch)
-    check_client_axis(plan)
     _check_twice(plan)
 
 
@@ -103,52 +82,6 @@ def _holders_of_more(dataset: FederatedDataset, outputs: object) -> list[str]:
                 if len(found) > MOST_HOLDERS:
                     return []
     return found
-
-
-def are_shares(outputs: Tensor) -> bool:
-    """Return whether outputs are shares that sum to 1, as after a softmax."""
-    sums = outputs.double().sum(-1)
-    is_share = outputs.shape[-1] > 1 and bool((outputs >= 0).all())
-    return is_share and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
-
-
-def mixes_examples(plan: Plan, x: Tensor, together: Tensor) -> bool:
-    """Return whether the first of some outputs depends on its batch: on the other examples, or on their number.
-
-    One copy of it more than the batch has examples is a batch with others, and of another size. A batch of one would
-    tell the same, but BatchNorm without running statistics refuses it.
-    """
-    copies = outputs(plan.model, plan.initial, x[:1].repeat_interleave(len(x) + 1, 0))
-    return copies is not None and not is_close(together[:1], copies[:1], first_module.RELATIVE)
-
-
-def flaw_of_loss(plan: Plan) -> str | None:
-    """Return what depends on the batch in the loss of a client's first example, as a predicate of it; see above."""
-    x, y = load(plan.experiment, plan.dataset, plan.initial)
-    together = outputs(plan.model, plan.initial, x)
-    if together is None:
-        return None
-    copied = torch.zeros(len(y) + 1, dtype=torch.int64, device=y.device)
-    try:
-        losses = plan.task.losses(together, y)
-    except Exception:
-        # `check` raises it.
-        return None
-    try:
-        copies = plan.task.losses(together[copied], y[copied])
-    except Exception as error:
-        return (
-            f"fails on a batch of {len(copied)} equal examples ({within(error)}): the run ends at the first batch "
-            f"whose examples are all equal"
-        )
-    if is_close(losses[:1], copies[:1], first_module.RELATIVE):
-        return None
-    return (
-        "of an example depends on the others of its batch, or on how many they are, so scores depend on "
-        "evaluation.batch_size, and on the clients that share a batch: if that is not meant, look for a mean over the "
-        "batch, for a division by its size, and for outputs (batch, 1) beside targets (batch,), which torch extends to "
-        "(batch, batch)"
-    )
 
 
 def _failing(module: nn.Module, x: Tensor) -> str:
@@ -222,123 +155,11 @@ def _compared(step: StepAt) -> Sequence[Tensor]:
     return (v,)
 
 
-def check_client_axis(plan: Plan) -> None:
-    """Train two clients of unequal batches together, where the plan's trainer is vmap, and each alone by autograd.
-
-    Only a trial shows whether torch.func.vmap accepts a module: it refuses a forward that depends on values. The
-    smaller batch is filled up, which a module that mixes the examples of a batch would see.
-
-    Raises:
-        ModelError: vmap cannot train the module; the error has the reason.
-    """
-    if plan.choice.trainer != "vmap":
-        return
-    rule, advice = "engine.trainer = 'vmap' cannot be used", "Any module trains with 'one_by_one'."
-    x, y = load(plan.experiment, plan.dataset, plan.initial)
-    rows = torch.arange(MOST + 1) % len(x)
-    clients = [
-        Client(0, number, x[rows[:number]], y[rows[:number]], batches.whole(number), key=0)
-        for number in (MOST + 1, MOST)
-    ]
-    try:
-        together = _deltas(plan, plan.choice, clients)
-    except Exception as error:
-        raise ModelError(f"{rule}: with a client axis the module fails: {within(error)}. {advice}") from error
-    alone = _deltas(plan, replace(plan.choice, trainer="one_by_one"), clients)
-    relative = first_module.RELATIVE if plan.experiment.engine.precision == "float32" else REDUCED
-    if not all(is_close(one, other, relative) for one, other in zip(together, alone, strict=True)):
-        raise ModelError(
-            f"{rule}: with a client axis the module has other gradients, as where it mixes the examples of a batch, "
-            f"which several clients share here. {advice}"
-        )
-
-
-def _deltas(plan: Plan, choice: TrainerChoice, clients: Sequence[Client]) -> list[Tensor]:
-    """The update of each client after a step of SGD."""
-    with torch.random.fork_rng(devices=[]):
-        precision = plan.experiment.engine.precision
-        trainer = make(choice, plan.model, plan.initial, plan.minimised.task, ClientSection(), precision)
-        trained = trainer.train(plan.initial, clients, lr=1.0)
-        return [delta.clone() for updates in trained for delta in updates.delta]
-
-
-def step_obstacles(
-    experiment: Experiment,
-    dataset: FederatedDataset,
-    model: Model,
-    initial: Weights,
-    task: Task,
-    *,
-    interprets: bool,
-    kernels: KernelsUsed,
-) -> StepObstacles:
-    """Return why a local step on the first examples cannot be recorded, and if it `interprets`, not be interpreted."""
-    x, y = load(experiment, dataset, initial)
-    if interprets:
-        # Torch may be faster where there are many examples: as many as in a batch, some of them again.
-        sizes = {
-            size for section in experiment.configurations or (experiment.training,) for size in section.batch_sizes
-        }
-        rows = torch.arange(min(max(sizes, default=MOST), MOST_OF_A_BATCH)) % len(x)
-        x, y = x[rows], y[rows]
-    return construction.step_obstacles(
-        model, initial, task, experiment.training, experiment.engine.precision, (x, y), interprets, kernels
-    )
-
-
-def recognised(experiment: Experiment, dataset: FederatedDataset, model: Model, initial: Weights) -> Recognised | str:
-    """Return the module's layers, or why they are not recognised; it is tried on the first examples.
-
-    With other values than the initial ones: layers that begin alike then differ.
-    """
-    x, _ = load(experiment, dataset, initial)
-    return recognised_on(bind(model, first_module.other_values(initial), x.device).train(), x)
-
-
 def load(experiment: Experiment, dataset: FederatedDataset, like: Weights, position: int = 0) -> tuple[Tensor, Tensor]:
     """Load the first examples of a training client, floats in the dtype of `like`."""
     few = min(MOST, int(dataset.train.sizes(np.array([position], np.int64))[0]))
     x_batch, y_batch = Examples(dataset).load("train", [(position, 0, few)], like.params)
     return augment.for_evaluation(experiment.client.augment, x_batch), y_batch
-
-
-def not_finite(dataset: FederatedDataset, positions: Iterable[int], dtype: torch.dtype) -> list[str]:
-    """Return which of these training clients have values that are not finite in the model's dtype, by their ids."""
-    ids = []
-    for position in positions:
-        x, y = (torch.from_numpy(np.array(values)) for values in dataset.train.client(position))
-        if not all((each.to(dtype) if each.is_floating_point() else each).isfinite().all() for each in (x, y)):
-            ids.append(dataset.train.id_of(position))
-    return ids
-
-
-def far_from_one(dataset: FederatedDataset, positions: Iterable[int]) -> float | None:
-    """Return the largest finite size of a number in the x of these training clients; None if it is at most `FAR`."""
-    if not np.issubdtype(np.dtype(dataset.x.dtype), np.floating):
-        return None
-    largest = 0.0
-    for position in positions:
-        x = dataset.train.client(position)[0]
-        ends = (reduce(x, where=np.isfinite(x), initial=0.0) for reduce in (np.min, np.max))
-        largest = max(largest, *(abs(float(end) * dataset.x.scale + dataset.x.offset) for end in ends))
-    return largest if largest > FAR else None
-
-
-def labels_as_floats(dataset: FederatedDataset, positions: Iterable[int]) -> str | None:
-    """Return the dtype of targets of a regression that are like labels at these training clients: 0, 1, 2, ..."""
-    if dataset.num_classes is not None or dataset.y.shape:
-        return None
-    values = np.unique(np.concatenate([dataset.train.client(position)[1] for position in positions]))
-    is_like_labels = len(values) > 1 and values.min() >= 0 and (values == np.floor(values)).all()
-    return dataset.y.dtype if is_like_labels else None
-
-
-def begins_finite(plan: Plan, position: int) -> bool:
-    """Return whether the first model has a finite loss of a training client's first examples."""
-    x, y = load(plan.experiment, plan.dataset, plan.initial, position)
-    with torch.no_grad():
-        losses = plan.task.losses(bind(plan.model, plan.initial.clone(), x.device).eval()(x), y)
-    return bool(losses.isfinite().all())
 
 
 def outputs(model: Model, initial: Weights, x: Tensor) -> Tensor | None:

@@ -27,6 +27,7 @@ from raysim.config.own_generators import OwnGenerators
 from raysim.engine.cores import on_free_cores
 from raysim.errors import ModelError
 from raysim.models.model import Model, Weights, bound, place_module
+from raysim.models.probe import unequal_sum
 
 RELATIVE = 1e-3
 """Difference of outputs, relative to the largest, that is none: kernels may add up in another order."""
@@ -348,7 +349,7 @@ def _check_added_up(trial: _Trial) -> None:
             returned = trial.returned(trial.first)
             if not isinstance(returned, Tensor) or not returned.requires_grad or returned.is_complex():
                 return
-            _weighted(returned).backward()
+            unequal_sum(returned).backward()
     except Exception:
         # A client's training says why.
         return
@@ -376,7 +377,7 @@ def _gradient(module: nn.Module, outputs: Tensor) -> Tensor | None:
     if not outputs.requires_grad or outputs.is_complex():
         return None
     try:
-        return _flat(torch.autograd.grad(_weighted(outputs), parameters, allow_unused=True), parameters)
+        return _flat(torch.autograd.grad(unequal_sum(outputs), parameters, allow_unused=True), parameters)
     except Exception:
         # A client's training says why.
         return None
@@ -384,12 +385,6 @@ def _gradient(module: nn.Module, outputs: Tensor) -> Tensor | None:
 
 def _trained(module: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
-
-
-def _weighted(outputs: Tensor) -> Tensor:
-    """A sum that is not constant behind a softmax."""
-    by = torch.arange(1, outputs.numel() + 1, device=outputs.device, dtype=torch.float64).sin_()
-    return (outputs.reshape(-1) * by.to(outputs.dtype)).sum()
 
 
 def _flat(gradients: Sequence[Tensor | None], parameters: Sequence[Tensor]) -> Tensor:

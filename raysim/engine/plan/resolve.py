@@ -6,19 +6,16 @@ Warnings about unexpected or slow settings also come before the first round.
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import Unpack
 
 import torch
 
 from raysim.client.objective import LocalObjective
 from raysim.client.trainers.construction import rule_for
-from raysim.client.trainers.kernel.kernels import KernelsUsed
 from raysim.client.trainers.minimised_loss import Minimised, minimised_loss, recognise
 from raysim.client.trainers.reduced_precision import has_large_products
-from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import BY_HAND, TrainerChoice
-from raysim.client.trainers.trainer_table import TrainingConditions, choose
+from raysim.client.trainers.trainer_table import TrainingConditions
 from raysim.config.torch_settings import as_on_workers
 from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pool_clients
@@ -33,6 +30,7 @@ from raysim.engine.plan import (
     prepared_model,
     privacy_check,
     short_batches,
+    trainer_trials,
 )
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.label_similarity import pooled_labels
@@ -141,14 +139,8 @@ def _choice(experiment: Experiment, dataset: FederatedDataset, first: FirstModel
     # The kind of device that this process sees stands for all: workers are expected to be alike.
     kind = choose_device(engine.gpus_per_worker).type
 
-    def steps(interprets: bool, kernels: KernelsUsed) -> StepObstacles:
-        return first_examples.step_obstacles(
-            experiment, dataset, first.model, first.weights, local.task, interprets=interprets, kernels=kernels
-        )
-
     conditions = training_conditions(experiment, dataset, kind)
-    layers = partial(first_examples.recognised, experiment, dataset, first.model, first.weights)
-    choice = choose(conditions, first.model.module(), local.task, local.obstacle, steps, layers)
+    choice = trainer_trials.chosen(conditions, experiment, dataset, first.model, first.weights, local)
     if engine.cuda_graphs is True and (kind != "cuda" or choice.trainer not in ("stacked", "recorded")):
         raise ExperimentError(
             f"engine.cuda_graphs = true records local steps of the trainers 'stacked' and 'recorded' on NVIDIA cards, "

@@ -1,4 +1,4 @@
-"""Settles which trainer "auto" is on a card: measured at the first use there, kept in the cache, recorded by the run.
+"""Settles which trainer a run keeps: the one that its folder records, and on a card what was measured there first.
 
 On a CPU "auto" is a table that was learned from measurements (`trainer_table.py`). No such table fits all cards, and
 the trainers differ there by more. Trainer and chunk size fix the bits, so the choice is made once for a run, by the
@@ -14,7 +14,6 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -24,11 +23,10 @@ import torch
 from raysim import card
 from raysim.client.trainers.kernel.kernels import KernelsUsed
 from raysim.client.trainers.trainer_choice import ShortBatches
-from raysim.client.trainers.trainer_table import choose
 from raysim.engine.numerics import choose_device
-from raysim.engine.plan.first_examples import recognised
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import training_conditions
+from raysim.engine.plan.trainer_trials import chosen
 from raysim.engine.rounds.calibrate import TRAINERS, best, calibrate
 from raysim.errors import DiskError, ModelError, RaysimError, RunFolderError, within
 from raysim.run_folder import experiment_record
@@ -127,13 +125,12 @@ def _measured(plan: Plan) -> dict[str, Any]:
 
 
 def _trained_by(plan: Plan, record: dict[str, Any], kind: str, why: str) -> Plan:
-    engine, task, obstacle = plan.experiment.engine, plan.minimised.task, plan.minimised.obstacle
+    engine = plan.experiment.engine
     size = record["chunk_size"] if engine.chunk_size == "auto" else engine.chunk_size
     conditions = training_conditions(plan.experiment, plan.dataset, kind)
     conditions = replace(conditions, trainer=record["trainer"], chunk_size=size)
-    layers = partial(recognised, plan.experiment, plan.dataset, plan.model, plan.initial)
-    chosen = choose(conditions, plan.model.module(), task, obstacle, layers=layers)
-    return replace(plan, choice=replace(chosen, why=why))
+    choice = chosen(conditions, plan.experiment, plan.dataset, plan.model, plan.initial, plan.minimised)
+    return replace(plan, choice=replace(choice, why=why))
 
 
 def _key(plan: Plan) -> str:

@@ -12,22 +12,19 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from typing import Literal, get_args
 
 import numpy as np
 import torch
 
 from raysim.algorithm.broadcast import Broadcast
-from raysim.client.trainers.kernel.kernels import KernelsUsed
-from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName
-from raysim.client.trainers.trainer_table import choose
 from raysim.cohort.chunks import Chunk
 from raysim.engine.numerics import choose_device, fixed
-from raysim.engine.plan.first_examples import check_client_axis, recognised, step_obstacles
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import training_conditions
+from raysim.engine.plan.trainer_trials import check_client_axis, chosen
 from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
@@ -123,20 +120,11 @@ def estimate(chunk_s: Sequence[float], workers: int) -> float:
 def _candidates(
     plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None], sizes: Sequence[int]
 ) -> Iterator[TrainerChoice]:
-    module = plan.model.module()
-    task = plan.minimised.task
-
-    def tried(interprets: bool, kernels: KernelsUsed) -> StepObstacles:
-        return step_obstacles(
-            plan.experiment, plan.dataset, plan.model, plan.initial, task, interprets=interprets, kernels=kernels
-        )
-
-    layers = partial(recognised, plan.experiment, plan.dataset, plan.model, plan.initial)
     conditions = replace(training_conditions(plan.experiment, plan.dataset, device_kind), chunk_size="auto")
     for trainer in TRAINERS:
         try:
             given = replace(conditions, trainer=trainer)
-            choice = choose(given, module, plan.minimised.task, plan.minimised.obstacle, tried, layers)
+            choice = chosen(given, plan.experiment, plan.dataset, plan.model, plan.initial, plan.minimised)
             check_client_axis(replace(plan, choice=choice))
         except ModelError as error:
             tell(str(error))

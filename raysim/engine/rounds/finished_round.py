@@ -15,7 +15,7 @@ from raysim.algorithm.algorithm import Algorithm
 from raysim.config.counted import counted
 from raysim.config.own_figures import check_apart
 from raysim.engine.job import Executor, Outcome
-from raysim.engine.plan import first_examples
+from raysim.engine.plan import example_remarks
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import full_participation, scoring
 from raysim.engine.rounds.training import Training
@@ -165,10 +165,10 @@ def _warn(plan: Plan, stepped: SteppedRound, index: int, rejected: Sequence[str]
 
 def _advice(plan: Plan, rejected: Sequence[int]) -> str:
     """What to do where every update was rejected: learning rates do not help where the first step was not finite."""
-    looked = rejected[: first_examples.LOOKED_AT]
-    if len(first_examples.not_finite(plan.dataset, looked, plan.initial.params.dtype)) == len(looked):
+    looked = rejected[: example_remarks.LOOKED_AT]
+    if len(example_remarks.not_finite(plan.dataset, looked, plan.initial.params.dtype)) == len(looked):
         return "The examples of these clients have values that are not finite: mend the data"
-    if not first_examples.begins_finite(plan, looked[0]):
+    if not example_remarks.begins_finite(plan, looked[0]):
         return "The loss of the first model is not finite: mend the model or the loss"
     return "The run diverges: lower the learning rates"
 

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from raysim.client import local_training
 from raysim.client.section import ClientSection
+from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerName
 from raysim.client.trainers.trainer_table import TrainingConditions, choose
 from raysim.data.on_device import Examples
@@ -100,7 +101,7 @@ def test_adapters_in_float32_are_trained_over_a_base_in_bfloat16(trainer: str) -
 def test_trainers_with_hand_written_gradients_refuse_them(trainer: TrainerName, name: str) -> None:
     given = TrainingConditions(trainer, "auto", "float32", "float32", 1, "cpu", 4, by_kernel=True)
     with pytest.raises(ModelError, match="modules with frozen parameters"):
-        choose(given, FACTORIES[name](), task_for(4, None))
+        choose(given, FACTORIES[name](), task_for(4, None), None, lambda *_: StepObstacles())
 
 
 def test_dropout_of_adapters_has_addressed_masks() -> None:
@@ -115,7 +116,7 @@ def test_dropout_of_adapters_has_addressed_masks() -> None:
     assert not torch.allclose(without, one_by_one)
     given = TrainingConditions("vmap", "auto", "float32", "float32", 1, "cpu", 4, by_kernel=True)
     with pytest.raises(ModelError, match="draws, which vmap does not do"):
-        choose(given, lora(dropout=0.4)(), task_for(4, None))
+        choose(given, lora(dropout=0.4)(), task_for(4, None), None, lambda *_: StepObstacles())
 
 
 def test_all_modules_of_a_process_have_the_same_frozen_values() -> None:

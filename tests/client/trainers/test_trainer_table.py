@@ -40,7 +40,7 @@ def chosen(
         "batch_size": 10, "by_kernel": True, "threads": 1,
     }  # fmt: skip
     found = obstacles or StepObstacles()
-    return choose(TrainingConditions(**(given | changes)), module, task or task_for(10, None), steps=lambda *_: found)
+    return choose(TrainingConditions(**(given | changes)), module, task or task_for(10, None), None, lambda *_: found)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,108 @@
+"""Finds what is worth a remark in the first examples: in the data, in the module's outputs, and in the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.config.repetition import is_close
+from raysim.data.dataset import FederatedDataset
+from raysim.engine.plan import first_module
+from raysim.engine.plan.first_examples import load, outputs
+from raysim.engine.plan.plan import Plan
+from raysim.errors import within
+from raysim.models.model import bind
+
+FAR = 100.0
+"""Size of numbers at which models that are drawn as torch draws them learn little, or diverge."""
+
+LOOKED_AT = 8
+"""Clients whose values are looked at before the first round, and where none has an update."""
+
+
+def are_shares(outputs: Tensor) -> bool:
+    """Return whether outputs are shares that sum to 1, as after a softmax."""
+    sums = outputs.double().sum(-1)
+    is_share = outputs.shape[-1] > 1 and bool((outputs >= 0).all())
+    return is_share and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)
+
+
+def mixes_examples(plan: Plan, x: Tensor, together: Tensor) -> bool:
+    """Return whether the first of some outputs depends on its batch: on the other examples, or on their number.
+
+    One copy of it more than the batch has examples is a batch with others, and of another size. A batch of one would
+    tell the same, but BatchNorm without running statistics refuses it.
+    """
+    copies = outputs(plan.model, plan.initial, x[:1].repeat_interleave(len(x) + 1, 0))
+    return copies is not None and not is_close(together[:1], copies[:1], first_module.RELATIVE)
+
+
+def flaw_of_loss(plan: Plan) -> str | None:
+    """Return what depends on the batch in the loss of a client's first example, as a predicate of it; see above."""
+    x, y = load(plan.experiment, plan.dataset, plan.initial)
+    together = outputs(plan.model, plan.initial, x)
+    if together is None:
+        return None
+    copied = torch.zeros(len(y) + 1, dtype=torch.int64, device=y.device)
+    try:
+        losses = plan.task.losses(together, y)
+    except Exception:
+        # `first_examples.check` raises it.
+        return None
+    try:
+        copies = plan.task.losses(together[copied], y[copied])
+    except Exception as error:
+        return (
+            f"fails on a batch of {len(copied)} equal examples ({within(error)}): the run ends at the first batch "
+            f"whose examples are all equal"
+        )
+    if is_close(losses[:1], copies[:1], first_module.RELATIVE):
+        return None
+    return (
+        "of an example depends on the others of its batch, or on how many they are, so scores depend on "
+        "evaluation.batch_size, and on the clients that share a batch: if that is not meant, look for a mean over the "
+        "batch, for a division by its size, and for outputs (batch, 1) beside targets (batch,), which torch extends to "
+        "(batch, batch)"
+    )
+
+
+def not_finite(dataset: FederatedDataset, positions: Iterable[int], dtype: torch.dtype) -> list[str]:
+    """Return which of these training clients have values that are not finite in the model's dtype, by their ids."""
+    ids = []
+    for position in positions:
+        x, y = (torch.from_numpy(np.array(values)) for values in dataset.train.client(position))
+        if not all((each.to(dtype) if each.is_floating_point() else each).isfinite().all() for each in (x, y)):
+            ids.append(dataset.train.id_of(position))
+    return ids
+
+
+def far_from_one(dataset: FederatedDataset, positions: Iterable[int]) -> float | None:
+    """Return the largest finite size of a number in the x of these training clients; None if it is at most `FAR`."""
+    if not np.issubdtype(np.dtype(dataset.x.dtype), np.floating):
+        return None
+    largest = 0.0
+    for position in positions:
+        x = dataset.train.client(position)[0]
+        ends = (reduce(x, where=np.isfinite(x), initial=0.0) for reduce in (np.min, np.max))
+        largest = max(largest, *(abs(float(end) * dataset.x.scale + dataset.x.offset) for end in ends))
+    return largest if largest > FAR else None
+
+
+def labels_as_floats(dataset: FederatedDataset, positions: Iterable[int]) -> str | None:
+    """Return the dtype of targets of a regression that are like labels at these training clients: 0, 1, 2, ..."""
+    if dataset.num_classes is not None or dataset.y.shape:
+        return None
+    values = np.unique(np.concatenate([dataset.train.client(position)[1] for position in positions]))
+    is_like_labels = len(values) > 1 and values.min() >= 0 and (values == np.floor(values)).all()
+    return dataset.y.dtype if is_like_labels else None
+
+
+def begins_finite(plan: Plan, position: int) -> bool:
+    """Return whether the first model has a finite loss of a training client's first examples."""
+    x, y = load(plan.experiment, plan.dataset, plan.initial, position)
+    with torch.no_grad():
+        losses = plan.task.losses(bind(plan.model, plan.initial.clone(), x.device).eval()(x), y)
+    return bool(losses.isfinite().all())
