@@ -167,8 +167,8 @@ def _other_course(plan: Plan, path: Path) -> str:
     for name, what in (("winograd", "convolutions"), ("lstm", "LSTMs")):
         if before.get(name) and not now.get(name):
             return (
-                f"its {what} were computed by a compiled library, which takes a C compiler and engine.threads = 1: go "
-                f"on where there is one, as on the machine where the run began"
+                f"its {what} were computed by a compiled library, which takes a CPU, float32, a C compiler and "
+                f"engine.threads = 1: go on with these, as on the machine where the run began"
             )
     if plan.experiment.model is not None and plan.experiment.model.init is not None:
         return "the values of model.init were others"

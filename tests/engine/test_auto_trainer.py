@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor, nn
 
 import raysim
 from raysim import card
@@ -125,6 +127,34 @@ def test_a_damaged_file_is_measured_again(
     measured[1] = Timing("one_by_one", 4, (0.5,))
     assert trained_by(with_kept_trainer(plan)) == ("one_by_one", 4)
     assert "measured again" in caplog.text
+
+
+class ByValues(nn.Module):
+    """Its course depends on values, so no step of it is recorded."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(inputs, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(x.flatten(1))
+        return outputs * 2 if float(outputs.detach().sum()) > 0 else outputs
+
+
+def test_what_was_measured_for_another_module_of_the_same_layers_leaves_it_to_the_table(
+    measured: list[Timing],
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    inputs, outputs = math.prod(dataset.x.shape), dataset.num_classes or 0
+    plan = resolve(experiment(model=None), dataset=dataset, model=lambda: ByValues(inputs, outputs))
+    with_kept_trainer(plan)
+    (file,) = (tmp_path / "cache" / "trainers").iterdir()
+    file.write_text('{"trainer": "recorded", "chunk_size": 4}')
+    assert with_kept_trainer(plan) is plan
+    assert "the table decides" in caplog.text
 
 
 def test_without_a_cache_to_write_to_the_table_decides(

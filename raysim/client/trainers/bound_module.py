@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import ParamSpec, TypeVar
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor
@@ -25,6 +27,9 @@ from raysim.config.unwritten import versions
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 Curved = Callable[[Tensor], Tensor]
 """The product of a Hessian with a vector (P,)."""
 
@@ -33,6 +38,19 @@ def _to_keep(outputs: Tensor) -> Tensor:
     """The outputs without autograd's marks; a copy of those in memory that a step may write to, such as a weight's."""
     made = outputs.detach()
     return made.clone() if (outputs if outputs._base is None else outputs._base).is_leaf else made
+
+
+def _unheld(method: Callable[P, R]) -> Callable[P, R]:
+    """Return the method without its object, which calls it: one that holds itself is freed by a collection alone, and a
+    model's vectors would wait for it."""
+    weak = WeakMethod(method)
+
+    def call(*given: P.args, **named: P.kwargs) -> R:
+        alive = weak()
+        assert alive is not None
+        return alive(*given, **named)
+
+    return call
 
 
 class BoundModule:
@@ -83,7 +101,7 @@ class BoundModule:
         weights = self.weights
         weighted = Weighted(
             module=self.module,
-            forward=self._from_first_draw,
+            forward=_unheld(self._from_first_draw),
             parameters=self._parameters,
             values=self._values,
             written=self._written,
@@ -93,7 +111,7 @@ class BoundModule:
             state=[*(() if plain else (self.gradient,)), *weights.vectors],
         )
         by_hand = loss_gradient.for_task(task, recorded=True)
-        self._recorded = RecordedSteps(weighted, by_hand, self._outputs_by_autograd, recording)
+        self._recorded = RecordedSteps(weighted, by_hand, _unheld(self._outputs_by_autograd), recording)
         self._at_outputs = loss_gradient.for_task(task) if recording.from_outputs else None
         self._graphs = None
         if recording.recorder is not None and recording.lengths:

@@ -107,8 +107,9 @@ class TrainingConditions:
     trainer, chunk_size, precision, dtype, threads: of the engine's section; the kernel takes one thread. device_kind:
     "cpu" or "cuda". batch_size: examples of a local step. by_kernel: whether the kernel can compute it whole
     (`StepRule.by_kernel`). short_steps: local steps of each short length in a round (engine/plan/short_batches.py).
-    gradients: of a local step; "several": of a batch at several points, "twice": with the Hessian. accumulate: pieces
-    of a batch.
+    places: that an LSTM goes through in an example, the first axis of x; where a forward makes them of another axis,
+    the choice may be the slower one. gradients: of a local step; "several": of a batch at several points, "twice": with
+    the Hessian. accumulate: pieces of a batch.
     """
 
     trainer: TrainerName | Literal["auto"]
@@ -269,7 +270,7 @@ def _best(
         if found.interpreted is not None:
             return "recorded", f"{obstacle}, but its local step can be recorded; {found.interpreted}"
         return "interpreted", f"{obstacle}, but its local step is made of operators that raysim compiles"
-    recurs = _kernels_used(given, "recorded", module).lstm
+    recurs = _has_lstm(module) and _kernels_used(given, "recorded", module).lstm
     is_tiny = numbers <= TINY
     if any(isinstance(child, Lstm) for child in module.modules()):
         is_tiny = numbers <= TINY_RECURRENT and not (recurs and _are_many(given))

@@ -99,11 +99,14 @@ def _of_trainer(plan: Plan, recorded: Mapping[str, Any] | None, folder: Path | N
             return plan
         # Another process may have been quicker.
         record = cached_choice(file)
-    return (
-        plan
-        if record is None
-        else _trained_by(plan, record, kind, f"it was the fastest when it was measured on {card.name()}")
-    )
+    if record is None:
+        return plan
+    try:
+        return _trained_by(plan, record, kind, f"it was the fastest when it was measured on {card.name()}")
+    except ModelError as error:
+        # Another module with layers of these shapes, which the cache cannot tell, was measured.
+        log.warning("the trainer that was measured for such a model cannot be had, so the table decides: %s", error)
+        return plan
 
 
 def _as_it_began(plan: Plan, record: dict[str, Any], kind: str) -> Plan:
