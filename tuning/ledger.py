@@ -97,7 +97,12 @@ class Ledger:
         The failed ones of a process that is still at work stay: that process would not begin the new ones. With a
         budget `take` puts them in, as long as there is room; a failed trial that is replaced has used nothing.
         """
-        failed = {slot: t for slot, t in self.by_slot().items() if t.user_attrs.get("outcome") == FAILED}
+        # One that was killed between its outcome and its end is open: it is resumed.
+        failed = {
+            slot: trial
+            for slot, trial in self.by_slot().items()
+            if _is_finished(trial) and trial.user_attrs.get("outcome") == FAILED
+        }
         rows = self._processes.read()
         self._processes.inherit(rows, (rows.owner(rows.slots[slot]) for slot in failed), warn=False)
         rows = self._processes.read()
@@ -169,8 +174,9 @@ class Ledger:
         ended = {slot: trial for slot, trial in trials.items() if _is_finished(trial)}
         under_way = len(rows.slots) - len(ended)
         for begun, slot in enumerate(self._again):
-            # It takes the failed one's place in what is used up, too.
-            del ended[slot]
+            # It takes the failed one's place in what is used up, too. A process that has taken the slot over may have
+            # put one there already.
+            ended.pop(slot, None)
             if not self._budget.room(_spent(ended.values()), under_way + begun):
                 return begun
         under_way += len(self._again)

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pyarrow.parquet as pq
 import pytest
 import torch
+from optuna.trial import TrialState
 
 import raysim
 import tuning
@@ -146,6 +148,38 @@ def test_no_failed_trial_is_run_again_beyond_the_budget(
     left = ", ".join(map(str, failed[mended:]))
     said = [message for message in caplog.messages if message.startswith("not run again")]
     assert said == [f"not run again, because tuning.budget has no room for them: failed trials {left}"] * bool(left)
+
+
+@pytest.mark.parametrize("budget", [None, {"rounds": 100}], ids=["without", "budget"])
+def test_a_failed_trial_that_was_killed_before_its_end_is_resumed_and_not_run_again(
+    budget: Any, small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its outcome, and is open."""
+    faulty = True
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if faulty and outputs.abs().max() > 8:
+            raise ValueError("a fault of the script")
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def run(**how: Any) -> tuning.Study:
+        space = {"client.optimizer.lr": {"grid": [0.01, 30.0]}}
+        exp = tuned(budget=budget, final=0)
+        return tuning.tune(exp, space, dataset=small, loss=loss, path=tmp_path, **how)
+
+    def killed(study: optuna.Study, trial: Any, values: Any = None, state: Any = None, **how: Any) -> Any:
+        if state == TrialState.FAIL:
+            raise KeyboardInterrupt
+        return tell(study, trial, values, state, **how)
+
+    tell = optuna.Study.tell
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(optuna.Study, "tell", killed)
+        run()
+    faulty = False
+    after = run(retry_failed=True)
+    assert after.counts == {"finished": 2}
+    assert sorted(after.trials["trial"].to_pylist()) == [0, 1]
 
 
 def test_a_failed_trial_of_a_process_at_work_is_left_to_it(
