@@ -59,7 +59,10 @@ class Cohorts:
                 f"{self._who()} wrote to {', '.join(changed)} of its state while it drew the cohort of round {t}: only "
                 f"`learn` changes the state."
             )
-        return self._sized(self._checked(drawn, at), self.rule.asks or at.size, at)
+        positions = self._checked(drawn, at)
+        if self.rule.asks is None:
+            return self._sized(self._who(), positions, at)
+        return self._sized(f"{self._who()}.sample", positions, at, ("`asks`", self.rule.asks))
 
     def choose(self, drawn: Positions, losses: Float64s, t: int) -> Positions:
         """Return the clients that train, of those drawn after t finished rounds, by their losses."""
@@ -71,7 +74,7 @@ class Cohorts:
         chosen = self._checked(watched_call(what, self.rule.choose, at, drawn.copy(), losses.copy()), at)
         if strangers := sorted(set(chosen.tolist()) - set(drawn.tolist())):
             raise ExperimentError(f"{what} must return clients that were drawn, but returned {strangers}.")
-        return self._sized(chosen, at.size, at)
+        return self._sized(f"{self._who()}.choose", chosen, at)
 
     def first(self) -> Positions:
         """Return a cohort like that of the first round; where losses choose it, the first that are drawn."""
@@ -141,17 +144,24 @@ class Cohorts:
                 )
         return positions.astype(np.int64)
 
-    def _sized(self, positions: Positions, size: int, at: CohortAt) -> Positions:
-        """Return the positions, as many as `cohort.size` says, unless the sampler says that cohorts vary."""
+    def _sized(self, what: str, positions: Positions, at: CohortAt, asked: tuple[str, int] | None = None) -> Positions:
+        """Return the positions, as many as are meant, unless the sampler says that cohorts vary.
+
+        Args:
+            what: the function that returned them.
+            positions: what it returned.
+            at: the round.
+            asked: the name and number of those to draw where some of them are chosen; None: as many as the cohort has.
+        """
         if self.rule.varies or self.rule.sized_by is not None:
             return positions
         expected = self.rule.expected(at.round, at.population)
-        meant = size if expected is None else int(expected)
+        name, meant = asked or (("at.size", at.size) if expected is None else ("`expected`", int(expected)))
         if len(positions) != meant:
             raise ExperimentError(
-                f"{self._who()} must return at.size positions, {meant:,} in round {at.round}, but returned "
-                f"{len(positions):,}. A sampler of cohorts that vary is passed as make(section) and returns "
-                f"raysim.Sampler(..., varies=True)."
+                f"{what} must return {name} positions, {meant:,} in round {at.round}, but returned "
+                f"{len(positions):,}. A sampler of cohorts that vary is made by make(section), as raysim.Sampler(..., "
+                f"varies=True)."
             )
         return positions
 

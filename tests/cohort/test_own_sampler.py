@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -345,6 +346,37 @@ def test_a_sampler_that_returns_fewer_clients_says_that_it_may(
         list(raysim.rounds(experiment(), dataset=dataset, sampler=nine))
     for passed in (few(varies=True), few(varies=True, choose=chosen)):
         assert len(next(raysim.rounds(experiment(), dataset=dataset, sampler=passed)).cohort) == 3
+
+
+@pytest.mark.parametrize(
+    ("drawn", "chosen", "how", "said"),
+    [
+        (4, 3, {}, r"\.sample must return `asks` positions, 5 in round 0, but returned 4\."),
+        (5, 2, {}, r"\.choose must return at\.size positions, 3 in round 0, but returned 2\."),
+        (3, 3, {"expected": lambda t, population: 3.0}, r"\.sample must return `asks` positions, 5 in round 0"),
+        (5, 2, {"expected": lambda t, population: 4.0}, r"\.choose must return `expected` positions, 4 in round 0"),
+        (5, 3, {}, None),
+        (5, 4, {"expected": lambda t, population: 4.0}, None),
+    ],
+)
+def test_as_many_are_drawn_as_it_asks_and_as_many_chosen_as_train(
+    drawn: int, chosen: int, how: Any, said: str | None, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def make(section: Any) -> raysim.Sampler:
+        return raysim.Sampler(
+            lambda at: {},
+            lambda state, at: np.arange(drawn),
+            choose=lambda at, drawn, losses: drawn[:chosen],
+            asks=5,
+            **how,
+        )
+
+    finished = partial(raysim.rounds, experiment(cohort={"size": 3}), dataset=dataset, sampler=make)
+    if said is None:
+        assert [len(one.cohort) for one in finished()] == [chosen] * 4
+    else:
+        with pytest.raises(raysim.ExperimentError, match=said):
+            list(finished())
 
 
 def test_a_package_s_sampler_says_that_cohorts_vary_as_well(
