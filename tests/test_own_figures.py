@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,11 @@ PARTS = {"server_optimizer": saying, "correction": correcting}
         ({"x": None}, r"but 'x' is None"),
         ({"x": torch.ones(2)}, r"but 'x' is torch\.float32 of shape \(2,\)"),
         ({"x": 1j}, r"but 'x' is 1j"),
+        ({"x": np.ones(1)}, r"but 'x' is "),
+        ({"x": np.array(1j)}, r"but 'x' is "),
+        ({"x": np.datetime64(1, "s")}, r"but 'x' is "),
+        ({"x": np.timedelta64(1, "s")}, r"but 'x' is "),
+        ({"x": np.ma.masked}, r"but 'x' is "),
         ({"x": 10**400}, r"has one beyond them"),
         ({3: 1.0}, r"but a name is 3"),
         ({"": 1.0}, r"but a name is ''"),
@@ -68,8 +74,11 @@ def test_numbers_of_all_kinds_are_columns(
     keyword: str, dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path
 ) -> None:
     figures = {"own/a": 1, "own/b": np.float32(0.5), "own/c": torch.tensor(3), "own/d": True, "own/e": float("nan")}
+    figures |= {"own/f": np.bool_(True), "own/g": np.array(2.0), "own/h": torch.tensor(4.0, requires_grad=True)}
+    figures |= {"own/i": Fraction(1, 4), "own/j": np.array(3), "own/k": torch.tensor(True), "own/l": np.float16(0.5)}
     result = raysim.run(experiment(), dataset=dataset, path=tmp_path / "run", **{keyword: PARTS[keyword](figures)})
     read = raysim.read(tmp_path / "run")
-    for name, value in (("a", 1.0), ("b", 0.5), ("c", 3.0), ("d", 1.0)):
+    expected = {"a": 1, "b": 0.5, "c": 3, "d": 1, "f": 1, "g": 2, "h": 4, "i": 0.25, "j": 3, "k": 1, "l": 0.5}
+    for name, value in expected.items():
         assert result.rounds[f"own/{name}"].to_pylist() == read.rounds[f"own/{name}"].to_pylist() == [value] * 4
     assert np.isnan(read.rounds["own/e"].to_pylist()).all()

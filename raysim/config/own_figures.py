@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from numbers import Real
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from raysim.config.plain import LONGEST_KEY, shown, text_refusal
@@ -32,10 +33,11 @@ def own_figures(what: str, given: Any) -> dict[str, float]:
     for name, value in given.items():
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_KEY or text_refusal(name):
             raise ExperimentError(f"{requirement}, but a name is {shown(name)}.")
-        if not isinstance(value, Real) and not (isinstance(value, Tensor) and _is_number(value)):
+        if not _is_number(value):
             raise ExperimentError(f"{requirement}, but {shown(name)} is {shown(value)}.")
     try:
-        return {name: float(value) for name, value in given.items()}
+        # A figure with a gradient's history is no warning of torch's.
+        return {name: float(value.detach() if isinstance(value, Tensor) else value) for name, value in given.items()}
     except OverflowError as error:
         raise ExperimentError(f"{requirement}, but {shown(dict(given))} has one beyond them.") from error
 
@@ -52,5 +54,13 @@ def check_apart(what: str, own: Collection[str], others: Collection[str]) -> Non
         )
 
 
-def _is_number(value: Tensor) -> bool:
-    return not value.is_nested and value.dim() == 0 and not value.is_complex() and value.device.type != "meta"
+def _is_number(value: Any) -> bool:
+    """Whether it is one real number: of Python, of NumPy, or a tensor or an array without an axis."""
+    if isinstance(value, Tensor):
+        return not value.is_nested and value.dim() == 0 and not value.is_complex() and value.device.type != "meta"
+    if isinstance(value, np.ndarray) and np.ma.is_masked(value):
+        return False
+    if isinstance(value, np.ndarray | np.generic):
+        # np.bool_, which a comparison makes, is no Real.
+        return value.ndim == 0 and value.dtype.kind in "biuf"
+    return isinstance(value, Real)

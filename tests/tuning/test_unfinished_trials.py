@@ -173,9 +173,10 @@ def test_a_failed_trial_that_was_killed_before_its_end_is_resumed_and_not_run_ag
         return tell(study, trial, values, state, **how)
 
     tell = optuna.Study.tell
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(optuna.Study, "tell", killed)
-        run()
+        with pytest.raises(KeyboardInterrupt):
+            run()
     faulty = False
     after = run(retry_failed=True)
     assert after.counts == {"finished": 2}
