@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import raysim
+from raysim.config import columns
 from raysim.server import ServerOptimizer, Stepped
 
 Make = Callable[..., raysim.Experiment]
@@ -29,6 +30,12 @@ def correcting(figures: Any) -> Any:
     server = raysim.ServerHalf(figures=lambda params, layout: figures)
     return lambda section: raysim.Correction(raysim.ClientHalf(), server)
 
+
+PRIVATE = {
+    "server.clip": {"fixed": 0.5},
+    "server.weighting": "uniform",
+    "server.privacy": {"name": "gaussian", "noise_multiplier": 1.0},
+}
 
 PARTS = {"server_optimizer": saying, "correction": correcting}
 
@@ -67,6 +74,44 @@ def test_what_is_no_figure_of_its_own_is_refused(
 ) -> None:
     with pytest.raises(raysim.ExperimentError, match=said):
         next(raysim.rounds(experiment(evaluation={"every": 1}), dataset=dataset, **{keyword: PARTS[keyword](figures)}))
+
+
+@pytest.mark.parametrize("keyword", PARTS)
+@pytest.mark.parametrize(
+    "name",
+    ["wall_time_s", "round", "rejected_clients", "catastrophic_cohort", "clients", "bytes_up", "seconds/mine"],
+)
+def test_a_name_that_every_run_has_is_refused_before_the_first_round(
+    keyword: str, name: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    said = rf"^{keyword}=: .* names figures as columns of raysim's are named, {name}: give"
+    with pytest.raises(raysim.ExperimentError, match=said):
+        raysim.rounds(experiment(), dataset=dataset, **{keyword: PARTS[keyword]({name: 1.0})})
+
+
+def test_the_names_that_every_run_has_are_in_every_run(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    metrics = next(raysim.rounds(experiment(server={"clip": {"fixed": 1.0}}), dataset=dataset)).metrics
+    assert {*columns.OF_THE_SERVER, *columns.COSTS} - {"zeroing_level"} <= set(metrics)
+    assert any(name.startswith(columns.SECONDS) for name in metrics)
+    assert any(name.startswith(columns.TRAFFIC) for name in metrics)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "name", "keys"),
+    [
+        ("server_optimizer", "compression_error", {"client.compression": {"name": "top_k", "fraction": 0.5}}),
+        ("server_optimizer", "asked", {"cohort.sampler": {"name": "power_of_choice", "candidates": 9}}),
+        ("server_optimizer", "epsilon", PRIVATE),
+        ("correction", "asked", {"cohort.sampler": {"name": "power_of_choice", "candidates": 9}}),
+    ],
+)
+def test_no_figure_of_its_own_is_lost_to_one_that_is_added_later(
+    keyword: str, name: str, keys: Any, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    exp = experiment().changed(keys)
+    assert name in next(raysim.rounds(exp, dataset=dataset)).metrics
+    with pytest.raises(raysim.ExperimentError, match=rf"names figures as columns of raysim's are named, {name}: give"):
+        next(raysim.rounds(exp, dataset=dataset, **{keyword: PARTS[keyword]({name: -7.0})}))
 
 
 @pytest.mark.parametrize("keyword", PARTS)

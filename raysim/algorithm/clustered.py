@@ -28,6 +28,7 @@ from raysim.algorithm.broadcast import Broadcast
 from raysim.algorithm.local_context import LocalContext
 from raysim.algorithm.phase import Phase
 from raysim.cohort.sampler import State
+from raysim.config.own_figures import joined
 from raysim.data.on_device import Examples
 from raysim.models.model import Weights
 from raysim.models.vectors import squared_norm
@@ -125,7 +126,7 @@ class _Clusters:
             metrics[WRAPPED] = sum(figures.get(WRAPPED) or 0 for _, figures in steps)
         if cohort.clients:
             metrics["params_norm"] = math.sqrt(squared_norm(after.weights.params))
-        return after, metrics | {f"cluster/{j}/clients": own.clients for j, own in enumerate(trained)}
+        return after, joined(metrics, {f"cluster/{j}/clients": own.clients for j, own in enumerate(trained)})
 
     def to_evaluate(self, state: ServerState, positions: Sequence[int]) -> Broadcast:
         """Return what evaluated clients receive: all models."""

@@ -23,6 +23,7 @@ from raysim.client.local_training import Trained
 from raysim.cohort.sampler import State
 from raysim.compression import choice as compressors
 from raysim.compression.passes import Groups
+from raysim.config.own_figures import joined
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.models.vectors import fresh, squared_norm
@@ -106,7 +107,7 @@ def with_compression_figures(base: Algorithm, section: ClientCompression) -> Alg
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         after, metrics = base.step(state, sums, aggregate)
-        return after, {**metrics, **figures(section, sums[-1])}
+        return after, joined(metrics, figures(section, sums[-1]))
 
     return base._replace(step=step)
 

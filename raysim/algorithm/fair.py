@@ -11,6 +11,7 @@ from raysim.algorithm import start_losses
 from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.broadcast import Broadcast
 from raysim.cohort.sampler import State
+from raysim.config.own_figures import joined
 from raysim.models.model import Weights
 from raysim.server.fairness import fairness
 from raysim.server.fairness.fairness import Fairness
@@ -41,6 +42,6 @@ def with_fair_objective(base: Algorithm, objective: Fairness, population: int) -
         losses = [loss for loss in start_losses.losses_of(earlier) if loss.position in weights]
         figures = fairness.figures(losses, [fairness.FairWeight(weights[loss.position]) for loss in losses])
         learned = objective.learn(state.fairness, losses) if objective.learn and losses else state.fairness
-        return replace(after, fairness=learned), metrics | figures
+        return replace(after, fairness=learned), joined(metrics, figures)
 
     return base._replace(init=init, phases=tuple(phase.sending(weighed) for phase in base.phases), step=step)

@@ -13,6 +13,7 @@ from raysim.algorithm.local_context import LocalContext, OwnError
 from raysim.algorithm.outgoing import Outgoing
 from raysim.client.local_training import Trained
 from raysim.cohort.sampler import State
+from raysim.config.own_figures import joined
 from raysim.models.model import Weights
 from raysim.server import fedex
 from raysim.server.accumulator import Accumulator
@@ -34,7 +35,7 @@ def with_drawn_configs(base: Algorithm, num: int, seed: int) -> Algorithm:
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         after, metrics = base.step(state, sums, aggregate)
         shares, figures = fedex.step(state.fedex, state.round, sums[-1].scored)
-        return replace(after, fedex=shares), metrics | figures
+        return replace(after, fedex=shares), joined(metrics, figures)
 
     return base._replace(init=init, phases=tuple(phase.sending(drawn) for phase in base.phases), step=step)
 

@@ -12,6 +12,7 @@ from raysim.algorithm.algorithm import Algorithm
 from raysim.client.personalisation import choice as personalisations
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
+from raysim.config.own_figures import joined
 from raysim.models.layout import Layout
 from raysim.server.privacy import choice
 from raysim.server.privacy.accountant import Accountant, ahead, along, is_rounded
@@ -103,7 +104,7 @@ def with_privacy_account(base: Algorithm, private: Private) -> Algorithm:
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         after, metrics = base.step(state, sums, aggregate)
-        return after, {**metrics, **private.spent(state.round + 1)}
+        return after, joined(metrics, private.spent(state.round + 1))
 
     return base._replace(step=step)
 

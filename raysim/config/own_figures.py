@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from raysim.config.columns import is_taken
 from raysim.config.plain import LONGEST_KEY, shown, text_refusal
 from raysim.errors import ExperimentError
 
@@ -25,7 +26,7 @@ def own_figures(what: str, given: Any) -> dict[str, float]:
         given: what it returned.
 
     Raises:
-        ExperimentError: a figure is no number, or its name no name of a column.
+        ExperimentError: a figure is no number, or its name no name of a column, or one that every run has.
     """
     requirement = f"{what} must return figures as a mapping from names to numbers"
     if not isinstance(given, Mapping):
@@ -33,6 +34,8 @@ def own_figures(what: str, given: Any) -> dict[str, float]:
     for name, value in given.items():
         if not isinstance(name, str) or not 0 < len(name) <= LONGEST_KEY or text_refusal(name):
             raise ExperimentError(f"{requirement}, but a name is {shown(name)}.")
+        if is_taken(name):
+            raise _not_apart(what, [name for name in given if isinstance(name, str) and is_taken(name)])
         if not _is_number(value):
             raise ExperimentError(f"{requirement}, but {shown(name)} is {shown(value)}.")
     try:
@@ -49,9 +52,23 @@ def check_apart(what: str, own: Collection[str], others: Collection[str]) -> Non
         ExperimentError: names them.
     """
     if shared := sorted(set(own) & set(others)):
-        raise ExperimentError(
-            f"{what} names figures as columns of raysim's are named, {', '.join(shared)}: give them other names."
-        )
+        raise _not_apart(what, shared)
+
+
+def joined(metrics: Mapping[str, float | None], more: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return a round's figures, among which there may be parts' own, with more of raysim's.
+
+    Raises:
+        ExperimentError: a part's own figure has the name of one of these.
+    """
+    check_apart("The server optimizer or the correction", metrics, more)
+    return {**metrics, **more}
+
+
+def _not_apart(what: str, names: Sequence[str]) -> ExperimentError:
+    return ExperimentError(
+        f"{what} names figures as columns of raysim's are named, {', '.join(names)}: give them other names."
+    )
 
 
 def _is_number(value: Any) -> bool:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from raysim.config.columns import SECONDS
 from raysim.errors import RunFolderError
 from raysim.storage import disk
 from raysim.storage.reading import checked_object, parsing, text
@@ -17,7 +18,7 @@ from raysim.storage.reading import checked_object, parsing, text
 MOST_BYTES = 1 << 30
 """Of a timeline; a long run's has an event for every phase and chunk."""
 
-PREFIX = "seconds/"
+PREFIX = SECONDS
 """Prefix of the columns with the seconds of a phase."""
 
 

@@ -101,19 +101,6 @@ def make(
     return Server(of_run.init, of_run.limits, of_run.step)
 
 
-_OF_EVERY_ROUND = (
-    "clients",
-    "rejected",
-    "examples",
-    "examples_so_far",
-    "examples_held",
-    "server_lr",
-    "clip_level",
-    "zeroing_level",
-)
-"""Names of the figures that `step` adds to those of a round with an update."""
-
-
 class _BeforeOptimizer(NamedTuple):
     """What the server makes of a round's sums before its optimizer.
 
@@ -234,7 +221,7 @@ class _OfRun:
             params, half = settle(state, sums, params, descent.fg)
         metrics["params_norm"] = math.sqrt(squared_norm(params))
         book, figures = _entered(state.ledger, sums, self.label_population, metrics)
-        check_apart(f"{self.title}: step", stepped.metrics, {*metrics, *figures, *_OF_EVERY_ROUND})
+        check_apart(f"{self.title}: step", stepped.metrics, {*metrics, *figures})
         metrics |= stepped.metrics
         counters = sums.counters if sums.clients else weights.counters
         after = replace(

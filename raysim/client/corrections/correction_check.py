@@ -24,10 +24,11 @@ from raysim.client.corrections.correction import (
     Vectors,
 )
 from raysim.client.optimizers.step_check import check_step
+from raysim.config.own_figures import own_figures
 from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
-from raysim.models.probe import check_rows, check_vector, check_vectors, probe, tried, unlike_rows
+from raysim.models.probe import called, check_rows, check_vector, check_vectors, probe, tried, unlike_rows
 
 LR = 0.1
 
@@ -123,16 +124,16 @@ def _check_steps(half: ClientHalf, title: str, down: Vectors, like: Tensor, layo
         if rows:
             check_rows(name, "bend", bent(stack), alone, torch.zeros_like(stack))
     if half.point is not None:
-        point, called = half.point, f"{title}: ClientHalf.point"
+        point, name = half.point, f"{title}: ClientHalf.point"
 
         def moved(iterate: Tensor) -> Tensor:
-            made: Tensor = tried(called, point, LocalPoint(iterate, 1, LR, down, layout))
-            check_vector(called, "a model", made, iterate, layout)
+            made: Tensor = tried(name, point, LocalPoint(iterate, 1, LR, down, layout))
+            check_vector(name, "a model", made, iterate, layout)
             return made
 
         alone = [moved(row) for row in stack]
         if rows:
-            check_rows(called, "map", moved(stack), alone, torch.zeros_like(stack))
+            check_rows(name, "map", moved(stack), alone, torch.zeros_like(stack))
 
 
 def _check_server(
@@ -149,6 +150,9 @@ def _check_server(
             f"{title}: ServerHalf.origin must name a vector of the server's state, {sorted(state)}, which "
             f"ServerHalf.settle makes anew, but is {server.origin!r}."
         )
+    if server.figures is not None:
+        what = f"{title}: ServerHalf.figures, tried before the first round,"
+        own_figures(what, called(what, server.figures, like.clone(), layout))
     if server.settle is None:
         return
     changes = like * 0.3 if correction.exchange.sums_changes else like.new_zeros(0)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from raysim.algorithm.algorithm import Algorithm
 from raysim.config.counted import counted
-from raysim.config.own_figures import check_apart
+from raysim.config.own_figures import joined
 from raysim.engine.job import Executor, Outcome
 from raysim.engine.plan import example_remarks
 from raysim.engine.plan.plan import Plan
@@ -44,10 +44,6 @@ class SteppedRound:
     """Their tickets by name; None if none is due."""
     transferred: Mapping[str, float]
     """Bytes that clients transferred."""
-
-
-_OF_A_ROW = ("round", "rejected_clients", "catastrophic_cohort")
-"""What a row has beside metrics."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +115,9 @@ def finish(
         f"{PREFIX}write": 0.0,
         **writing.seconds(),
     }
-    check_apart("A part of the server's", stepped.metrics, (*others, *_OF_A_ROW))
     return Finished(
         index=index,
-        metrics={**stepped.metrics, **others},
+        metrics=joined(stepped.metrics, others),
         cohort=tuple(split.id_of(position) for position in training.cohort.tolist()),
         rejected=rejected,
         clients=clients,

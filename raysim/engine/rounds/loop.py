@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from raysim.config.own_figures import joined
 from raysim.engine import failure
 from raysim.engine.job import Executor, Outcome, Stopped, UpdatesLost
 from raysim.engine.plan import recorded_metrics
@@ -213,7 +214,7 @@ class Loop:
             state, metrics = algorithm.step(before, (*earlier, sums), aggregate)
             if self._state_files is not None and sums.clients:
                 state = self._state_files.committed(state, before.round, training.chunks, sums.rejected)
-        metrics |= training.selected.metrics
+        metrics = joined(metrics, training.selected.metrics)
         if plan.learns and sums.facts:
             with training.watch.phase("learn"):
                 state = self._learnt(state, sums, outcome)
@@ -223,7 +224,7 @@ class Loop:
         is_last = self._note_end({**metrics, **transferred}) or state.round == plan.experiment.rounds
         tickets = None
         if is_last or state.round % plan.experiment.evaluation.every == 0:
-            metrics |= scoring.to_optimum(plan, state.weights)
+            metrics = joined(metrics, scoring.to_optimum(plan, state.weights))
             tickets = self._submitted(state)
         return SteppedRound(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets, transferred)
 
