@@ -48,6 +48,10 @@ FORMS: dict[str, Callable[[], Form]] = {
 }
 
 
+def keeping(form: Form) -> Any:
+    return lambda section: raysim.Transform(lambda at: raysim.Transformed(at.delta, form(at.delta)), keeps_state=True)
+
+
 def transform(form: Form) -> Any:
     return lambda section: raysim.Transform(
         lambda at: raysim.Transformed(at.delta * 0.5 + at.state, form(at.delta * 0.25)), keeps_state=True
@@ -68,6 +72,72 @@ def correction(form: Form) -> Any:
 
 def upload(form: Form) -> Any:
     return lambda section: raysim.Correction(raysim.ClientHalf(upload=lambda end: form(end.delta * 0.5)))
+
+
+def client_half(name: str) -> Callable[[Form], dict[str, Any]]:
+    """A correction one function of whose client's half returns the form of its argument's model."""
+    others: dict[str, Any] = {} if name != "init" else {"after": lambda end: end.state}
+
+    def given(form: Form) -> dict[str, Any]:
+        def function(at: Any) -> Tensor:
+            return form(at if name == "init" else at.state if name == "after" else at.params)
+
+        functions: dict[str, Any] = {name: function, **others}
+        half = raysim.ClientHalf(**functions)
+        return {"correction": lambda section: raysim.Correction(half)}
+
+    return given
+
+
+def server_half(where: str) -> Callable[[Form], dict[str, Any]]:
+    """A correction whose server makes one thing in the form: `init`, `down`, or the settled `params` or `state`."""
+
+    def given(form: Form) -> dict[str, Any]:
+        def at(place: str, v: Tensor) -> Tensor:
+            return form(v) if place == where else v
+
+        def settle(stepped: Any) -> raysim.ServerResult:
+            return raysim.ServerResult(at("params", stepped.params), {"c": at("state", stepped.state["c"])})
+
+        server = raysim.ServerHalf(init=lambda params: {"c": at("init", params)}, settle=settle)
+        exchange = raysim.Exchange(down=lambda state, mean: {"c": at("down", state["c"])})
+        return {"correction": lambda section: raysim.Correction(raysim.ClientHalf(), server, exchange)}
+
+    return given
+
+
+def server_step(where: str) -> Callable[[Form], dict[str, Any]]:
+    def given(form: Form) -> dict[str, Any]:
+        def at(place: str, v: Tensor) -> Tensor:
+            return form(v) if place == where else v
+
+        made = ServerOptimizer(
+            lambda params: {"m": at("init", params)},
+            lambda params, descent, state: Stepped(at("params", params), {"m": at("state", state["m"])}),
+        )
+        return {"server_optimizer": lambda section: made}
+
+    return given
+
+
+def sampler(where: str) -> Callable[[Form], dict[str, Any]]:
+    def given(form: Form) -> dict[str, Any]:
+        def at(place: str) -> dict[str, Tensor]:
+            return {"v": form(torch.ones(3)) if place == where else torch.ones(3)}
+
+        made = raysim.Sampler(
+            lambda round_: at("init"), lambda state, round_: np.arange(round_.size), lambda state, who: at("learn")
+        )
+        return {"sampler": lambda section: made}
+
+    return given
+
+
+def client_optimizer(form: Form) -> dict[str, Any]:
+    def step(params: Tensor, gradient: Tensor, state: Any, lr: float | Tensor) -> None:
+        params.sub_(lr * gradient)
+
+    return {"client_optimizer": lambda section: raysim.ClientOptimizer(lambda params: {"m": form(params)}, step)}
 
 
 def settling(form: Form) -> Any:
@@ -179,25 +249,48 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
-WHERE_FORMS_ARE_ASKED: dict[str, Callable[[Form], dict[str, Any]]] = {
-    "figure": lambda form: {"metrics": {"m": lambda outputs, y: form(outputs[:, 0])}},
-    "sums": lambda form: {"metrics": {"m": raysim.Metric(lambda outputs, y: form(outputs.sum(0)), lambda s: 0.0)}},
-    "loss": lambda form: {"loss": lambda outputs, y: form(cross_entropy(outputs, y))},
-    "objective": lambda form: {"objective": lambda module, x, y, at: form(cross_entropy(module(x), y))},
-    "transform": lambda form: {"transform": sending(form)},
-    "upload": lambda form: {"correction": upload(form)},
-    "sampler": lambda form: {
-        "sampler": lambda section: raysim.Sampler(
-            lambda at: {"v": form(torch.ones(3))}, lambda state, at: np.arange(at.size)
-        )
-    },
+WHERE_FORMS_ARE_ASKED: dict[str, tuple[str, Callable[[Form], dict[str, Any]]]] = {
+    "figure": ("m", lambda form: {"metrics": {"m": lambda outputs, y: form(outputs[:, 0])}}),
+    "sums": (
+        "m",
+        lambda form: {"metrics": {"m": raysim.Metric(lambda outputs, y: form(outputs.sum(0)), lambda s: 0.0)}},
+    ),
+    "loss": ("loss", lambda form: {"loss": lambda outputs, y: form(cross_entropy(outputs, y))}),
+    "objective": ("objective=", lambda form: {"objective": lambda module, x, y, at: form(cross_entropy(module(x), y))}),
+    "delta": ("transform=", lambda form: {"transform": sending(form)}),
+    "state of a transform": ("transform=", lambda form: {"transform": keeping(form)}),
+    "client's init": ("ClientHalf.init", client_half("init")),
+    "offset": ("ClientHalf.offset", client_half("offset")),
+    "begin": ("ClientHalf.begin", client_half("begin")),
+    "upload": ("ClientHalf.upload", client_half("upload")),
+    "after": ("ClientHalf.after", client_half("after")),
+    "server's init": ("ServerHalf.init", server_half("init")),
+    "down": ("Exchange.down", server_half("down")),
+    "settled model": ("ServerHalf.settle", server_half("params")),
+    "settled state": ("ServerHalf.settle", server_half("state")),
+    "optimizer's init": ("server_optimizer=", server_step("init")),
+    "stepped model": ("server_optimizer=", server_step("params")),
+    "stepped state": ("server_optimizer=", server_step("state")),
+    "sampler's init": ("sampler=", sampler("init")),
+    "learn": ("sampler=", sampler("learn")),
+    "client's optimizer": ("client_optimizer=", client_optimizer),
+    "weighting": ("weighting=", lambda form: {"weighting": lambda facts: form(torch.ones(()))}),
 }
 
 
 @pytest.mark.parametrize("part", WHERE_FORMS_ARE_ASKED)
-@pytest.mark.parametrize("form", [lambda v: v.to("meta"), lambda v: torch.nested.nested_tensor([v])])
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        (lambda v: v.to("meta"), "(returned|got|is|came back as) .*on meta"),
+        (lambda v: torch.nested.nested_tensor([v]), "(returned|got|is|came back as) .*a nested tensor"),
+    ],
+)
 def test_a_tensor_without_values_or_shape_is_one_clear_error(
-    part: str, form: Form, dataset: raysim.FederatedDataset, experiment: Make
+    part: str, form: Form, said: str, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
-    with pytest.raises(raysim.RaysimError):
-        raysim.rounds(experiment(), dataset=dataset, **WHERE_FORMS_ARE_ASKED[part](form))
+    who, parts = WHERE_FORMS_ARE_ASKED[part]
+    keys: dict[str, Any] = {"optimizer": {"name": "own"}} if part == "client's optimizer" else {}
+    with pytest.raises(raysim.RaysimError, match=f"(?s){who}.*{said}") as refused:
+        raysim.rounds(experiment(client=keys), dataset=dataset, **parts(form))
+    assert "Traceback" not in str(refused.value)

@@ -13,7 +13,7 @@ from raysim import seeds
 from raysim.algorithm.broadcast import Broadcast
 from raysim.client.local_training import Trained, with_norms, working_on
 from raysim.client.transform import Transform, TransformAt, Transformed
-from raysim.config.form import described, kept
+from raysim.config.form import kept
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
 from raysim.config.repetition import check_repetition, copied
@@ -136,7 +136,7 @@ def checked_result(transform: Transform, returned: Tensor | Transformed, at: Tra
         if not isinstance(vector, Tensor):
             raise TypeError(f"a transform's {name} must be a tensor, but is {shown(vector)}")
         if vector.is_nested or vector.device != at.delta.device:
-            raise ValueError(f"a transform's {name} must be {shown(at.delta)}, but is {described(vector, at.delta)}")
+            raise ValueError(f"a transform's {name} must be {shown(at.delta)}, but is {shown(vector)}")
         if vector.layout != at.delta.layout:
             raise ValueError(f"a transform's {name} must be a dense tensor, but is {vector.layout}: use to_dense()")
         if vector.shape != at.delta.shape or vector.dtype != at.delta.dtype:

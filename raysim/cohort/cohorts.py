@@ -15,7 +15,7 @@ from torch import Tensor
 
 from raysim.arrays import Float64s
 from raysim.cohort.sampler import CohortAt, Participant, Positions, Sampler, State
-from raysim.config.form import has_values
+from raysim.config.form import check_forms, has_values
 from raysim.config.plain import shown
 from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
@@ -106,14 +106,7 @@ class Cohorts:
             return self.rule.learn(state, participants)
         what = f"{self._who()}, learning from round {t},"
         learned = watched_call(what, self.rule.learn, _copies(state), participants)
-        expected = {name: shown(value) for name, value in state.items()}
-        got = (
-            {name: shown(value) for name, value in learned.items()} if isinstance(learned, Mapping) else shown(learned)
-        )
-        if got != expected:
-            raise ExperimentError(
-                f"{what} must return a state like the one it was given, {expected}, but returned {got}."
-            )
+        check_forms(what, "state", learned, state, ExperimentError)
         return {name: value.clone() for name, value in learned.items()}
 
     def _who(self) -> str:

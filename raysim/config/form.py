@@ -58,7 +58,7 @@ def check_form(what: str, name: str, returned: Any, like: Tensor, error: type[Ex
         error: the class of the error, which says what was returned, and what has to be.
     """
     if not has_form(returned, like):
-        raise error(f"{what} must return {name} as {shown(like)}, but returned {described(returned, like)}.")
+        raise error(f"{what} must return {name} as {shown(like)}, but returned {shown(returned)}.")
 
 
 def kept(returned: Tensor) -> Tensor:
@@ -93,11 +93,3 @@ def check_forms(
 
 def _form(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.dtype, tensor.layout, tensor.device
-
-
-def described(returned: Any, like: Tensor) -> str:
-    """Return what was returned, for a message: its form, and its device where that is another."""
-    if not isinstance(returned, Tensor):
-        return shown(returned)
-    nested = "a nested tensor" if returned.is_nested else shown(returned)
-    return f"{nested}{f' on {returned.device}' if returned.device != like.device else ''}"

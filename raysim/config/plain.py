@@ -39,13 +39,18 @@ _MOST = 2 ** (_BITS - 1)
 
 
 class _Shown(reprlib.Repr):
-    """Writes arrays and tensors by their form, and records by their class: neither has an end."""
+    """Writes arrays and tensors by their form and device, and records by their class: neither has an end."""
 
     def repr_instance(self, x: Any, level: int) -> str:
+        if getattr(x, "is_nested", False) is True:
+            # It has no shape: asking for it raises.
+            return "a nested tensor"
         if hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, np.generic):
             layout = str(getattr(x, "layout", "torch.strided")).removeprefix("torch.")
             kind = f" ({layout})" * (layout != "strided")
-            return f"{'numpy.' * isinstance(x, np.ndarray)}{x.dtype} of shape {tuple(x.shape)}{kind}"
+            device = str(getattr(x, "device", "cpu"))
+            place = f" on {device}" * (device != "cpu")
+            return f"{'numpy.' * isinstance(x, np.ndarray)}{x.dtype} of shape {tuple(x.shape)}{kind}{place}"
         return f"a {type(x).__name__}" if isinstance(x, tuple) else super().repr_instance(x, level)
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysim.config.form import described, has_values
+from raysim.config.form import has_values
 from raysim.config.part import Choice, passed_part
 from raysim.config.plain import shown
 
@@ -83,7 +83,7 @@ def _plain(figures: Tensor) -> Tensor:
 
 def _shaped(found: Any, length: int | None) -> Tensor:
     if isinstance(found, Tensor) and not has_values(found):
-        raise ValueError(f"a metric must return a dense tensor with values, but got {described(found, torch.zeros(0))}")
+        raise ValueError(f"a metric must return a dense tensor with values, but got {shown(found)}")
     if isinstance(found, Tensor) and found.dim() == 1 and length in (None, len(found)) and not found.is_complex():
         return found
     got = f"shape {tuple(found.shape)}, {found.dtype}" if isinstance(found, Tensor) else type(found).__name__

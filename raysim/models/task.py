@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from raysim.config.form import described, has_values
+from raysim.config.form import has_values
 from raysim.config.global_draws import draws
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
@@ -216,16 +216,14 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
             "loss(outputs, targets) drew from a global generator (of torch, NumPy or Python), whose draws differ from "
             "worker to worker: a loss of draws is an objective=, which has at.generator."
         )
+    # First: a nested tensor has no shape to ask for.
+    if isinstance(losses, Tensor) and not has_values(losses):
+        raise ModelError(f"loss(outputs, targets) must return a dense tensor with values, but got {shown(losses)}.")
     if not isinstance(losses, Tensor) or tuple(losses.shape) != (batch,):
         got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         mean = " A loss of torch.nn does so by reduction='none'." if got == () else ""
         raise ModelError(
             f"loss(outputs, targets) must return one loss per example, shape ({batch},), but got {got}.{mean}"
-        )
-    if not has_values(losses):
-        raise ModelError(
-            f"loss(outputs, targets) must return a dense tensor with values, but got "
-            f"{described(losses, torch.zeros(0))}."
         )
     if not losses.is_floating_point():
         raise ModelError(f"loss(outputs, targets) must return real numbers, but they are of {losses.dtype}.")

@@ -266,7 +266,10 @@ def writes_to_examples(at: raysim.CohortAt) -> Any:
         ([1, 2], r"sampler= must be a function make\(section\) .*or fn\(at\)"),
         (with_state(writes), r"wrote to v of its state while it drew the cohort of round 0"),
         (with_state(init=lambda at: {"v": 1}), r"init must return dense tensors by name, but returned"),
-        (with_state(learn=lambda state, who: {}), r"learning from round 0, must return a state like .*, but returned"),
+        (
+            with_state(learn=lambda state, who: {}),
+            r"learning from round 0, must return state with the names \['v'\], but returned \[\]",
+        ),
         (with_state(learn=lambda state, who: {"v": state["v"][:3]}), r"float32 of shape \(3,\)"),
         (with_state(learn=lambda state, who: None), r"but returned None"),
     ],

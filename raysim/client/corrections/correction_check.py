@@ -24,6 +24,7 @@ from raysim.client.corrections.correction import (
     Vectors,
 )
 from raysim.client.optimizers.step_check import check_step
+from raysim.config.form import has_values
 from raysim.config.own_figures import own_figures
 from raysim.config.plain import shown
 from raysim.errors import ExperimentError
@@ -169,3 +170,9 @@ def _check_server(
 def _check_names(title: str, returned: Any) -> None:
     if not isinstance(returned, Mapping) or not all(isinstance(value, Tensor) for value in returned.values()):
         raise ExperimentError(f"{title} must return a mapping from names to tensors, but returned {shown(returned)}.")
+    for name, value in returned.items():
+        # The functions that get it next are watched for writes, which takes numbers to compare.
+        if not has_values(value):
+            raise ExperimentError(
+                f"{title} must return dense tensors with values, but {shown(name)} is {shown(value)}."
+            )

@@ -93,6 +93,8 @@ def _check_init(title: str, state: Any, params: Tensor) -> None:
         raise ExperimentError(f"{title} must return a dict from names to tensors, but returned {shown(state)}.")
     lead = params.shape[:-1]
     for name, value in state.items():
+        if value.is_nested or value.device.type == "meta":
+            raise ExperimentError(f"{title} must return tensors with values, but {shown(name)} is {shown(value)}.")
         if value.shape[: len(lead)] != lead:
             raise ExperimentError(
                 f"{title} must return a row of {name!r} for each row of params, {shown(params)}, but returned "

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainers.reduced_precision import products_in
-from raysim.config.form import described, has_values
+from raysim.config.form import has_values
+from raysim.config.plain import shown
 
 
 class Watched:
@@ -63,6 +64,6 @@ def check_losses(losses: object, batch: int) -> None:
     if not isinstance(losses, Tensor):
         raise ValueError(f"{requirement}, but it returned {type(losses).__name__}.")
     if not has_values(losses):
-        raise ValueError(f"{requirement}, but it returned {described(losses, torch.zeros(0))}.")
+        raise ValueError(f"{requirement}, but it returned {shown(losses)}.")
     if tuple(losses.shape) != (batch,) or not losses.is_floating_point():
         raise ValueError(f"{requirement}, but it returned shape {tuple(losses.shape)} of {losses.dtype}.")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raysim.config.form import described, has_form, kept
+from raysim.config.form import has_form, kept
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.own_part import OwnPart
 from raysim.config.plain import shown
@@ -60,7 +60,7 @@ def result_of(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
         return kept(returned)
     # torch's median, max and so on along rows return indices too.
     both = isinstance(returned, tuple) and hasattr(returned, "values")
-    got = f"{type(returned).__name__}, values and indices: return its .values" if both else described(returned, like)
+    got = f"{type(returned).__name__}, values and indices: return its .values" if both else shown(returned)
     raise ExperimentError(f"{what} must return {shown(like)}, but returned {got}.")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raysim.config.form import described, has_form, is_plain, kept_all
+from raysim.config.form import has_form, is_plain, kept_all
 from raysim.config.own_figures import own_figures
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.own_part import OwnServerOptimizer
@@ -94,8 +94,7 @@ def check_form(title: str, stepped: Any, params: Tensor, state: Mapping[str, Ten
         if like is None or not has_form(vector, like):
             raise ExperimentError(
                 f"{title}: step must return what it was given, but {name!r} came back as "
-                f"{shown(vector) if like is None else described(vector, like)} and was "
-                f"{'nothing' if like is None else shown(like)}."
+                f"{shown(vector)} and was {'nothing' if like is None else shown(like)}."
             )
 
 
