@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -39,3 +40,47 @@ def test_the_largest_number_of_any_block_counts(monkeypatch: pytest.MonkeyPatch)
     one = torch.tensor([1.0, 2.0, 3.0, 1000.0])
     assert repetition.is_close(one, torch.tensor([1.5, 2.0, 3.0, 1000.0]), 1e-3)
     assert not repetition.is_close(one, torch.tensor([2.5, 2.0, 3.0, 1000.0]), 1e-3)
+
+
+class Pair(tuple[Any, ...]):
+    """Takes its two by themselves."""
+
+    def __new__(cls, left: Any, right: Any) -> Pair:
+        return super().__new__(cls, (left, right))
+
+
+class Doubled(list[Any]):
+    """Is not what it is made of."""
+
+    def __init__(self, values: Any) -> None:
+        super().__init__(2 * value for value in values)
+
+
+class Fields(NamedTuple):
+    left: Any
+    right: Any
+
+
+class Counted(Fields):
+    """A named tuple that is made of another argument."""
+
+    def __new__(cls, count: int) -> Counted:
+        return super().__new__(cls, torch.ones(count), count)
+
+
+@pytest.mark.parametrize("value", [Pair(torch.ones(2), 3), Doubled([torch.ones(2), 3]), Counted(2)])
+def test_a_class_of_a_script_s_is_not_asked_for_a_copy(value: Any) -> None:
+    copy = repetition.copied(value)
+    assert repetition.is_same(value, copy)
+    assert copy[0] is not value[0]
+
+
+def test_a_copy_of_a_named_tuple_has_its_fields() -> None:
+    copy = repetition.copied(Counted(2))
+    assert isinstance(copy, Counted)
+    assert copy.right == 2
+
+
+def test_a_copy_of_what_torch_returns_has_its_tensors() -> None:
+    largest = torch.ones(2, 2).max(0)
+    assert repetition.is_same(largest, repetition.copied(largest))

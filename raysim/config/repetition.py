@@ -48,6 +48,9 @@ def check_repetition(
 def copied(value: Any) -> Any:
     """Return a value with copies of the tensors and arrays in it, for a second call may return the same memory.
 
+    Named tuples stay of their class; other tuples and lists become plain ones, and mappings dicts: a class of a
+    script's may ask for other arguments, or change what it is given.
+
     >>> before = torch.zeros(1)
     >>> after = copied({"a": (before, 1)})
     >>> after, after["a"][0] is before
@@ -60,9 +63,10 @@ def copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: copied(each) for name, each in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(copied, value))
+        # Past a `__new__` of the class, as `_make` does.
+        return tuple.__new__(type(value), map(copied, value))
     if isinstance(value, tuple | list):
-        return type(value)(map(copied, value))
+        return (tuple if isinstance(value, tuple) else list)(map(copied, value))
     return value
 
 
