@@ -24,6 +24,10 @@ class DamagedError(CheckpointError):
     """The file cannot be read; an older one may be intact."""
 
 
+class UnreadableError(DamagedError):
+    """This user may not read the file, of which nothing else is known: it may be whole."""
+
+
 class ForeignError(CheckpointError):
     """The file belongs to another experiment."""
 
@@ -79,7 +83,6 @@ def read(path: Path, fingerprint: str | None = None, done: int | None = None) ->
     Raises:
         CheckpointError: the file is damaged, of another format, or of another experiment.
     """
-    regular(path, DamagedError)
     _check_sealed(path)
     where = f"The checkpoint {path}"
     with parsing(where, "a whole safetensors file", DamagedError), safe_open(path, framework="pt") as file:
@@ -100,7 +103,6 @@ def read(path: Path, fingerprint: str | None = None, done: int | None = None) ->
 def read_part(path: Path, part: str) -> dict[str, torch.Tensor]:
     """Read only one part of a checkpoint; empty if the file is damaged."""
     try:
-        regular(path, DamagedError)
         _check_sealed(path)
         with parsing(path, "a server state", DamagedError), safe_open(path, framework="pt") as file:
             names = [name for name in file.keys() if name.startswith(f"{part}.")]  # noqa: SIM118
@@ -118,4 +120,5 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _check_sealed(path: Path) -> None:
-    sealed.check(path, DamagedError, "")
+    regular(path, DamagedError, denied=UnreadableError)
+    sealed.check(path, DamagedError, "", denied=UnreadableError)

@@ -20,24 +20,27 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
     """Read the newest intact checkpoint, None before the first; raysim warns of a damaged one and skips it.
 
     Raises:
-        CheckpointError: every checkpoint is damaged: to continue would begin at round 0 and drop all rows. Or one has
-            another format, or belongs to another experiment.
+        CheckpointError: every checkpoint is damaged, or may not be read: to continue would begin at round 0 and drop
+            all rows. Or one has another format, or belongs to another experiment.
     """
-    checkpoint_files, why = files.checkpoints(path), ""
+    checkpoint_files, why, denied = files.checkpoints(path), "", ""
     for done, file in reversed(checkpoint_files.items()):
         try:
             return checkpoint.read(file, fingerprint, done)
         except checkpoint.DamagedError as error:
             why = within(error)
+            if isinstance(error, checkpoint.UnreadableError):
+                denied = denied or why
             if done != min(checkpoint_files):
                 log.warning("%s. raysim goes on from the checkpoint before it", why)
         except CheckpointError as error:
             raise CheckpointError(f"{error}{other_version(path)}") from None
+    none = f"No checkpoint in {path / 'checkpoints'} can be read"
+    if denied:
+        # It may be whole: neither a copy is needed, nor is anything to be deleted.
+        raise CheckpointError(f"{none}: {denied}.")
     if checkpoint_files:
-        raise CheckpointError(
-            f"No checkpoint in {path / 'checkpoints'} can be read, the oldest because {why}: put back a copy, or start "
-            f"afresh (--overwrite)."
-        )
+        raise CheckpointError(f"{none}, the oldest because {why}: put back a copy, or start afresh (--overwrite).")
     return None
 
 

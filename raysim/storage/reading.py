@@ -97,14 +97,16 @@ def why(error: BaseException) -> str:
     return f"{line[:_MOST_LETTERS]} ..." if len(reason) > _MOST_LETTERS else line or type(error).__name__
 
 
-def regular(path: Path, error: type[RaysimError]) -> Path:
+def regular(path: Path, error: type[RaysimError], denied: type[RaysimError] | None = None) -> Path:
     """Return the path if a regular file lies there; to open a pipe would wait for a writer, a device might not end.
 
     Raises:
-        RaysimError: of the class `error`; says what is there.
+        RaysimError: of the class `error`; says what is there. Of the class `denied`, if given: this user may not ask.
     """
     try:
         mode = path.stat().st_mode
+    except PermissionError as reason:
+        raise _unreadable(path, reason, denied or error) from None
     except (OSError, ValueError) as reason:
         raise _unreadable(path, reason, error) from None
     if not stat.S_ISREG(mode):

@@ -68,7 +68,14 @@ def flaw(content: bytes | mmap.mmap, last: bool = False) -> str | None:
     return f"is damaged: its content has the checksum {found.decode()}, but it says {expected.decode('latin-1')!r}"
 
 
-def check(path: Path, error: type[RaysimError], advice: str, last: bool = False, most_bytes: int | None = None) -> None:
+def check(
+    path: Path,
+    error: type[RaysimError],
+    advice: str,
+    last: bool = False,
+    most_bytes: int | None = None,
+    denied: type[RaysimError] | None = None,
+) -> None:
     """Check a file against its checksum.
 
     Args:
@@ -77,6 +84,7 @@ def check(path: Path, error: type[RaysimError], advice: str, last: bool = False,
         advice: what to do about a damaged file, as a sentence; "": the caller says it.
         last: see `write`.
         most_bytes: a larger file is not read; None: it may have any size.
+        denied: the class where this user may not read the file; None: `error`.
 
     Raises:
         RaysimError: of the class `error`: the file is larger, has other content than it was sealed with, or cannot be
@@ -95,7 +103,7 @@ def check(path: Path, error: type[RaysimError], advice: str, last: bool = False,
                     why = flaw(content, last)
     except PermissionError as reason:
         # Nothing is known to be damaged.
-        raise error(f"{path} {unreadable(reason)}.") from None
+        raise (denied or error)(f"{path} {unreadable(reason)}.") from None
     except OSError as reason:
         why = unreadable(reason, path)
     except ValueError as reason:

@@ -51,8 +51,8 @@ def test_a_part_of_a_run_that_cannot_be_listed_is_named(
 DENIED = "cannot be read: Permission denied to this user, who needs the right to read it"
 
 
-def closed(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    """Refuse to open a file, or to ask for it; see `denied`."""
+def closed(monkeypatch: pytest.MonkeyPatch, file: Path, asked_too: bool = False) -> None:
+    """Refuse to open a file, and where it is a state's or `asked_too`, to ask for it; see `denied`."""
     opened, asked = os.open, Path.stat
 
     def refuse(name: object) -> None:
@@ -64,7 +64,7 @@ def closed(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
         return opened(name, *arguments, **others)
 
     def stat(self: Path, **arguments: Any) -> os.stat_result:
-        if self.suffix == ".npy":
+        if self.suffix == ".npy" or asked_too:
             refuse(self)
         return asked(self, **arguments)
 
@@ -98,6 +98,30 @@ def test_a_checkpoint_that_may_not_be_read_is_gone_before_with_a_warning(
     closed(monkeypatch, newest)
     raysim.export(path, tmp_path / "model.safetensors", dataset=dataset)
     assert f"{newest} {DENIED}. raysim goes on from the checkpoint before it" in caplog.text
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize(("kept", "place"), [(1, 0), (2, 0), (2, 1)])
+def test_where_a_checkpoint_may_not_be_read_none_is_to_be_deleted(
+    kept: int,
+    place: int,
+    asked: bool,
+    tmp_path: Path,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others beside it are damaged."""
+    path = tmp_path / "run"
+    raysim.run(experiment(checkpoint={"every": 1, "keep": kept}), dataset=dataset, path=path, progress=False)
+    files = sorted((path / "checkpoints").iterdir())
+    for file in files:
+        if file != files[place]:
+            file.write_bytes(b"nothing")
+    closed(monkeypatch, files[place], asked)
+    with pytest.raises(CheckpointError) as refused:
+        raysim.resume(path, rounds=6, dataset=dataset, progress=False)
+    assert str(refused.value) == f"No checkpoint in {path / 'checkpoints'} can be read: {files[place]} {DENIED}."
 
 
 def test_a_state_that_may_not_be_read_is_not_to_be_deleted(
