@@ -230,7 +230,7 @@ def test_a_part_that_counts_is_refused_by_the_run_itself() -> None:
 
 def test_a_server_optimizer_that_fills_gaps_is_refused_by_the_run_itself() -> None:
     part = Part("server_optimizer", "own", raysim.OwnPart, server_optimizer)
-    with pytest.raises(raysim.ExperimentError, match="step of server_optimizer= must leave zeros between"):
+    with pytest.raises(raysim.ExperimentError, match="server_optimizer=: step must leave zeros between"):
         check_part(part, workers=(0,))
 
 

@@ -92,7 +92,7 @@ def parts(drawn: Callable[[], int]) -> dict[str, tuple[dict[str, Any], dict[str,
             {},
         ),
         "metrics": ({"metrics": {"mine": lambda outputs, targets: outputs[:, 0] * (1 + drawn())}}, {}),
-        "sampler": ({"sampler": lambda at: [drawn(), 1]}, {}),
+        "sampler": ({"sampler": lambda at: [*range(1, at.size), at.size + drawn() % 2]}, {}),
     }
 
 

@@ -93,6 +93,9 @@ def inherited(process):
 
 parents, seen = [], {}
 for done in raysim.rounds(settings()):
+    # Behind the last round they end.
+    if seen:
+        continue
     every = psutil.Process().children(recursive=True)
     workers = [process for process in every if "ClientPool" in process.name()]
     parents += [process.ppid() == warm_workers._server_pid for process in workers]
