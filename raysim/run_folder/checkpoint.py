@@ -101,7 +101,11 @@ def read(path: Path, fingerprint: str | None = None, done: int | None = None) ->
 
 
 def read_part(path: Path, part: str) -> dict[str, torch.Tensor]:
-    """Read only one part of a checkpoint; empty if the file is damaged."""
+    """Read only one part of a checkpoint; empty if the file is damaged.
+
+    Raises:
+        UnreadableError: this user may not read it.
+    """
     try:
         _check_sealed(path)
         with parsing(path, "a server state", DamagedError), safe_open(path, framework="pt") as file:
@@ -110,6 +114,8 @@ def read_part(path: Path, part: str) -> dict[str, torch.Tensor]:
             if part == "clients":
                 check_manifest(found)
             return found
+    except UnreadableError:
+        raise
     except DamagedError:
         return {}
 

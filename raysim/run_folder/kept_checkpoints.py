@@ -59,6 +59,10 @@ def newest_intact(checkpoint_files: Mapping[int, Path], fingerprint: str) -> int
 
 
 def named_states(path: Path) -> set[tuple[int, int]]:
-    """Return (round, chunk) of every file of client states that a kept checkpoint names."""
+    """Return (round, chunk) of every file of client states that a kept checkpoint names.
+
+    Raises:
+        UnreadableError: this user may not read one, so what it names is not known.
+    """
     checkpoint_files = files.checkpoints(path).values()
     return set().union(*(manifest.files(checkpoint.read_part(file, "clients")) for file in checkpoint_files))

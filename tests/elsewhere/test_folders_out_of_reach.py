@@ -124,6 +124,24 @@ def test_where_a_checkpoint_may_not_be_read_none_is_to_be_deleted(
     assert str(refused.value) == f"No checkpoint in {path / 'checkpoints'} can be read: {files[place]} {DENIED}."
 
 
+def test_the_states_of_a_checkpoint_that_may_not_be_read_stay(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "run"
+    raysim.run(
+        experiment(**SCAFFOLD | {"checkpoint": {"every": 2, "keep": 4}}), dataset=dataset, path=path, progress=False
+    )
+    older = min((path / "checkpoints").iterdir())
+    with pytest.MonkeyPatch.context() as patch:
+        closed(patch, older)
+        raysim.resume(path, rounds=6, dataset=dataset, progress=False)
+    assert caplog.text.count("No file of client states is deleted") == 1
+    for later in (path / "checkpoints").iterdir():
+        if later != older:
+            later.unlink()
+    assert raysim.resume(path, rounds=6, dataset=dataset, progress=False).rounds.num_rows == 6
+
+
 def test_a_state_that_may_not_be_read_is_not_to_be_deleted(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,12 +10,16 @@ from pathlib import Path
 
 from raysim.cohort.chunks import Chunk
 from raysim.engine.plan.plan import Plan
+from raysim.errors import within
+from raysim.run_folder.checkpoint import UnreadableError
 from raysim.run_folder.files import STATES
 from raysim.run_folder.kept_checkpoints import named_states
 from raysim.run_folder.writer import RunFolder
 from raysim.server import manifest
 from raysim.server.state import ServerState
 from raysim.storage.scratch import scratch_folder
+
+log = logging.getLogger("raysim")
 
 
 class StateFiles:
@@ -33,6 +38,7 @@ class StateFiles:
         self._store, self._folder, self._written_elsewhere = plan.client_store(), folder, written_elsewhere
         self._named: set[tuple[int, int]] = set()
         self._checkpointed = -1
+        self._is_kept_back = False
         self._sweep(state, None)
 
     def committed(
@@ -57,10 +63,17 @@ class StateFiles:
 
     def _sweep(self, state: ServerState, before: int | None) -> None:
         # The next round may be writing already: delete only files of finished rounds.
-        if self._written_elsewhere is not None:
-            self._named = named_states(self._written_elsewhere)
-        elif self._folder is not None and self._checkpointed != self._folder.checkpointed:
-            self._named, self._checkpointed = named_states(self._folder.path), self._folder.checkpointed
+        try:
+            if self._written_elsewhere is not None:
+                self._named = named_states(self._written_elsewhere)
+            elif self._folder is not None and self._checkpointed != self._folder.checkpointed:
+                self._named, self._checkpointed = named_states(self._folder.path), self._folder.checkpointed
+        except UnreadableError as error:
+            # It may be whole, and then its states are needed.
+            if not self._is_kept_back:
+                log.warning("%s. No file of client states is deleted as long as that is so", within(error))
+            self._is_kept_back = True
+            return
         self._store.sweep(self._named | manifest.files(state.clients), before)
 
 
