@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from raysim.client.trainers.kernel.operators import Code, Instruction, Interpreter, Operand
+from raysim.client.trainers.kernel.operators import Code, Instruction, Interpreter, Operand, packed
 from raysim.client.trainers.recording.instruction_list import _shared_places
 
 
 def run(instructions: list[Instruction], tensors: list[Tensor], alpha: float = 1.0) -> bool:
-    return Interpreter(instructions, [one.data_ptr() for one in tensors], tensors[0].dtype)([], alpha)
+    return Interpreter(packed(instructions), [one.data_ptr() for one in tensors], tensors[0].dtype)([], alpha)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -198,7 +198,7 @@ def test_shared_places_change_no_number(steps: list[tuple[Code, int, int, int, b
     places, end = _shared_places(instructions, [0, 0, *[SIDE * SIDE * 8] * 4])
     own = torch.full((end // 8 + 1,), math.nan, dtype=torch.float64)
     addresses = [given_numbers.data_ptr(), total.data_ptr(), *(own.data_ptr() + place for place in places[2:])]
-    assert Interpreter(instructions, addresses, torch.float64)([], 1.0)
+    assert Interpreter(packed(instructions), addresses, torch.float64)([], 1.0)
     torch.testing.assert_close(total, known[1])
 
 

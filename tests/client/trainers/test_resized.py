@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -14,7 +15,7 @@ from raysim.client import dropout
 from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.kernel.kernels import Kernels
 from raysim.client.trainers.kernel.winograd import Winograd
-from raysim.client.trainers.recording import local_step, recorded_steps, resized
+from raysim.client.trainers.recording import local_step, recorded_steps, resized, resized_steps
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
 from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.models.model import create
@@ -22,7 +23,7 @@ from raysim.models.task import task_for
 from tests.support.kernel import needs_kernel
 
 TASK = task_for(4, None)
-LONGEST, LENGTHS = 7, (6, 5, 3, 2, 1)
+LONGEST, LENGTHS = 9, (8, 5, 4, 3, 2, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +38,7 @@ class Own(nn.Module):
         super().__init__()
         self.first, self.out = nn.Linear(12, 8), nn.Linear(8, 4)
         self.register_buffer("places", torch.arange(12.0))
+        self.register_buffer("others", torch.ones(12))
         for name, layer in layers.items():
             self.add_module(name, layer)
         self._own = forward
@@ -121,6 +123,58 @@ def with_a_constant_of_an_instruction(self: Any, x: Tensor) -> Tensor:
     return torch.tanh(self.first(x)) * torch.full((8,), 1 + 1e-8 * len(x), dtype=x.dtype)
 
 
+class OtherwiseBehind(torch.autograd.Function):
+    """The numbers as they are; their gradient is another one for five examples."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gradient,) = gradients
+        return gradient * 2 if len(gradient) == 5 else gradient * 3
+
+
+def otherwise_at_five(self: Any, x: Tensor) -> Tensor:
+    h = self.first(x)
+    return torch.tanh(h) if len(x) == 5 else torch.relu(h)
+
+
+def scaled_at_five(self: Any, x: Tensor) -> Tensor:
+    return self.first(x) * (2.0 if len(x) == 5 else 1.0)
+
+
+def with_another_literal_at_five(self: Any, x: Tensor) -> Tensor:
+    return self.first(x) * torch.tensor(2.0 if len(x) == 5 else 1.0, dtype=x.dtype)
+
+
+def with_another_buffer_at_five(self: Any, x: Tensor) -> Tensor:
+    return self.first(x + (self.others if len(x) == 5 else self.places))
+
+
+def otherwise_behind_at_five(self: Any, x: Tensor) -> Tensor:
+    return cast(Tensor, OtherwiseBehind.apply(self.first(x)))  # type: ignore[no-untyped-call]
+
+
+def hooked_at_five(self: Any, x: Tensor) -> Tensor:
+    h = self.first(x)
+    if h.requires_grad:
+        h.register_hook(lambda gradient: gradient * (2 if len(gradient) == 5 else 3))
+    return cast(Tensor, h)
+
+
+def hooked_only_at_five(self: Any, x: Tensor) -> Tensor:
+    h = self.first(x)
+    if h.requires_grad and len(x) == 5:
+        h.register_hook(lambda gradient: gradient * 2)
+    return cast(Tensor, h)
+
+
+def with_the_row_of_its_length(self: Any, x: Tensor) -> Tensor:
+    return torch.tanh(self.first(x)) * self.rows.weight[len(x)]
+
+
 MODULES: dict[str, tuple[Callable[[], nn.Module], set[int]]] = {
     "plain": (lambda: Own(plain), set(LENGTHS)),
     "dropout": (lambda: Own(dropped, drop=nn.Dropout(0.5)), set(LENGTHS)),
@@ -129,17 +183,25 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], set[int]]] = {
     "attention": (lambda: Own(attending), set(LENGTHS)),
     "convolution": (lambda: Own(convolved, conv=nn.Conv2d(1, 6, 3, padding=1)), set(LENGTHS)),
     # Without a variance of one example.
-    "batch norm": (lambda: Own(normed, norm=nn.BatchNorm1d(8)), {6, 5, 3, 2}),
+    "batch norm": (lambda: Own(normed, norm=nn.BatchNorm1d(8)), {8, 5, 4, 3, 2}),
     "normed by hand": (lambda: Own(normed_by_hand), set(LENGTHS)),
     "pauses": (lambda: Own(paused), set(LENGTHS)),
     "examples among each other": (lambda: Own(among_each_other), set(LENGTHS)),
     # Of these, sizes do not grow by the same amount with each example, or a factor follows no rule.
-    "all pairs": (lambda: Own(in_pairs), {6}),
-    "another course": (lambda: Own(otherwise_if_short), {6, 5}),
-    "a factor of its own": (lambda: Own(by_length), {6}),
-    "not finite in trials": (lambda: Own(not_finite_in_trials), {6}),
-    "a constant of an instruction": (lambda: Own(with_a_constant_of_an_instruction), {6}),
-    "a constant of its own": (lambda: Own(with_a_constant_of_its_own), {6}),
+    "all pairs": (lambda: Own(in_pairs), {8}),
+    "another course": (lambda: Own(otherwise_if_short), {8, 5, 4}),
+    "a factor of its own": (lambda: Own(by_length), {8}),
+    "not finite in trials": (lambda: Own(not_finite_in_trials), {8}),
+    "a constant of an instruction": (lambda: Own(with_a_constant_of_an_instruction), {8}),
+    "a constant of its own": (lambda: Own(with_a_constant_of_its_own), {8}),
+    "another course at five": (lambda: Own(otherwise_at_five), {*LENGTHS} - {5}),
+    "another factor at five": (lambda: Own(scaled_at_five), {*LENGTHS} - {5}),
+    "another literal at five": (lambda: Own(with_another_literal_at_five), {*LENGTHS} - {5}),
+    "another buffer at five": (lambda: Own(with_another_buffer_at_five), {*LENGTHS} - {5}),
+    "another backward pass at five": (lambda: Own(otherwise_behind_at_five), {*LENGTHS} - {5}),
+    "another hook at five": (lambda: Own(hooked_at_five), {*LENGTHS} - {5}),
+    "a hook at five only": (lambda: Own(hooked_only_at_five), {*LENGTHS} - {5}),
+    "the row of its length": (lambda: Own(with_the_row_of_its_length, rows=nn.Embedding(10, 8)), set(LENGTHS)),
 }
 """And the lengths whose steps are interpreted."""
 
@@ -183,6 +245,58 @@ def test_steps_of_short_batches_are_autograds(name: str) -> None:
                 with torch.no_grad():
                     got.differentiate(x, y, key, 1.0)
                     wanted.differentiate(x, y, key, 1.0)
+
+
+def test_a_loss_of_ones_own_is_looked_at_for_each_length() -> None:
+    def losses(outputs: Tensor, targets: Tensor) -> Tensor:
+        each = functional.cross_entropy(outputs, targets, reduction="none")
+        return each * 2 if len(targets) == 5 else each
+
+    task = replace(TASK, losses=losses)
+    model, weights = create(MODULES["plain"][0], 0, torch.float64)
+    got, wanted = (
+        BoundModule(model, weights, task, weights.params.dtype, plain=False, recording=recording)
+        for recording in (RESIZES, StepRecording())
+    )
+    x, y = torch.randn(LONGEST, 12, dtype=torch.float64), torch.arange(LONGEST) % 4
+    for length in (LONGEST, *LENGTHS):
+        for bound in (got, wanted):
+            bound.load(weights)
+        assert got.record([x[:length]], [y[:length]], [length]) == (length != 5)
+        with torch.no_grad():
+            for bound in (got, wanted):
+                bound.differentiate(x[:length], y[:length], None, 1.0)
+        torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_only_few_lengths_are_tried_by_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    resize = local_step.resize_step
+
+    def noted(weighted: Any, loss_gradient: Any, batch: tuple[Tensor, Tensor], *given: Any) -> Any:
+        tried.append(len(batch[1]))
+        return resize(weighted, loss_gradient, batch, *given)
+
+    monkeypatch.setattr(resized_steps, "resize_step", noted)
+    model, weights = create(MODULES["normed by hand"][0], 0, torch.float32)
+    bound = bound_to(model, weights, RESIZES)
+    x, y = torch.randn(LONGEST, 12), torch.arange(LONGEST) % 4
+    for length in (7, 6, 5, 4, 3, 1):
+        assert bound.record([x[:length]], [y[:length]], [length])
+    assert tried == [resized_steps.FEWEST, 1]
+
+
+@pytest.mark.parametrize("order", [(4, 5, 6), (6, 5, 4)])
+def test_a_module_that_refuses_few_examples_is_tried_at_each_length(order: tuple[int, ...]) -> None:
+    def four_or_more(self: Any, x: Tensor) -> Tensor:
+        if len(x) < 4:
+            raise ValueError("four examples or more")
+        return torch.tanh(self.first(x))
+
+    model, weights = create(lambda: Own(four_or_more), 0, torch.float32)
+    bound = bound_to(model, weights, RESIZES)
+    x, y = torch.randn(LONGEST, 12), torch.arange(LONGEST) % 4
+    assert all(bound.record([x[:length]], [y[:length]], [length]) for length in order)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -230,7 +344,7 @@ def test_the_bits_do_not_depend_on_which_length_comes_first(name: str) -> None:
     model, weights = create(MODULES[name][0], 0, torch.float32)
     x, y = torch.randn(LONGEST, 12), torch.arange(LONGEST) % 4
     found, taken = [], []
-    for order in ((LONGEST, *LENGTHS), (*reversed(LENGTHS), LONGEST), (3, LONGEST, 1, 5, 2, 6)):
+    for order in ((LONGEST, *LENGTHS), (*reversed(LENGTHS), LONGEST), (3, LONGEST, 1, 5, 4, 2, 8)):
         bound = bound_to(model, weights, RESIZES)
         made, recorded = {}, {}
         for length in order:
@@ -245,7 +359,7 @@ def test_the_bits_do_not_depend_on_which_length_comes_first(name: str) -> None:
         found.append([made[length] for length in sorted(made)])
         taken.append(recorded)
     assert taken[1:] == taken[:-1]
-    assert all(taken[0][length] for length in (LONGEST, 6, 5, 3))
+    assert all(taken[0][length] for length in (LONGEST, 8, 5, 4, 3))
     for others in found[1:]:
         assert all(torch.equal(one, other) for one, other in zip(found[0], others, strict=True))
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -85,6 +87,19 @@ IN_PLACE = frozenset({*(code for code in Code if code < Code.ADD_UP), Code.SOFTM
 _LAYOUT = struct.Struct(f"@{2 + MOST_AXES + MOST_OPERANDS * (2 + MOST_AXES)}q2dq")
 """Of `Instruction` in operators.c: code, axes, shape; base, offset and strides of each operand; p, q, by_alpha."""
 
+_AXES = ("<i8", MOST_AXES)
+
+PROGRAM = np.dtype(
+    [
+        *(("code", "<i8"), ("axes", "<i8"), ("shape", *_AXES)),
+        ("operands", [("base", "<i8"), ("offset", "<i8"), ("strides", *_AXES)], MOST_OPERANDS),
+        *(("p", "<f8"), ("q", "<f8"), ("by_alpha", "<i8")),
+    ]
+)
+"""The same as columns: a program is an array of instructions."""
+
+Program = npt.NDArray[np.void]
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -118,7 +133,7 @@ class Interpreter:
     """Carries a program out on memory at given addresses.
 
     Args:
-        instructions: in order.
+        program: instructions in order, by `packed`.
         bases: the address of each base; those that change from call to call are None, and come first.
         dtype: of all numbers, float32 or float64.
         held: what lies at the addresses, and lives as long as the interpreter.
@@ -130,7 +145,7 @@ class Interpreter:
 
     def __init__(
         self,
-        instructions: Sequence[Instruction],
+        program: Program,
         bases: Sequence[int | None],
         dtype: torch.dtype,
         held: Sequence[Tensor] = (),
@@ -141,18 +156,17 @@ class Interpreter:
         compiled.run.argtypes = [
             *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_double, ctypes.c_void_p),
         ]
-        terms = max((one.shape[2] for one in instructions if one.code is Code.PRODUCT), default=0)
+        terms = int(program["shape"][program["code"] == Code.PRODUCT, 2].max(initial=0))
         self._packed = torch.empty(compiled.room_for(ctypes.c_int64(terms)), dtype=dtype)
-        self.instructions, self.dtype = instructions, dtype
+        self.program, self.dtype = program, dtype
         self._given = bases, dtype, held
-        self._program = ctypes.create_string_buffer(b"".join(map(_packed, instructions)))
         self._bases = (ctypes.c_void_p * len(bases))(*(address or 0 for address in bases))
         self._changing = sum(address is None for address in bases)
         self._held = held
         self._run = compiled.run
         self._parts = [
-            (pause, ctypes.addressof(self._program) + start * _LAYOUT.size, end - start)
-            for pause, start, end in _parts(len(instructions), pauses)
+            (pause, program.ctypes.data + start * PROGRAM.itemsize, end - start)
+            for pause, start, end in _parts(len(program), pauses)
         ]
         self._bases_at, self._packed_at = ctypes.addressof(self._bases), self._packed.data_ptr()
 
@@ -166,11 +180,9 @@ class Interpreter:
         """A tensor in each piece of memory that it works on, but for those that change from call to call."""
         return self._held
 
-    def again(
-        self, instructions: Sequence[Instruction], pauses: Sequence[tuple[int, Callable[[], None]]]
-    ) -> Interpreter:
-        """Other instructions on the same memory."""
-        return Interpreter(instructions, *self._given, pauses)
+    def again(self, program: Program, pauses: Sequence[tuple[int, Callable[[], None]]]) -> Interpreter:
+        """Another program on the same memory."""
+        return Interpreter(program, *self._given, pauses)
 
     def __call__(self, changing: Sequence[Tensor], alpha: float) -> bool:
         """Carry it out; False where an index was out of its range, behind which nothing was carried out.
@@ -187,6 +199,11 @@ class Interpreter:
             if not self._run(start, count, self._bases_at, alpha, self._packed_at):
                 return False
         return True
+
+
+def packed(instructions: Sequence[Instruction]) -> Program:
+    """The instructions as the program in C reads them."""
+    return np.frombuffer(b"".join(map(_packed, instructions)), PROGRAM)
 
 
 def _parts(

@@ -18,6 +18,7 @@ from raysim.client.trainers.kernel.operators import (
     Instruction,
     Interpreter,
     Operand,
+    packed,
 )
 from raysim.client.trainers.recording.simplify import storage
 from raysim.client.trainers.recording.tape import Op
@@ -120,7 +121,7 @@ class InstructionList:
             replace(each, operands=tuple(one and replace(one, base=numbers[one.base]) for one in each.operands))
             for each in instructions
         ]
-        return Interpreter(few, [storage(self._memory[base]) for base in used], self._dtype)([], 1.0)
+        return Interpreter(packed(few), [storage(self._memory[base]) for base in used], self._dtype)([], 1.0)
 
     def interpreter(self, by_torch: Callable[[Sequence[Op]], Callable[[], None]]) -> Interpreter:
         """Of all instructions, with memory of its own, in which places are used again.
@@ -140,7 +141,7 @@ class InstructionList:
         ]
         held = [own, *(one for one, size in zip(self._memory, sizes, strict=True) if not size)]
         pauses = [(at, by_torch(ops)) for at, ops in self._pauses]
-        return Interpreter(self._instructions, addresses, self._dtype, held, pauses)
+        return Interpreter(packed(self._instructions), addresses, self._dtype, held, pauses)
 
     @property
     def constants(self) -> list[Tensor | None]:

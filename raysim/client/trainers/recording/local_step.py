@@ -143,7 +143,7 @@ def resize_step(
     Raises:
         NotRecorded: the step does something else than autograd.
     """
-    step = _inferring(step_of(sized, otherwise))
+    step = untried_step(sized, otherwise)
     with _on_fixed(weighted, loss_gradient, batch) as fixed:
         kept = [*weighted.state, *weighted.values, *weighted.written, weighted.keys, *other_tensors(weighted)]
         kept += [*weighted.module.parameters(), *weighted.module.buffers()]
@@ -160,6 +160,11 @@ def resize_step(
             if not all(one is None or old is None or torch.equal(one, old) for one, old in pairs):
                 raise NotRecorded("reads memory that it has not written")
     return step
+
+
+def untried_step(sized: Sized, otherwise: Replay) -> Replay:
+    """Return the interpreted step of these batches; `otherwise` as of `resize_step`."""
+    return _inferring(step_of(sized, otherwise))
 
 
 class _OnFixed(NamedTuple):

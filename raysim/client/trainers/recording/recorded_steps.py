@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from raysim.client.trainers.cuda_graphs import Recorder
 from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
 from raysim.client.trainers.loss_gradient import LossGradient
-from raysim.client.trainers.recording.local_step import Recorded, record_step, resize_step
+from raysim.client.trainers.recording.local_step import Recorded, record_step
 from raysim.client.trainers.recording.replay import Replay
-from raysim.client.trainers.recording.resized import Sized, resized
+from raysim.client.trainers.recording.resized import Sized
+from raysim.client.trainers.recording.resized_steps import ResizedSteps, of_length
 from raysim.client.trainers.recording.weighted import Weighted
 from raysim.models import memory
 
@@ -58,6 +58,7 @@ class RecordedSteps:
         """None: it cannot be recorded."""
         self._attempts: dict[int, Recorded | None] = {}
         """Of the lengths whose steps were not made from others."""
+        self._shorter: ResizedSteps | None = None
 
     def get(self, length: int) -> Replay | None:
         """The step of batches of so many examples; None where it is not recorded."""
@@ -93,15 +94,16 @@ class RecordedSteps:
         """The step made from those of full batches and of batches with one example less, if it can be."""
         sized: list[Sized] = []
         for length in (longest, longest - 1):
-            recorded = self._by_itself(_repeated(x, length), y[torch.arange(length, device=y.device) % len(y)])
+            recorded = self._by_itself(*of_length(x, y, length))
             if recorded is None or recorded.sized is None:
                 return None
             if length == len(y):
                 return recorded.step
             sized.append(recorded.sized)
+        if self._shorter is None:
+            self._shorter = ResizedSteps(self._weighted, self._loss_gradient, self._by_autograd, *sized)
         try:
-            made = resized(sized[0], sized[1], len(y))
-            return resize_step(self._weighted, self._loss_gradient, (x, y), made, self._by_autograd)
+            return self._shorter.step(x, y)
         except Exception as error:
             if memory.is_lacking(error):
                 raise
@@ -126,12 +128,3 @@ class RecordedSteps:
         is_kept = longest is not None and length >= longest - 1
         self._attempts[length] = recorded if is_kept else recorded._replace(sized=None)
         return self._attempts[length]
-
-
-def _repeated(x: Tensor, length: int) -> Tensor:
-    """So many examples made of those of a shorter batch, no two alike: norms over a batch divide by what differs."""
-    number = torch.arange(length, device=x.device)
-    made = x[number % len(x)]
-    if made.is_floating_point():
-        made *= (0.9 ** (number // len(x))).to(made.dtype).view(-1, *(1 for _ in x.shape[1:]))
-    return made

@@ -2,27 +2,27 @@
 
 Where batches lie row behind row, sizes, offsets and strides grow by the same amount with each example, and a factor is
 the same for all lengths, or follows from the length by one of a few rules. So two lengths say what each number is at a
-third. Each length is tried against autograd before it is used.
+third. That it is the step of that length is for others to try (`resized_steps.py`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.kernel.operators import Instruction, Interpreter, Operand
+from raysim.arrays import Int64s
+from raysim.client.trainers.kernel.operators import MOST_AXES, Interpreter, Program
+from raysim.client.trainers.recording.at_length import OTHER, AtLength, pairs
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
 from raysim.client.trainers.recording.replay import in_place
 from raysim.client.trainers.recording.simplify import storage, writes
 from raysim.client.trainers.recording.tape import Op, Slot
-
-T = TypeVar("T")
 
 
 class Pause(NamedTuple):
@@ -80,19 +80,19 @@ def resized(large: Sized, small: Sized, length: int) -> Sized:
     """
     if large.length != small.length + 1 or not 1 <= length <= large.length:
         raise NotInterpreted("has no two lengths that say what it is at a third")
-    if not all(starmap(_is_same, _pairs(large.constants, small.constants))):
+    if not all(starmap(_is_same, pairs(large.constants, small.constants))):
         raise NotInterpreted("has constants of its own for each length")
-    at = _Length(large.length, length)
+    at = AtLength(large.length, length)
     pauses = _resized_pauses(at, large.pauses, small.pauses)
-    given = large.interpreter.instructions
-    instructions = [at.instruction(*pair) for pair in _pairs(given, small.interpreter.instructions)]
-    _check_inside(instructions, given, _of_torch(large))
+    given = large.interpreter.program
+    program = at.program(given, small.interpreter.program)
+    _check_inside(program, given, _of_torch(large))
     x, y = (one[:length] for one in large.batch)
     return replace(
         large,
-        interpreter=large.interpreter.again(instructions, pauses),
+        interpreter=large.interpreter.again(program, pauses),
         batch=(x, y),
-        results=[torch.Size(at.integers(*pair)) for pair in _pairs(large.results, small.results)],
+        results=[torch.Size(at.integers(*pair)) for pair in pairs(large.results, small.results)],
     )
 
 
@@ -116,7 +116,7 @@ def spoil(sized: Sized, kept: Iterable[Tensor], byte: int) -> None:
             _bytes(one).fill_(byte)
 
 
-def _resized_pauses(at: _Length, large: Pauses, small: Pauses) -> list[tuple[int, Callable[[], None]]]:
+def _resized_pauses(at: AtLength, large: Pauses, small: Pauses) -> list[tuple[int, Callable[[], None]]]:
     """What torch carries out, by the number of instructions before."""
     # What is a view at one length may be the whole at another: slots have other numbers then.
     partners: dict[Slot, Slot] = {}
@@ -125,101 +125,21 @@ def _resized_pauses(at: _Length, large: Pauses, small: Pauses) -> list[tuple[int
         return at.tensor(large.tensors[slot], small.tensors[partners[slot]])
 
     made: list[tuple[int, Callable[[], None]]] = []
-    for one, other in _pairs(large.each, small.each):
+    for one, other in pairs(large.each, small.each):
         if one.place != other.place:
             raise NotInterpreted(OTHER)
-        for op, its_other in _pairs(one.ops, other.ops):
-            pairs = _pairs((*op.operands, *op.result_slots), (*its_other.operands, *its_other.result_slots))
-            for slot, partner in pairs:
+        for op, its_other in pairs(one.ops, other.ops):
+            for slot, partner in pairs(
+                (*op.operands, *op.result_slots), (*its_other.operands, *its_other.result_slots)
+            ):
                 known = partners.setdefault(slot, partner)
                 if known != partner and _place(small.tensors[known]) != _place(small.tensors[partner]):
                     raise NotInterpreted(OTHER)
                 if slot in large.constants and not _is_same(large.tensors[slot], small.tensors[partner]):
                     raise NotInterpreted("has constants of its own for each length")
-        ops = list(starmap(at.op, _pairs(one.ops, other.ops)))
+        ops = list(starmap(at.op, pairs(one.ops, other.ops)))
         made.append((one.place, in_place(ops, tensors, one.read)))
     return made
-
-
-OTHER = "is another step for batches of another length"
-
-_RULES: tuple[Callable[[int], float], ...] = (
-    lambda n: 1 / n,
-    lambda n: n,
-    lambda n: 1 / (n - 1),
-    lambda n: n / (n - 1),
-)
-"""What a factor may be a multiple of; the last two are of unbiased variances, which one example does not have."""
-
-
-@dataclass(frozen=True)
-class _Length:
-    """What a number that has one value at `largest` examples, and one at an example less, is at `length`."""
-
-    largest: int
-    length: int
-
-    def instruction(self, large: Instruction, small: Instruction) -> Instruction:
-        if (large.code, large.by_alpha) != (small.code, small.by_alpha):
-            raise NotInterpreted(OTHER)
-        operands = tuple(starmap(self._operand, _pairs(large.operands, small.operands)))
-        p, q = self._factor(large.p, small.p), self._factor(large.q, small.q)
-        return replace(large, shape=self.integers(large.shape, small.shape), operands=operands, p=p, q=q)
-
-    def op(self, large: Op, small: Op) -> Op:
-        """The operator on the slots of the larger one."""
-        if large.function != small.function:
-            raise NotInterpreted(OTHER)
-        args, kwargs = self._argument(large.args, small.args), self._argument(dict(large.kwargs), dict(small.kwargs))
-        return replace(large, args=args, kwargs=kwargs)
-
-    def tensor(self, large: Tensor, small: Tensor) -> Tensor:
-        """In the memory of the larger one."""
-        if large.dtype != small.dtype or large.layout != torch.strided:
-            raise NotInterpreted(OTHER)
-        sizes, strides = self.integers(large.shape, small.shape), self.integers(large.stride(), small.stride())
-        offset = self._integer(int(large.storage_offset()), int(small.storage_offset()))
-        return large.as_strided(sizes, strides, offset)
-
-    def integers(self, large: Sequence[int], small: Sequence[int]) -> tuple[int, ...]:
-        return tuple(starmap(self._integer, _pairs(large, small)))
-
-    def _integer(self, large: int, small: int) -> int:
-        return large - (large - small) * (self.largest - self.length)
-
-    def _operand(self, large: Operand | None, small: Operand | None) -> Operand | None:
-        if large is None or small is None:
-            if large is not small:
-                raise NotInterpreted(OTHER)
-            return None
-        if large.base != small.base:
-            raise NotInterpreted(OTHER)
-        offset, strides = self._integer(large.offset, small.offset), self.integers(large.strides, small.strides)
-        return Operand(large.base, offset, strides)
-
-    def _argument(self, large: Any, small: Any) -> Any:
-        if type(large) is not type(small):
-            raise NotInterpreted(OTHER)
-        if isinstance(large, tuple | list):
-            return type(large)(list(starmap(self._argument, _pairs(large, small))))
-        if isinstance(large, dict):
-            return {name: self._argument(one, small.get(name)) for name, one in large.items()}
-        if type(large) is int:
-            return self._integer(large, small)
-        if isinstance(large, float):
-            return self._factor(large, small)
-        if not isinstance(large, Slot) and large != small:
-            raise NotInterpreted(OTHER)
-        return large
-
-    def _factor(self, large: float, small: float) -> float:
-        if large == small or (large != large and small != small):
-            return large
-        has_none = self.largest < 3 or self.length < 2
-        for rule in _RULES[:2] if has_none else _RULES:
-            if math.isclose(large * rule(self.largest - 1), small * rule(self.largest), rel_tol=1e-12):
-                return large / rule(self.largest) * rule(self.length)
-        raise NotInterpreted("has a factor that does not follow from the length of its batch")
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:
@@ -236,42 +156,36 @@ def _of_torch(sized: Sized) -> dict[int, tuple[int, int]]:
     }
 
 
-def _check_inside(
-    instructions: Sequence[Instruction], given: Sequence[Instruction], of_torch: Mapping[int, tuple[int, int]]
-) -> None:
+def _check_inside(program: Program, given: Program, of_torch: Mapping[int, tuple[int, int]]) -> None:
     """Raise NotInterpreted unless all sizes are positive, and operands lie within the memory that the given ones use,
     or within that `of_torch`.
 
     What grows by the square of a length would otherwise lie anywhere.
     """
-    inside = dict(of_torch)
-    for base, first, last in _ranges(given):
-        low, high = inside.get(base, (first, last))
-        inside[base] = min(low, first), max(high, last)
-    if any(min(one.shape) < 1 for one in instructions):
+    axes = np.arange(MOST_AXES) < program["axes"][:, None]
+    if (program["shape"] < 1)[axes].any():
         raise NotInterpreted(OTHER)
-    for base, first, last in _ranges(instructions):
-        if first < inside[base][0] or last > inside[base][1]:
-            raise NotInterpreted(OTHER)
-
-
-def _ranges(instructions: Sequence[Instruction]) -> Iterator[tuple[int, int, int]]:
-    """The base of each operand, and its first and last number."""
-    for instruction in instructions:
-        for one in instruction.operands:
-            if one is not None and one.base >= 0:
-                ends = [(size - 1) * stride for size, stride in zip(instruction.shape, one.strides, strict=False)]
-                yield (
-                    one.base,
-                    one.offset + sum(end for end in ends if end < 0),
-                    one.offset + sum(end for end in ends if end > 0),
-                )
-
-
-def _pairs(large: Sequence[T], small: Sequence[T]) -> list[tuple[T, T]]:
-    if len(large) != len(small):
+    bases, (low, high) = given["operands"]["base"], _ranges(given)
+    used = bases >= 0
+    least = np.full(bases.max(initial=-1) + 1, np.iinfo(np.int64).max)
+    most = np.full_like(least, -1)
+    np.minimum.at(least, bases[used], low[used])
+    np.maximum.at(most, bases[used], high[used])
+    for base, (first, last) in of_torch.items():
+        if base < len(least):
+            least[base], most[base] = min(least[base], first), max(most[base], last)
+    low, high = _ranges(program)
+    if (low[used] < least[bases[used]]).any() or (high[used] > most[bases[used]]).any():
         raise NotInterpreted(OTHER)
-    return list(zip(large, small, strict=True))
+
+
+def _ranges(program: Program) -> tuple[Int64s, Int64s]:
+    """The first and last number of each operand, in arrays of (instructions, operands); of unused ones, any."""
+    operands = program["operands"]
+    axes = np.arange(MOST_AXES) < program["axes"][:, None]
+    ends = np.where(axes, program["shape"] - 1, 0)[:, None] * operands["strides"]
+    offset = operands["offset"]
+    return offset + np.minimum(ends, 0).sum(2), offset + np.maximum(ends, 0).sum(2)
 
 
 def _is_same(large: Tensor | None, small: Tensor | None) -> bool:
