@@ -49,12 +49,12 @@ class Packed:
 
         Raises:
             DataError: the address does not answer, or the archive is damaged or holds other files.
+            DiskError: the folder or a file cannot be written.
         """
         if all((folder / name).is_file() for name in self.names):
             return []
-        folder.mkdir(parents=True, exist_ok=True)
         # Within the folder, because a rename is atomic only there.
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as scratch:
+        with disk.writing(folder), _scratch_in(folder) as scratch:
             place = Path(scratch)
             archive = Published(self.address.rpartition("/")[2], self.address, self.checksum).fetch(place)
             assert archive is not None
@@ -82,6 +82,11 @@ class Packed:
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, *_REFUSED) as error:
             raise DataError(f"{self.address}: expected a whole archive: {error}") from error
         return found
+
+
+def _scratch_in(folder: Path) -> tempfile.TemporaryDirectory[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-")
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import logging
-import shutil
-import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from raysim.data.sources.editions import instead
 from raysim.errors import DataError, MissingFileError
-from raysim.storage import atomic
+from raysim.storage import atomic, disk
 from raysim.storage.reading import parsing, regular
 
 log = logging.getLogger("raysim")
@@ -88,21 +87,17 @@ class Published:
 
         Raises:
             DataError: the address does not answer, or sends other content.
+            DiskError: the folder or the file cannot be written.
         """
         if any((folder / name).is_file() for name in (self.name, *self.others)):
             return None
-        folder.mkdir(parents=True, exist_ok=True)
+        with disk.writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         atomic.sweep(folder)
-        try:
-            with atomic.aside(folder / self.name) as partial:
-                with urllib.request.urlopen(self.address, timeout=60) as answer, partial.open("wb") as file:
-                    shutil.copyfileobj(answer, file, _PIECE_BYTES)
-                    expected = answer.headers.get("Content-Length")
-                if expected is not None and partial.stat().st_size != int(expected):
-                    raise DataError(f"{self.address}: expected {expected} bytes, found {partial.stat().st_size}")
-                self.check(partial)
-        except (urllib.error.URLError, OSError) as error:
-            raise DataError(f"{self.address} cannot be fetched: {error}") from error
+        with atomic.aside(folder / self.name) as partial:
+            with partial.open("wb") as file:
+                file.writelines(_sent(self.address))
+            self.check(partial)
         return folder / self.name
 
     def check(self, path: Path) -> None:
@@ -136,6 +131,30 @@ class Published:
             if hasher.hexdigest() != expected:
                 return f"expected {kind} {expected}, found {hasher.hexdigest()}"
         return None
+
+
+def _sent(address: str) -> Iterator[bytes]:
+    """Yield what an address sends, in pieces.
+
+    Raises:
+        DataError: it does not answer, sends something else than HTTP, or fewer or more bytes than it says.
+    """
+    try:
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            said, found = answer.headers.get("Content-Length"), 0
+            expected = None if said is None else int(said)
+            while piece := answer.read(_PIECE_BYTES):
+                found += len(piece)
+                yield piece
+    except OSError as error:
+        raise DataError(f"{address} cannot be fetched: {error}") from error
+    except (http.client.HTTPException, ValueError) as error:
+        # Of a server that breaks the protocol, http.client raises errors of its own, and ValueError for odd numbers.
+        raise DataError(
+            f"{address} cannot be fetched: expected a whole answer in HTTP: {str(error).strip()}"
+        ) from error
+    if expected not in (None, found):
+        raise DataError(f"{address}: expected {expected} bytes, found {found}")
 
 
 def _pieces(path: Path, packed: bool) -> Iterator[bytes]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
 import logging
+import os
+import socket
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,7 +28,7 @@ from raysim.data.section import Data
 from raysim.data.sources.packed import Packed, unpacked
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.shakespeare import Shakespeare
-from raysim.errors import DataError, MissingFileError
+from raysim.errors import DataError, DiskError, MissingFileError
 from tests.support import tiny
 
 ADAPTER: TypeAdapter[Any] = TypeAdapter(Data)
@@ -72,6 +76,62 @@ def test_an_address_that_does_not_answer_is_named(tmp_path: Path, address: str) 
         with pytest.raises(DataError, match=f"{wrong} cannot be fetched"):
             Published("f.bin", wrong).fetch(tmp_path / "new")
     assert list((tmp_path / "new").iterdir()) == []
+
+
+ANSWERS = {
+    "cut within a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n100\r\nabc",
+    "a chunk of no length": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n",
+    "cut off": b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello",
+    "a length that is none": b"HTTP/1.1 200 OK\r\nContent-Length: abc\r\n\r\nhello",
+    "no HTTP": b"hello\r\n\r\n",
+    "a head without an end": b"HTTP/1.1 200 OK\r\nX: " + bytes(70_000) + b"\r\n\r\nhello",
+    "nothing": b"",
+}
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[bytes], str]]:
+    """A function that returns the address of a server that sends these bytes, and ends the connection."""
+    with ExitStack() as held:
+
+        def server(sent: bytes) -> str:
+            listening = held.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def answer() -> None:
+                with listening.accept()[0] as connection:
+                    connection.recv(1 << 16)
+                    connection.sendall(sent)
+
+            threading.Thread(target=answer, daemon=True).start()
+            return f"http://127.0.0.1:{listening.getsockname()[1]}/file.bin"
+
+        yield server
+
+
+@pytest.mark.parametrize("sent", ANSWERS.values(), ids=ANSWERS.keys())
+def test_a_broken_answer_is_an_error_that_names_the_address(
+    tmp_path: Path, answering: Callable[[bytes], str], sent: bytes
+) -> None:
+    address = answering(sent)
+    with pytest.raises(DataError, match=address):
+        Published("f.bin", address).fetch(tmp_path / "new")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.parametrize("fetched", [Published("f.bin", ""), Packed("", ("f.bin",))], ids=["a file", "an archive"])
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, fetched: Published | Packed) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DiskError, match=f"{tmp_path / 'file' / 'data'} could not be written: Not a directory"):
+        fetched.fetch(tmp_path / "file" / "data")
+
+
+def test_a_full_disk_is_not_said_of_the_address(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Published, "check", full)
+    with pytest.raises(DiskError, match=r"f\.bin could not be written: No space left"):
+        Published("f.bin", f"{address}/file.bin").fetch(tmp_path / "new")
 
 
 def test_a_missing_file_says_what_to_download_and_where(tmp_path: Path) -> None:
