@@ -190,7 +190,9 @@ def read(path: Path) -> Run:
     except RunFolderError as error:
         clients = client_table.CLIENT_SCHEMA.empty_table()
         notes.append(Note("The clients of ", f" are left out: {error}"))
-    if lacking := series.left_out(rounds):
+    clients, large = series.without_large(clients)
+    lacking = series.left_out(rounds) | {f"the clients' {name}": count for name, count in large.items()}
+    if lacking:
         notes.append(_left_out(lacking))
     return Run(
         path,

@@ -95,6 +95,24 @@ def left_out(rounds: pa.Table) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
+def without_large(clients: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+    """Return clients with no value in place of one that is too large for a picture, and the number of these by column.
+
+    Args:
+        clients: the figures of clients; those that are not finite stay, and say that a client has diverged.
+    """
+    counts: dict[str, int] = {}
+    for place, field in enumerate(clients.schema):
+        if pa.types.is_floating(field.type):
+            values = _numbers(clients, field.name)
+            is_large = np.isfinite(values) & ~_is_kept(values)
+            if count := int(is_large.sum()):
+                counts[field.name] = count
+                kept = pc.if_else(pa.array(is_large), pa.scalar(None, field.type), clients.column(place))
+                clients = clients.set_column(place, field, kept)
+    return clients, counts
+
+
 def last_of(rounds: pa.Table, column: str) -> float | None:
     """Return one trial's newest value; None if it has none."""
     if column not in rounds.column_names:

@@ -404,3 +404,15 @@ def test_figures_that_no_axis_holds_are_left_out_and_counted(
     assert list(made.notes) == ([note] if said else [])
     assert all(note in made.page.read_text() for note in made.notes)
     curve.figure(read_all([tmp_path])[0][0].rounds, "")
+
+
+@pytest.mark.parametrize("large", [1e308, -1e308, 1e151])
+def test_figures_of_clients_that_no_axis_holds_are_left_out_and_counted(tmp_path: Path, large: float) -> None:
+    write(tmp_path / "run", [{"accuracy": 0.1}] * 2, {"a": large, "b": large, "c": 0.2, "d": 0.3})
+    made = build([tmp_path / "run"], tmp_path / "report")
+    assert list(made.notes) == [
+        f"Pictures and tables of {tmp_path}/run leave out values that are not finite, or larger than 1e+150 in size: "
+        "2 values of the clients' accuracy."
+    ]
+    clients = read_all([tmp_path / "run"])[0][0].clients
+    assert clients["accuracy"].to_pylist() == [None, None, 0.2, 0.3]
