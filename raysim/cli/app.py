@@ -23,16 +23,27 @@ from raysim.errors import (
 
 _MISUSES = (ExperimentError, DataError, ModelError, ResourceError, RunFolderError, UnknownRunError)
 
+_GIVEN = "raysim.given"
+"""Key of a context's arguments."""
+
 
 class _Commands(TyperGroup):
     """Turns raysim's errors into one message and an exit code, for all commands."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # As they are written: a Path of file://host/x is that of file:///host/x.
+        ctx.meta[_GIVEN] = tuple(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         from raysim.engine.rounds.terminable import terminable
+        from raysim.storage.remote.uri import check_without_host
 
         logger = logging.getLogger("raysim")
         logger.addFilter(of_record)
         try:
+            for given in ctx.meta[_GIVEN]:
+                check_without_host(given)
             with terminable():
                 return super().invoke(ctx)
         except meant_option.UsageError as error:

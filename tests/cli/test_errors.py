@@ -35,6 +35,25 @@ def test_a_mistake_is_one_message_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "tiny.toml", "--path", "file://host/x"),
+        ("run", "tiny.toml", "--path=file://host/x"),
+        ("resume", "file://host/x"),
+        ("report", "runs", "file://host/x"),
+        ("evaluate", "runs/a", "--data", "file://host/x"),
+        ("data", "inspect", "file://host/x"),
+    ],
+)
+def test_a_uri_with_a_machine_s_name_is_refused_before_a_path_is_made_of_it(
+    raysim: Raysim, arguments: tuple[str, ...]
+) -> None:
+    assert raysim(*arguments) == 1
+    assert raysim.err.startswith("error: file://host/x names the machine 'host', and file:// opens folders of this")
+    assert raysim.err.endswith("Write file:///host/x with three slashes, or the path itself.\n")
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("run", "tiny.toml", "--rounds", "5"), "--rounds (a key of the experiment is set by --set rounds=VALUE)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,43 @@ def test_a_secret_is_refused_and_not_repeated(uri: str) -> None:
     with pytest.raises(RemoteError, match=r"must hold no credentials.*by the environment") as refused:
         uri_of(uri)
     assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "written"),
+    [
+        ("file://host/share/x", "file:///host/share/x"),
+        ("FILE://localhost/mnt/x", "file:///mnt/x"),
+        ("file://./runs", "file:///./runs"),
+        ("file://runs", "file:///runs"),
+    ],
+)
+def test_a_machine_s_name_is_not_taken_for_a_folder(uri: str, written: str) -> None:
+    with pytest.raises(RemoteError, match=rf"names the machine .*Write {re.escape(written)} with three slashes"):
+        uri_of(uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "code"),
+    [("s3://bucket/run#1", "%23"), ("file:///mnt/run#1", "%23"), ("file:///mnt/run?1", "%3F"), ("gs://b/x?y#1", "%23")],
+)
+def test_what_a_file_system_would_cut_off_is_refused(uri: str, code: str) -> None:
+    with pytest.raises(RemoteError, match=rf"{re.escape(uri)}: in a URI a folder's . is written {code}"):
+        uri_of(uri)
+    assert uri_of("s3://bucket/run%231?region=eu") == "s3://bucket/run%231?region=eu"
+
+
+@pytest.mark.parametrize("uri", ["file:///", "s3://", "s3:///", "file:/"])
+def test_a_uri_of_no_folder_is_refused(uri: str) -> None:
+    with pytest.raises(RemoteError, match=r"names no folder"):
+        uri_of(uri)
+
+
+@pytest.mark.parametrize("name", ["a b", "a%b", "é", "a\nb"])
+def test_a_name_that_no_uri_holds_is_refused_with_its_codes(name: str) -> None:
+    with pytest.raises(RemoteError, match=r"(?s)cannot be opened: .*Path\(\.\.\.\)\.as_uri\(\) writes them"):
+        Remote(f"file:///mnt/{name}")
+    assert (Path("/mnt") / name).as_uri() == Remote((Path("/mnt") / name).as_uri()).uri
 
 
 def test_an_unknown_scheme_is_named_with_those_that_are_known() -> None:

@@ -24,6 +24,10 @@ _ATOMIC = frozenset({"s3", "gcs", "abfs"})
 """File systems where an object appears with its last byte; elsewhere a file is written aside and renamed."""
 
 _ADVICE = {
+    ("Cannot parse URI",): (
+        "In a URI a blank is written %20, % is %25, and other marks and letters have codes, too: Path(...).as_uri() "
+        "writes them."
+    ),
     ("NO_SUCH_BUCKET", "ContainerNotFound", "BucketNotFound"): "Make the bucket first: raysim makes none.",
     ("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "InvalidAccessKey", "credential", "403", "401"): (
         "Credentials come from the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for one of "

@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from raysim.errors import RaysimError, RemoteError, RunFolderError
 
-_FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
+_FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/+)(.*)", re.DOTALL)
+_WITH_HOST = re.compile(r"(?:--[a-z-]+=)?file://([^/]+)(.*)", re.DOTALL | re.IGNORECASE)
 _SECRET = re.compile(r"secret|password|token|credential|account_key|access_key|signature|^sig$", re.IGNORECASE)
 
 
@@ -24,15 +25,41 @@ def uri_of(path: str | Path) -> str | None:
     ('s3://bucket/runs/x', None)
 
     Raises:
-        RemoteError: the URI holds a password or a key.
+        RemoteError: the URI holds a password or a key, or names another folder than it seems to, or none.
     """
     match = _FORM.fullmatch(str(path))
     if match is None:
         return None
-    scheme, rest = match[1].lower(), match[2].rstrip("/")
+    check_without_host(str(path))
+    scheme, rest = match[1].lower(), match[3].rstrip("/")
     uri = f"file:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
     _check_open(uri)
+    if not rest:
+        raise RemoteError(f"{uri} names no folder: write one behind it.")
+    # The file system would be asked for the folder before it.
+    for mark, code in (("#", "%23"), ("?", "%3F")):
+        if mark in rest and (mark == "#" or scheme == "file"):
+            raise RemoteError(f"{uri}: in a URI a folder's {mark} is written {code}; what is behind {mark} is no name.")
     return uri
+
+
+def check_without_host(given: str) -> None:
+    """Refuse file://host/folder, of which a `Path` would make /host/folder of this machine.
+
+    Args:
+        given: a URI, a path, or an argument of a command, which may begin with an option: "--path=file://host/x".
+
+    Raises:
+        RemoteError: it is a URI of that form; says how to write it.
+    """
+    if (match := _WITH_HOST.fullmatch(given)) is None:
+        return
+    host, folder = match[1], match[2]
+    here = folder if host.lower() == "localhost" else f"/{host}{folder}"
+    raise RemoteError(
+        f"file://{host}{folder} names the machine {host!r}, and file:// opens folders of this machine, or of disks "
+        f"that it mounts. Write file://{here or '/folder'} with three slashes, or the path itself."
+    )
 
 
 def check_is_path(given: str | Path, what: str, error: type[RaysimError] = RunFolderError) -> None:
