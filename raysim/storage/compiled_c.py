@@ -9,6 +9,7 @@ flags, and whole: its name has a digest of these, and its own checksum.
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import logging
 import os
@@ -25,6 +26,8 @@ from pathlib import Path
 
 import torch
 
+from raysim.errors import DiskError, RaysimError, ResourceError
+from raysim.storage import disk
 from raysim.storage.cache import cache_root, checksum
 
 log = logging.getLogger("raysim")
@@ -41,6 +44,8 @@ APART = ("-ffp-contract=off",)
 FOR_THIS_PROCESSOR: tuple[tuple[str, ...], ...] = (("-march=native",), ())
 REALS = {torch.float32: "float", torch.float64: "double"}
 _PRIVATE = 0o700
+_ROOM = (*disk.FULL, errno.EFBIG, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""What a machine lacks for the time being; compilers write these errors' texts where they meet them."""
 COMPILERS = ("cc", "gcc", "clang")
 
 
@@ -78,6 +83,8 @@ def library(source: CSource, dtype: torch.dtype) -> ctypes.CDLL:
 
     Raises:
         NoLibraryError: no compiler, or one that cannot do it, or nowhere to put what it makes.
+        DiskError, ResourceError: a disk is full, or the machine lacks memory, for the time being, and what is computed
+            in another way has other last digits: the same run must not depend on that.
     """
     if dtype not in REALS:
         raise NoLibraryError(f"it is written for float32 and float64, and the weights are {dtype}")
@@ -96,7 +103,11 @@ def library(source: CSource, dtype: torch.dtype) -> ctypes.CDLL:
         if (why := distrust(path)) is not None:
             raise NoLibraryError(f"{path} {why}, just after it was written: set RAYSIM_CACHE to a folder of your own")
         return ctypes.CDLL(str(path))
+    except RaysimError:
+        raise
     except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in _ROOM and source.contracted:
+            raise _lacking_room(source, error.errno) from error
         # Of a home that is not known, a CC that cannot be read, a folder that cannot be written to, and the like.
         raise NoLibraryError(f"it cannot be compiled or loaded ({error})") from error
 
@@ -162,14 +173,31 @@ def _compile_to(source: CSource, compiler: list[str], dtype: torch.dtype, folder
                 str(file),
                 "-lm",
             ]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            # In English, so that the texts of errors are known.
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
+            )
             if done.returncode == 0:
                 file.chmod(_PRIVATE)  # whatever the umask
                 path = folder / f"{name}-{checksum(file)}.so"
                 os.replace(file, path)
                 return path
+            lacking = next((code for code in _ROOM if os.strerror(code) in done.stderr), None)
+            if lacking is not None and source.contracted:
+                raise _lacking_room(source, lacking)
             complaint = done.stderr.strip() or f"it ended with {done.returncode}"
     raise NoLibraryError(f"{compiler[0]} does not compile it: {complaint.splitlines()[-1]}")
+
+
+def _lacking_room(source: CSource, code: int) -> RaysimError:
+    what = f"{source.path.name} could not be compiled: {os.strerror(code)}"
+    why = "Computed in another way, the run would have other last digits."
+    if code in disk.FULL:
+        return DiskError(
+            f"{what}. {why} First make room in {cache_root()} and in {tempfile.gettempdir()}, or set RAYSIM_CACHE and "
+            f"TMPDIR to folders of another disk, then do it again."
+        )
+    return ResourceError(f"{what}. {why} Do it again when this machine has more room for a compiler.")
 
 
 def _digest(source: CSource, dtype: torch.dtype, compiler: list[str]) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +14,8 @@ import torch
 from torch import nn
 
 from raysim.client.trainers.kernel.dense import SOURCE
-from raysim.errors import ModelError, ResourceError
+from raysim.errors import DiskError, ModelError, ResourceError
+from raysim.server import weighted_rows
 from raysim.storage import compiled_c
 from tests.support.kernel import chosen, deltas, needs_kernel, wide
 
@@ -167,3 +170,46 @@ def test_without_a_kernel_the_other_forms_train_and_say_what_is_lacking(
         ResourceError, match=r"needs a C compiler, .* on every machine, but on .* set engine\.trainer = 'fused'"
     ):
         deltas(wide, (3,), {"batch_size": 2})
+
+
+def failing_with(complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the compiler end with this complaint, and less telling lines around it, as ld's and gcc's are."""
+    script = f"echo 'ld: final link failed: {complaint}' >&2; echo 'collect2: error: ld returned 1' >&2; exit 1"
+    monkeypatch.setenv("CC", f'{shutil.which("sh")} -c "{script}"')
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (errno.ENOSPC, DiskError),
+        (errno.EDQUOT, DiskError),
+        (errno.ENOMEM, ResourceError),
+        (errno.EMFILE, ResourceError),
+    ],
+)
+@pytest.mark.usefixtures("fresh")
+def test_a_machine_without_room_for_the_moment_does_not_choose_another_trainer(
+    monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
+) -> None:
+    said = rf"dense\.c could not be compiled: {os.strerror(code)}\. Computed in another way, the run would have other"
+    with monkeypatch.context() as patched:
+        failing_with(os.strerror(code), patched)
+        with pytest.raises(error, match=said):
+            chosen(wide())
+
+    def refused(**_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "TemporaryDirectory", refused)
+        with pytest.raises(error, match=said):
+            chosen(wide())
+    assert chosen(wide()).trainer == "compiled"
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_library_with_the_bits_of_torch_is_done_without_where_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing_with(os.strerror(errno.ENOSPC), monkeypatch)
+    assert "does not compile it" in str(compiled_c.obstacle(weighted_rows.SOURCE, torch.float32))

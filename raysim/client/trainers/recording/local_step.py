@@ -44,6 +44,7 @@ from raysim.client.trainers.recording.weighted import (
     other_tensors,
     outputs_and_gradients,
 )
+from raysim.errors import DiskError, ResourceError
 from raysim.models import memory
 from raysim.storage.compiled_c import NoLibraryError
 
@@ -344,6 +345,9 @@ def _interpreted(
         return _by_interpreter(program, attempt, weighted, to_fixed_point(weighted, batch), made.step)
     except (NotInterpreted, NoLibraryError) as error:
         return str(error)
+    except (DiskError, ResourceError):
+        # The machine has no room for a library now: the same run must not be computed in another way for it.
+        raise
     except Exception as error:
         if memory.is_lacking(error):
             raise
