@@ -130,30 +130,46 @@ def _naturally(section: Populated, population: Population, seed: int) -> Iterato
 
 
 def _chosen(section: Populated, population: Population, taken: Collection[str]) -> Iterator[ClientRows]:
-    """Yield the rows of those who take part, training clients whole; DataError if none of these is left."""
+    """Yield the rows of those who take part, training clients whole; DataError if a split loses all its clients."""
     trained: set[str] = set()
     left_out: set[str] = set()
+    others: dict[str, Counter[bool]] = {}
     for rows in _whole_clients(population.stream()):
         if rows.split == "train":
-            if rows.client not in taken or len(rows.y) < section.min_examples:
+            if rows.client in taken and len(rows.y) >= section.min_examples:
+                trained.add(rows.client)
+                kept = slice(None, section.max_examples)
+                yield rows._replace(x=rows.x[kept], y=rows.y[kept])
+            else:
                 left_out.add(rows.client)
-                continue
-            trained.add(rows.client)
-            kept = slice(None, section.max_examples)
-            yield rows._replace(x=rows.x[kept], y=rows.y[kept])
-        elif rows.split == "test" and section.test_clients == "pooled":
+            continue
+        is_pooled = rows.split == "test" and section.test_clients == "pooled"
+        is_left = is_pooled or rows.client not in left_out
+        others.setdefault(rows.split, Counter())[is_left] += len(rows.y)
+        if is_pooled:
             yield rows._replace(client="test")
-        elif rows.client not in left_out:
+        elif is_left:
             _check_validation(section, rows.split)
             yield rows
     if not trained:
         raise _nobody_left(section, population)
+    for split, examples in others.items():
+        if examples[False] and not examples[True]:
+            raise _nobody_tested(section, split, examples[False])
 
 
 def _nobody_left(section: Populated, population: Population) -> DataError:
     return DataError(
         f"at least one training client must be left, but none of {len(population.train_ids()):,} has min_examples "
         f"= {section.min_examples} examples"
+    )
+
+
+def _nobody_tested(section: Populated, split: str, examples: int) -> DataError:
+    advice = ", or data.test_clients = 'pooled' keeps their examples" if split == "test" else ""
+    return DataError(
+        f"at least one {split} client must be left, but all {examples:,} examples of the split are of clients who are "
+        f"left out of training, by data.clients or data.min_examples = {section.min_examples}: change these{advice}"
     )
 
 

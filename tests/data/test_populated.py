@@ -203,3 +203,18 @@ def test_clients_that_are_left_out_do_not_empty_a_split_in_silence() -> None:
         else:
             assert [len(split(rows, name)) for name in ("train", "validation")] == [1, 1]
     assert met == {"2 of 2 and 0 of 2 are left", "0 of 2 and 2 of 2 are left"}
+
+
+@pytest.mark.parametrize("split", ["test", "validation"])
+def test_training_clients_that_are_left_out_do_not_take_a_whole_split_with_them(split: str) -> None:
+    def stream() -> Iterator[ClientRows]:
+        yield ClientRows("train", "ann", np.arange(5), np.zeros(5, np.int64))
+        yield ClientRows("train", "bob", np.arange(1), np.zeros(1, np.int64))
+        yield ClientRows(split, "bob", np.arange(7), np.zeros(7, np.int64))
+
+    source = replace(population(), stream=stream, train_ids=lambda: ["ann", "bob"])
+    assert len(made(source=source)[split, "bob"]) == 7
+    with pytest.raises(DataError, match=rf"at least one {split} client must be left, but all 7 examples of the split"):
+        made(source=source, min_examples=2)
+    if split == "test":
+        assert len(made(source=source, min_examples=2, test_clients="pooled")["test", "test"]) == 7
