@@ -150,8 +150,9 @@ class _Column:
             numbers = values.to_numpy(zero_copy_only=False)
             self.field = Field(width, numbers.dtype.name)
         except (pa.ArrowException, DataError) as error:
+            advice = _advice(values, width, of_texts)
             raise DataError(
-                f"{self.where}: expected numbers or lists of them, found {column.type}: {of_texts}"
+                f"{self.where}: expected numbers or lists of them, found {column.type}: {advice}"
             ) from error
         _check_finite(self.where, numbers)
         self.rows: npt.NDArray[Any] = numbers.reshape(len(column), *width)
@@ -196,6 +197,8 @@ class _ClientTable:
         for column in (self.x, self.y):
             if column.rows.dtype == np.float64:
                 _as_float32(column, "which modules and losses take")
+        if section.scale != 1 and self.x.rows.dtype.kind in "iu":
+            _as_float32(self.x, "which data.scale multiplies")
         self._shape = section.shape
         if section.shape is not None and math.prod(section.shape) != self.x.field.values:
             raise DataError(
@@ -228,6 +231,17 @@ class _ClientTable:
         for name, rows in zip(self.ids(), np.split(order, ends[:-1]), strict=True):
             x = self.x.rows[rows]
             yield ClientRows(split, name, x if self._shape is None else x.reshape(-1, *self._shape), self.y.rows[rows])
+
+
+def _advice(values: Any, width: tuple[int, ...], of_texts: str) -> str:
+    """Return what to do about values that are no numbers; `of_texts`: where they are texts."""
+    if width == (0,):
+        return "the lists are empty"
+    if _is_text(values.type) or pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+        return of_texts
+    if pa.types.is_nested(values.type) or isinstance(values.type, pa.BaseExtensionType):
+        return "write one list of numbers in each row, and data.shape for the shape of an example"
+    return "dates, times, decimals and the like are made numbers first, such as days since a date"
 
 
 def _check_finite(where: str, values: npt.NDArray[Any]) -> None:
@@ -293,9 +307,10 @@ def _check_is_table(path: Path) -> None:
 def _plain(path: Path, table: pa.Table) -> pa.Table:
     """Return the table with values in place of codes: pandas writes categories as dictionaries."""
     for place, field in enumerate(table.schema):
-        if pa.types.is_run_end_encoded(field.type):
+        is_coded = pa.types.is_dictionary(field.type)
+        if pa.types.is_run_end_encoded(field.type) or (is_coded and pa.types.is_nested(field.type.value_type)):
             raise DataError(f"{path}, column {field.name!r}: expected a value in each row, found {field.type}")
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        kind = field.type.value_type if is_coded else field.type
         kind = pa.string() if kind == pa.string_view() else kind
         if kind != field.type:
             column = table.column(place)

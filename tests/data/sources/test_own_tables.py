@@ -164,6 +164,23 @@ def test_what_float32_cannot_hold_of_a_column_of_float64_is_said(
         table(tmp_path, {**columns, "b": [1e300, 1.0]}, x=["b"], y="a")
 
 
+def test_what_float32_cannot_hold_of_scaled_whole_numbers_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    columns = {"user": ["a", "a"], "a": [[2**24 + 1], [2**30]], "y": [0, 1]}
+    table(tmp_path, columns, x=["a"])
+    assert not caplog.records
+    table(tmp_path, columns, x=["a"], scale=1e-6)
+    assert "column 'a': 1 whole numbers are not exact as float32, which data.scale multiplies" in caplog.text
+
+
+@pytest.mark.parametrize("values", [[[1.0], [2.0]], [{"a": 1}, {"a": 2}]], ids=["lists", "structs"])
+def test_codes_of_what_is_no_number_are_named(tmp_path: Path, values: list[Any]) -> None:
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), pa.array(values))
+    with pytest.raises(DataError, match=r"train\.arrow, column 'x': expected a value in each row, found dictionary<"):
+        table(tmp_path, pa.table(ROWS | {"x": coded}), "train.arrow")
+
+
 def test_lists_beside_another_column_are_named(tmp_path: Path) -> None:
     columns = {"user": ["a", "b"], "a": [1.0, 2.0], "b": [[0.5, 1.5], [0.25, 2.5]], "y": [0, 1]}
     with pytest.raises(DataError, match=r"train\.parquet, column 'b': expected a number in each row, .* lists of 2"):
@@ -184,6 +201,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "ragged x": ({"x": [[1.0], [3.0, 4.0], [5.0, 6.0]]}, r"expected lists of one length, found \[1, 2\]"),
     "text in y": ({"y": ["a", "b", "c"]}, "expected numbers or lists of them, found string: np.unique.* of texts"),
     "text in x": ({"x": ["a", "b", "c"]}, "column 'x'.* found string: texts in x are made numbers first"),
+    "dates": ({"y": pa.array([1, 2, 3], pa.date32())}, "found date32.*: dates, times, decimals and the like are made"),
+    "decimals": ({"x": pa.array([1, 2, 3]).cast(pa.decimal128(20))}, "found decimal128.*: dates, times, decimals"),
+    "lists of lists": ({"x": [[[1.0]], [[2.0]], [[3.0]]]}, "found list<.*: write one list of numbers in each row"),
+    "empty lists": ({"x": pa.array([[], [], []], pa.list_(pa.float64()))}, "found list<.*: the lists are empty"),
     "negative label": ({"y": [0, -1, 2]}, "expected labels of at least 0, found -1"),
 }
 
