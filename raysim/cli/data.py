@@ -22,7 +22,7 @@ def inspect(
         Path,
         typer.Argument(
             metavar="FILE_OR_FOLDER",
-            help="An experiment, a run's folder, a prepared dataset or its URI, or a source such as mnist.",
+            help="An experiment, a run's folder or a prepared dataset (or its URI), or a source such as mnist.",
         ),
     ],
     changes: Set = None,
@@ -94,9 +94,11 @@ def prepare(
 
 
 def dataset_at(source: Path, changes: list[str] | None) -> FederatedDataset:
-    """Return the data of an experiment's file, a run's folder, a prepared dataset's folder or URI, or a source's."""
+    """Return the data of an experiment's file, of a run or a prepared dataset, at a path or URI, or a source's."""
     from raysim.experiment import experiment_file
     from raysim.run_folder import files
+    from raysim.storage.remote.folder import read_only_copy
+    from raysim.storage.remote.remote import Remote
     from raysim.storage.remote.uri import uri_of
 
     uri = uri_of(source)
@@ -106,10 +108,12 @@ def dataset_at(source: Path, changes: list[str] | None) -> FederatedDataset:
         return _prepared(load(source, changes, None), source)
     if changes:
         raise typer.BadParameter("--set changes an experiment, and this is a prepared folder, which cannot change.")
-    if (source / files.RECORD).exists():
+    if (source / files.RECORD).exists() if uri is None else Remote(uri).has(files.RECORD):
         from raysim.run_folder import experiment_record
 
-        return _prepared(experiment_record.stored_experiment(source), source)
+        with read_only_copy(source) as here:
+            experiment = experiment_record.stored_experiment(here)
+        return _prepared(experiment, source)
     from raysim.data.dataset import FederatedDataset
 
     return FederatedDataset.open(uri or source)

@@ -148,14 +148,16 @@ def replay(
 ) -> None:
     """Repeat a recorded round in this process, and compare it with the record."""
     from raysim.api import run as api
+    from raysim.storage.remote.folder import read_only_copy
 
     again = api.replay(folder, index, client=client)
-    if as_json:
-        print_json(_replayed(folder, again))
-    elif isinstance(again, api.Round):
-        print_text(beside_record(folder, again.index, again.metrics))
-    else:
-        print_text(_sent(again))
+    with read_only_copy(folder) as here:
+        if as_json:
+            print_json(_replayed(here, again))
+        elif isinstance(again, api.Round):
+            print_text(beside_record(here, again.index, again.metrics))
+        else:
+            print_text(_sent(again))
 
 
 def _replayed(folder: Path, again: Round | ClientUpdate) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from raysim.data.field import OF_TABLES, TABLES, Field
 from raysim.data.fingerprint import SPLITS, SplitDigest, address_digest, fingerprint
 from raysim.data.gather import Clients, gather
 from raysim.data.holdout import Holdout, check_holdout
-from raysim.data.manifest import read_manifest
+from raysim.data.manifest import FILE, read_manifest
 from raysim.data.optimum import Optimum
 from raysim.data.split import Split
 from raysim.data.subset import Subset
@@ -219,6 +219,9 @@ class FederatedDataset:
 
 
 def _copy_of(remote: Remote) -> Path:
+    if not remote.has(FILE):
+        remote.check()
+        raise DataError(f"{remote.uri}/{FILE} is missing: there is no prepared dataset in {remote.uri}")
     # The description is read each time: the folder may hold another dataset by now.
     _, manifest = describe(remote)
     return fetch_copy(manifest.fingerprint, manifest.fingerprint, remote)

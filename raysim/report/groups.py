@@ -16,6 +16,7 @@ from raysim.report.column_names import headlines
 from raysim.report.looks import CurveStyle, looks
 from raysim.report.runs import Run
 from raysim.report.series import MeanCourse, Series, last_of, over_trials, rising
+from raysim.storage.remote.folder import named
 
 LISTED = 24
 """With more groups a picture would be too high."""
@@ -69,7 +70,8 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
         if other is not run:
             kept, dropped = sorted((other, run), key=lambda r: -r.rounds.num_rows)
             of_method[run.seeds] = kept
-            notes.append(f"{dropped.path} has the settings and seeds of {kept.path}, so it is not counted again.")
+            twice, shown = named(dropped.path), named(kept.path)
+            notes.append(f"{twice} has the settings and seeds of {shown}, so it is not counted again.")
     members = [tuple(of_method.values()) for of_method in methods.values()]
     differing = differences.distinguishing([_method(of_method[0].experiment) for of_method in members])
     labels = _labels(members, differing)

@@ -126,6 +126,12 @@ def test_what_one_machine_prepares_the_others_take_from_the_store(
     open_or_build({"source": "a"}, never)
 
 
+def test_a_uri_without_a_dataset_is_named(machine: None, tmp_path: Path) -> None:
+    uri = tmp_path.as_uri()
+    with pytest.raises(DataError, match=rf"{uri}/dataset\.json is missing: there is no prepared dataset in {uri}"):
+        FederatedDataset.open(uri)
+
+
 def test_a_table_at_a_uri_is_read_and_read_again_once_it_has_changed(machine: None, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.mkdir()

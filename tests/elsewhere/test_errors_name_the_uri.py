@@ -16,7 +16,7 @@ import raysim
 from raysim.engine.on_ray.driver import watched_driver
 from raysim.engine.rounds.opening import Opening
 from raysim.errors import DiskError, RaysimError, RemoteError, RunFolderError
-from raysim.report import runs
+from raysim.report import groups, runs
 from raysim.storage import atomic, disk
 from raysim.storage.remote import folder
 from raysim.storage.remote.folder import local_copy, put_meanwhile, read_only_copy
@@ -190,6 +190,16 @@ def test_what_a_report_says_of_a_run_names_it_by_the_uri(
     _, (note,) = runs.read_all([Path(uri)])
     assert note.startswith(f"{uri} has finished 2 of 4 rounds")
     assert str(Mirror.of(uri).path) not in note
+
+
+def test_runs_that_are_the_same_are_named_by_the_uri(
+    uri: str, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    for path in (uri, tmp_path / "here"):
+        raysim.run(experiment(), dataset=dataset, path=path, progress=False)
+    found, _ = runs.read_all([Path(uri), tmp_path / "here"])
+    _, (note,) = groups.group_runs(found)
+    assert note == f"{tmp_path / 'here'} has the settings and seeds of {uri}, so it is not counted again."
 
 
 @pytest.mark.parametrize("step", ["start", "next", "close"])

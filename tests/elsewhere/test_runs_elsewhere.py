@@ -89,6 +89,13 @@ def test_the_command_line_names_the_uri(shared: str, tmp_path: Path) -> None:
     assert f"raysim resume {shared} --rounds 4" in done.output
     again = CliRunner().invoke(app, ["resume", shared, "--rounds", "3"])
     assert again.exit_code == 0, again.output
+    for more in ((), ("--json",)):
+        replayed = CliRunner().invoke(app, ["replay", shared, "--round", "2", *more])
+        assert replayed.exit_code == 0, replayed.output
+        assert ('"differs": []' if more else "round 2: every figure as recorded") in replayed.output
+    for of_data in (["data", "inspect", shared], ["evaluate", shared, "--data", shared]):
+        looked_at = CliRunner().invoke(app, of_data)
+        assert looked_at.exit_code == 0, looked_at.output
     absent = CliRunner().invoke(app, ["resume", f"{shared}-not"])
     assert absent.exit_code == 2
     assert f"{shared}-not is not a run's folder" in absent.output
