@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 import raysim
-from raysim.client.trainers import trainer_table
+from raysim.client.trainers import output_objectives, trainer_table
 from raysim.config import part, section_source
 from raysim.config.section import Section
 from raysim.engine.plan.resolve import resolve
@@ -426,3 +427,13 @@ def test_a_constant_that_is_not_there_is_answered_with_those_that_are(
         raysim.ModelError, match=r"constants has no 'gamma': it has gama; .* constants = \{ gamma = 0.1 \}"
     ):
         raysim.run(exp, dataset=dataset, objective=misspelt)
+
+
+def test_an_objective_for_which_memory_is_lacking_does_not_choose_another_trainer() -> None:
+    """Else the last digits of a run would depend on what else is in memory."""
+
+    def lacking(*_: object) -> Tensor:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        output_objectives.obstacle(cast(Any, SimpleNamespace(function=lacking)), torch.zeros(2, 3), torch.zeros(2))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainers.watched_objective import check_losses
 from raysim.config.unwritten import check_unwritten, versions
+from raysim.models import memory
 
 
 class Asked(Exception):
@@ -69,6 +70,9 @@ def obstacle(objective: LocalObjective, outputs: Tensor, targets: Tensor) -> str
     try:
         _, refused = _called(objective, outputs, targets)
     except Exception as error:
+        if memory.is_lacking(error):
+            # How clients are trained must not depend on what else is in memory.
+            raise
         return f"fails on the module's outputs alone ({type(error).__name__}: {error})"
     return refused or None
 

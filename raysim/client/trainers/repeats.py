@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from raysim.models import memory
 from raysim.models import task as tasks
 from raysim.models.task import Loss
 
@@ -53,7 +54,10 @@ def repeats(loss: Loss, built_in: Loss, outputs: Tensor, targets: Tensor) -> boo
                 return False
             spellings = (built_in, *_SPELLINGS.get(built_in, ()))
             return any(_is(calls, spelling, built_in, *arguments) for spelling in spellings)
-        except Exception:
+        except Exception as error:
+            if memory.is_lacking(error):
+                # How clients are trained must not depend on what else is in memory.
+                raise
             # Whatever is wrong with the loss, the check on the first examples says so.
             return False
 
@@ -62,7 +66,9 @@ def _is(calls: Trace, spelling: Loss, built_in: Loss, outputs: Tensor, targets: 
     """Whether this is the spelling's trace, and the spelling says what the task's own does."""
     try:
         known, losses = _trace(spelling, outputs, targets), spelling(outputs, targets)
-    except Exception:
+    except Exception as error:
+        if memory.is_lacking(error):
+            raise
         return False  # It is for other shapes.
     expected = built_in(outputs, targets)
     return known == calls and losses.shape == expected.shape and torch.allclose(losses, expected)

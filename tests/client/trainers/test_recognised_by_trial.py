@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 import raysim
+from raysim.client.trainers import recognised_by_trial
 from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.client.trainers.recognised_by_trial import recognised_on
 
@@ -117,3 +118,14 @@ def test_such_a_module_trains_as_by_autograd(told: Told) -> None:
     by_autograd = trained("one_by_one")
     for name, value in trained("auto").items():
         torch.testing.assert_close(value, by_autograd[name], rtol=1e-9, atol=1e-12)
+
+
+def test_a_trial_for_which_memory_is_lacking_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the last digits of a run would depend on what else is in memory."""
+
+    def lacking(*_: object) -> bool:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr(recognised_by_trial, "_is_alike", lacking)
+    with pytest.raises(RuntimeError, match="allocate memory"):
+        recognised_on(Written(lambda own, x: own.one(x)), X)

@@ -97,3 +97,20 @@ def decides(o: Tensor, t: Tensor) -> Tensor:
 )
 def test_any_other_is_not(loss: Any) -> None:
     assert not repeats(loss, tasks.cross_entropy, LOGITS, LABELS)
+
+
+def lacking(o: Tensor, t: Tensor) -> Tensor:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("loss", "built_in"),
+    [
+        (lacking, tasks.cross_entropy),
+        (lambda o, t: F.cross_entropy(o, t, reduction="none"), lacking),
+    ],
+)
+def test_a_loss_for_which_memory_is_lacking_is_not_taken_for_another(loss: Any, built_in: Any) -> None:
+    """Else the last digits of a run would depend on what else is in memory."""
+    with pytest.raises(MemoryError):
+        repeats(loss, built_in, LOGITS, LABELS)
