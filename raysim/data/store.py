@@ -20,9 +20,17 @@ def store_uri() -> str | None:
 
 
 def store() -> Remote | None:
-    """Return the folder that $RAYSIM_STORE names; None if it names none."""
-    uri = store_uri()
-    return None if uri is None else Remote(uri)
+    """Return the folder that $RAYSIM_STORE names; None if it names none.
+
+    Raises:
+        RemoteError: it is no URI that can be opened.
+    """
+    if (uri := store_uri()) is None:
+        return None
+    try:
+        return Remote(uri)
+    except RemoteError as error:
+        raise RemoteError(f"The environment variable RAYSIM_STORE cannot be used: {error}") from error
 
 
 def take(key: str, fingerprint: str | None, remote: Remote) -> Path | None:

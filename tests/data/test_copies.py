@@ -18,7 +18,7 @@ from raysim.data import DatasetWriter, Field
 from raysim.data.cache import open_or_build
 from raysim.data.copies import fetch_copy
 from raysim.data.prepare import prepare
-from raysim.data.section import Mnist, Table
+from raysim.data.section import Digits, Mnist, Table
 from raysim.errors import DiskError
 from raysim.storage.cache import datasets
 from raysim.storage.remote.remote import Remote
@@ -124,6 +124,15 @@ def test_what_one_machine_prepares_the_others_take_from_the_store(
     assert len(copies()) == 1
     monkeypatch.delenv("RAYSIM_STORE")
     open_or_build({"source": "a"}, never)
+
+
+@pytest.mark.parametrize("named", ["/mnt/store", "store", "file://host/store", "ftp://host/store"])
+def test_a_store_that_is_no_uri_is_named_by_its_variable(
+    machine: None, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("RAYSIM_STORE", named)
+    with pytest.raises(RemoteError, match=rf"The environment variable RAYSIM_STORE cannot be used: '?{named}"):
+        prepare(Digits(clients=7), 0)
 
 
 def test_a_uri_without_a_dataset_is_named(machine: None, tmp_path: Path) -> None:
