@@ -16,6 +16,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -183,6 +184,9 @@ def _compile_to(source: CSource, compiler: list[str], dtype: torch.dtype, folder
                 os.replace(file, path)
                 return path
             lacking = next((code for code in _ROOM if os.strerror(code) in done.stderr), None)
+            if lacking is None and (done.returncode == -signal.SIGKILL or "Killed" in done.stderr):
+                # By the kernel, for its memory.
+                lacking = errno.ENOMEM
             if lacking is not None and source.contracted:
                 raise _lacking_room(source, lacking)
             complaint = done.stderr.strip() or f"it ended with {done.returncode}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -205,6 +206,18 @@ def test_a_machine_without_room_for_the_moment_does_not_choose_another_trainer(
         with pytest.raises(error, match=said):
             chosen(wide())
     assert chosen(wide()).trainer == "compiled"
+
+
+@pytest.mark.parametrize(
+    "script", ["kill -9 $$", "echo 'gcc: fatal error: Killed signal terminated program cc1' >&2; exit 1"]
+)
+@pytest.mark.usefixtures("fresh")
+def test_a_compiler_that_the_kernel_kills_does_not_choose_another_trainer(
+    monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    monkeypatch.setenv("CC", f"{shutil.which('sh')} -c {shlex.quote(script)}")
+    with pytest.raises(ResourceError, match=r"dense\.c could not be compiled: Cannot allocate memory"):
+        chosen(wide())
 
 
 @pytest.mark.usefixtures("fresh")
