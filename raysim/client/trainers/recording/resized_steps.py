@@ -1,9 +1,9 @@
 """Makes the interpreted steps of short batches from those of two lengths, and says which of them may be used.
 
 What is made for a length is the step of that length if the module takes the same course there, and if two lengths say
-right what a third one computes. The course is compared at each length (`course.py`), which is a forward pass. What is
-computed is tried against autograd once, at `FEWEST` examples: sizes, offsets and strides grow by the same amount with
-each example, so what holds for few and for most examples holds between.
+right what a third one computes. The course is compared at each length (`forward_course.py`), which costs a forward
+pass. What is computed is tried against autograd once, at `FEWEST` examples: sizes, offsets and strides grow by the same
+amount with each example, so what holds for few and for most examples holds between.
 
 A length is tried against autograd by itself where that does not say enough: below `FEWEST` examples, where Python code
 takes part in the backward pass, and where the trial at `FEWEST` fails or the course is another one.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from raysim.client.trainers.loss_gradient import LossGradient
-from raysim.client.trainers.recording.course import Course, course, follows
+from raysim.client.trainers.recording.forward_course import ForwardCourse, course, follows
 from raysim.client.trainers.recording.local_step import resize_step, untried_step
 from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.resized import Sized, resized
@@ -43,7 +43,7 @@ class ResizedSteps:
     ) -> None:
         self._weighted, self._loss_gradient, self._otherwise = weighted, loss_gradient, otherwise
         self._large, self._small = large, small
-        self._courses: tuple[Course, Course] | None = None
+        self._courses: tuple[ForwardCourse, ForwardCourse] | None = None
         """Of both lengths; None: not looked at yet, or of no use."""
         self._is_looked_at = False
 
@@ -70,7 +70,7 @@ class ResizedSteps:
         third = self._course(x, y)
         return third is not None and follows(third, len(y), *self._courses, self._large.length)
 
-    def _of_both_lengths(self, x: Tensor, y: Tensor) -> tuple[Course, Course] | None:
+    def _of_both_lengths(self, x: Tensor, y: Tensor) -> tuple[ForwardCourse, ForwardCourse] | None:
         """The courses of both lengths, if they and the trial at few examples say enough about other lengths."""
         if self._small.length <= FEWEST:
             return None
@@ -86,7 +86,7 @@ class ResizedSteps:
         large, small = (self._course(*of_length(x, y, one.length)) for one in (self._large, self._small))
         return None if large is None or small is None else (large, small)
 
-    def _course(self, x: Tensor, y: Tensor) -> Course | None:
+    def _course(self, x: Tensor, y: Tensor) -> ForwardCourse | None:
         """The course of this length; None: it does not say what the gradients are."""
         try:
             found = course(self._weighted, self._loss_gradient, x, y)

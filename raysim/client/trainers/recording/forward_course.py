@@ -26,7 +26,7 @@ from raysim.client.trainers.recording.weighted import Weighted, other_tensors
 
 
 @dataclass(frozen=True)
-class Course:
+class ForwardCourse:
     """The operators of a forward pass, and of the gradient of the loss at its outputs.
 
     ops: in order. constants: by slot, tensors that none of them made. literal: slots of constants that are made anew
@@ -39,7 +39,7 @@ class Course:
     backward_runs_code: bool
 
 
-def course(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor) -> Course:
+def course(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor) -> ForwardCourse:
     """Carry the forward pass out on this batch, and leave tensors and generators as they were.
 
     Raises:
@@ -65,10 +65,10 @@ def course(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor
         check()
     constants = {number: tape.values[number] for number in tape.constants}
     has_code = hooks.are_set or any(isinstance(node, torch._C._FunctionBase) for node in _graph(outputs))
-    return Course(tape.ops, constants, frozenset(tape.literal), has_code)
+    return ForwardCourse(tape.ops, constants, frozenset(tape.literal), has_code)
 
 
-def follows(third: Course, length: int, large: Course, small: Course, largest: int) -> bool:
+def follows(third: ForwardCourse, length: int, large: ForwardCourse, small: ForwardCourse, largest: int) -> bool:
     """Whether the third course, of batches of `length`, is what follows from those of `largest` examples and of one
     less."""
     at = AtLength(largest, length)
