@@ -396,3 +396,22 @@ def test_runs_share_workers_only_where_all_of_the_placement_is_the_same(experime
         assert not series._same_workers([series.Member(tmp_path, one), series.Member(tmp_path, other)])
     faster = one.model_copy(update={"engine": one.engine.model_copy(update={"threads": 3})})
     assert series._same_workers([series.Member(tmp_path, one), series.Member(tmp_path, faster)])
+
+
+@pytest.mark.parametrize(
+    ("started", "message"),
+    [
+        (lambda: None, r"its parameters are \(\): too many positional arguments"),
+        (lambda path, experiment: None, r"its parameters are \(path, experiment\): missing a required argument"),
+        ("begun", "but got 'begun'"),
+    ],
+)
+def test_what_cannot_be_called_with_a_run_is_refused_before_the_first_one(
+    started: Any, message: str, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    path = tmp_path / "all"
+    with pytest.raises(raysim.ExperimentError, match=f"started= must be a function of one argument.*{message}"):
+        raysim.run_sweep(experiment(), {"seed": [1, 2]}, dataset=dataset, path=path, started=started)
+    with pytest.raises(raysim.ExperimentError, match=f"started= must be a function of one argument.*{message}"):
+        raysim.run_trials(experiment(trials={"count": 2}), dataset=dataset, path=path, started=started)
+    assert not path.exists()

@@ -21,6 +21,7 @@ from raysim.api.executors import begins
 from raysim.api.many import Report, Runs
 from raysim.api.preflight import ExecutorName, check_alike, check_one_way, with_executor
 from raysim.api.run import Result, run
+from raysim.config.call_advice import check_takes
 from raysim.config.counted import counted
 from raysim.engine.outlook import workers_here
 from raysim.engine.parts import Parts
@@ -78,6 +79,15 @@ class Arguments:
         from raysim.engine.on_ray.cluster.cluster import connected
 
         return connected(self.address)
+
+
+def check_started(started: Callable[[Member], None]) -> None:
+    """Refuse what cannot be called with a member, before the first run begins; see `run_sweep`.
+
+    Raises:
+        ExperimentError: it is no function of one argument.
+    """
+    check_takes("started= must be a function of one argument, with .path and .experiment of the run", started, None)
 
 
 def goes_on(path: Path, overwrite: bool, resume: bool, check_same: Callable[[Path], None]) -> bool:

@@ -123,13 +123,14 @@ def run_sweep(
         path: the sweep's folder, by default runs/<name>, or its URI.
         overwrite: replace the folder if it exists.
         resume: continue the folder's sweep: finished points are read, others continued, and a key may have more values.
-        started: called when a run begins, with its folder and its experiment.
+        started: called when a run begins, with one record: its `path` and its `experiment`.
         parts: as for `run`, the same for every point.
 
     Raises:
         RaysimError: as `run`. Every point is checked before the first one runs; finished ones are kept.
     """
     check(loggers)
+    series.check_started(started)
     values = sweep.plain(values)
     points = sweep.points(experiment, values)
     arguments = Arguments(executor, address, progress, profile, loggers, parts)

@@ -115,7 +115,7 @@ def run_trials(
         path: the folder of all trials, by default runs/<name>, or its URI.
         overwrite: replace the folder if it exists.
         resume: continue the folder's trials: finished trials are read, others continued; their number may increase.
-        started: called when a trial begins, with its folder and its experiment.
+        started: called when a trial begins, with one record: its `path` and its `experiment`.
         parts: as for `run`, the same for every trial.
 
     Raises:
@@ -129,6 +129,7 @@ def run_trials(
             'with name = "own", or add "model" there.'
         )
     check(loggers)
+    series.check_started(started)
     arguments = Arguments(executor, address, progress, profile, loggers, parts)
     call = "raysim.run_trials(experiment"
     with (

@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+from raysim.config.plain import shown
+from raysim.errors import ExperimentError, within
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,3 +52,27 @@ def advised(advice: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return checked
 
     return decorate
+
+
+def check_takes(requirement: str, function: Any, *arguments: object) -> None:
+    """Refuse a function of a script's that is called much later with these arguments by position.
+
+    Args:
+        requirement: what it must be, as the message begins.
+        function: not called.
+        arguments: any objects in their place.
+
+    Raises:
+        ExperimentError: it is no function, or its signature does not take them.
+    """
+    if not callable(function):
+        raise ExperimentError(f"{requirement}, but got {shown(function)}.")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        # Some functions in C have none.
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise ExperimentError(f"{requirement}, but its parameters are {signature}: {within(error)}.") from None
