@@ -36,6 +36,9 @@ class Masks:
     """
 
     def __init__(self, p: float, like: Tensor) -> None:
+        if not 0 <= p <= 1:
+            raise ValueError(f"The probability p of a dropout must be in [0, 1], but is {p}.")
+        self.p = p
         self._least = round(p * (1 << 16)) - (1 << 15)
         self._scale = 1 / (1 - p) if p < 1 else 0.0
         self._like = like
@@ -93,23 +96,30 @@ def keys(client_keys: Sequence[int] | UInt64s, steps: int, layers: int, device: 
     return torch.from_numpy(seeds.derive(clients, *address).view(np.int64)).to(device)
 
 
-class AddressedDropout(nn.Module):
+class AddressedDropout(nn.Dropout):
     """Stands in for an nn.Dropout inside a module that autograd trains; `key` is set before every local step.
 
+    It is one for a forward that asks for the class of a layer.
+
     A layer that a forward pass calls several times draws from the key's own stream of keys. A module may also read the
-    layer's `p` and hand it to a function, such as torch's attention, which then draws from torch's generator.
+    layer's `p` and hand it to a function, such as torch's attention, which then draws from torch's generator. What it
+    sets `p` to holds until the next client begins.
     """
 
     def __init__(self, p: float, like: Tensor) -> None:
-        super().__init__()
-        self.p = p
+        super().__init__(p)
         self._masks = Masks(p, like)
+        self._like, self._first = like, p
         self._key = torch.zeros((), dtype=torch.int64)
         self._calls = 0
 
     def start(self, key: Tensor) -> None:
         """Begin a local step; `key` is an int64 scalar."""
         self._key, self._calls = key, 0
+
+    def put_back(self) -> None:
+        """Undo what a forward did to `p`."""
+        self.p = self._first
 
     @property
     def scratch(self) -> Tensor:
@@ -124,6 +134,8 @@ class AddressedDropout(nn.Module):
         if self.p == 0:
             # As torch does: all factors are 1.
             return x
+        if self.p != self._masks.p:
+            self._masks = Masks(self.p, self._like)
         key = self._key if call == 0 else self._key + _signed(call * _MIX_1)
         rows = len(x) if x.dim() else 1
         return x * self._masks.draw(key, x.numel(), rows).view(x.shape).to(x.dtype)
@@ -142,14 +154,16 @@ class AddressedDropout(nn.Module):
 
 
 def address(module: nn.Module, like: Tensor) -> list[AddressedDropout]:
-    """Put an AddressedDropout in the place of every nn.Dropout, and return them in the module's order."""
+    """Put an AddressedDropout in the place of every nn.Dropout, and return them in the module's order.
+
+    Each is in the mode of its layer: a module's `train` may leave a part of it in evaluation.
+    """
     found: dict[nn.Module, AddressedDropout] = {}
     for parent in list(module.modules()):
         for name, child in parent.named_children():
             if type(child) is nn.Dropout:
                 if child not in found:
                     found[child] = AddressedDropout(child.p, like)
+                    found[child].train(child.training)
                 setattr(parent, name, found[child])
-    for dropout in found.values():
-        dropout.train(module.training)
     return [child for child in module.modules() if isinstance(child, AddressedDropout)]

@@ -85,3 +85,36 @@ def test_no_mask_is_drawn_where_nothing_is_dropped() -> None:
     assert none(x) is x
     assert not none.scratch.numel()
     assert half(x) is not x
+
+
+def test_a_layer_stays_in_the_mode_in_which_its_module_left_it() -> None:
+    module = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5))).train()
+    module[1].eval()
+    first, second = dropout.address(module, torch.empty(0))
+    assert (first.training, second.training) == (True, False)
+    module.train()
+    assert second.training
+
+
+def test_a_forward_may_ask_for_the_class_of_its_layer() -> None:
+    (layer,) = dropout.address(nn.Sequential(nn.Dropout(0.5)), torch.empty(0))
+    assert isinstance(layer, nn.Dropout)
+
+
+def test_a_forward_may_set_the_probability_until_the_next_client_begins() -> None:
+    (layer,) = dropout.address(nn.Sequential(nn.Dropout(0.5)), torch.empty(0))
+    ones = torch.ones(1000)
+
+    def masked(p: float) -> torch.Tensor:
+        layer.start(torch.tensor(7))
+        layer.p = p
+        made: torch.Tensor = layer(ones)
+        return made
+
+    assert not masked(1.0).any()
+    assert torch.equal(masked(0.0), ones)
+    assert torch.equal(masked(0.25), Masks(0.25, torch.empty(0)).draw(torch.tensor(7), 1000))
+    with pytest.raises(ValueError, match=r"must be in \[0, 1\], but is 1.5"):
+        masked(1.5)
+    layer.put_back()
+    assert layer.p == 0.5

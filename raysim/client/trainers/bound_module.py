@@ -143,6 +143,8 @@ class BoundModule:
         """Copy the values in, and undo what an earlier client has done to the module beside them."""
         if self._was_called or self._has_masks:
             self._put_back()
+            for layer in self.dropouts:
+                layer.put_back()
             self._was_called = False
         self.weights.params.copy_(broadcast.params)
         self.weights.buffers.copy_(broadcast.buffers)
