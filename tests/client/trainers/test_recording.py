@@ -560,3 +560,38 @@ def test_the_gradient_of_a_deep_kernel_is_a_product(
     wanted.differentiate(x, y, None, alpha)
     torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-10, atol=1e-12)
     assert not torch.equal(got.gradient, weights.params)
+
+
+class GrowsAtLength(nn.Module):
+    """What batches of one length do to it shows in all that come behind them."""
+
+    def __init__(self, length: int, by: str) -> None:
+        super().__init__()
+        self.inner, self.drop, self.length, self.by = nn.Linear(6, 4), nn.Dropout(0.0), length, by
+        self.factor = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) == self.length:
+            if self.by == "attribute":
+                self.factor += 1
+            else:
+                self.drop.p = 1.0
+        made: Tensor = self.drop(self.inner(x))
+        return made * self.factor
+
+
+@pytest.mark.parametrize("short_batches", ["resized", "recorded", "by autograd"])
+@pytest.mark.parametrize("trainer", ["recorded", "interpreted"])
+@pytest.mark.parametrize("by", ["attribute", "probability of a dropout"])
+@pytest.mark.parametrize("length", [1, 4])
+def test_no_step_is_replayed_beside_one_that_changes_the_module(
+    length: int, by: str, trainer: str, short_batches: ShortBatches
+) -> None:
+    def module() -> nn.Module:
+        return GrowsAtLength(length, by)
+
+    _, rows = trained(trainer, module, {}, short_batches=short_batches)
+    _, wanted = trained("one_by_one", module, {})
+    for row, other in zip(rows, wanted, strict=True):
+        for got, expected in zip(row, other, strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)

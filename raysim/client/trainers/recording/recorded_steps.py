@@ -14,6 +14,7 @@ from raysim.client.trainers.recording.local_step import Recorded, record_step
 from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.resized import Sized
 from raysim.client.trainers.recording.resized_steps import ResizedSteps, of_length
+from raysim.client.trainers.recording.trial import changes_module
 from raysim.client.trainers.recording.weighted import Weighted
 from raysim.models import memory
 
@@ -59,22 +60,33 @@ class RecordedSteps:
         self._attempts: dict[int, Recorded | None] = {}
         """Of the lengths whose steps were not made from others."""
         self._shorter: ResizedSteps | None = None
+        self._changing: dict[int, bool] = {}
+        """Whether a forward of this length changes what the module holds, of lengths beside recorded ones."""
+        self._are_replayed = True
 
     def get(self, length: int) -> Replay | None:
-        """The step of batches of so many examples; None where it is not recorded."""
-        return self._steps.get(length)
+        """The step of batches of so many examples; None where it is not recorded, or not to be used."""
+        return self._steps.get(length) if self._are_replayed else None
 
     def record(self, x: Sequence[Tensor], y: Sequence[Tensor], lengths: Sequence[int]) -> bool:
         """Record the steps of these lengths, where they are new; return whether all are recorded.
 
+        A step that is recorded does not see what a forward of another length has changed in the module, such as an
+        attribute. Where one of these lengths does so, none is replayed until the next call.
+
         Args:
-            x, y: batches.
+            x, y: batches: all of a client, which finds the module as it was made.
             lengths: of these.
         """
         for length in set(lengths) - self._steps.keys():
             first = lengths.index(length)
             self._steps[length] = self._made(x[first], y[first])
-        return all(self._steps[length] is not None for length in set(lengths))
+        others = {length for length in lengths if self._steps[length] is None}
+        if 0 < len(others) < len(set(lengths)):
+            for length in others - self._changing.keys():
+                self._changing[length] = changes_module(self._weighted, x[lengths.index(length)])
+        self._are_replayed = not any(self._changing.get(length, False) for length in others)
+        return not others
 
     def attempt(self, x: Tensor, y: Tensor) -> Recorded:
         """Record the step of this batch; see `record_step`."""

@@ -13,7 +13,7 @@ from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers import side_effects
 from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.tape import NotRecorded
-from raysim.client.trainers.recording.weighted import Weighted
+from raysim.client.trainers.recording.weighted import Weighted, other_tensors
 from raysim.config.global_draws import python_draws
 from raysim.models import memory
 
@@ -121,15 +121,16 @@ def undone(state: Sequence[Tensor]) -> Iterator[Callable[[], None]]:
 def unchanged(module: nn.Module) -> Iterator[Callable[[], None]]:
     """Yield a function that refuses a forward that changed what the module holds, or drew from another generator than
     torch's: it raises NotRecorded. In the end the module holds what it held."""
+    dropouts = [child for child in module.modules() if isinstance(child, AddressedDropout)]
     others = [child for child in module.modules() if not isinstance(child, AddressedDropout)]
-    before = [side_effects.held(child) for child in others]
+    before, shares = [side_effects.held(child) for child in others], [layer.p for layer in dropouts]
     put_back = side_effects.restorer(others)
     with python_draws() as drew:
 
         def check() -> None:
             if drew():
                 raise NotRecorded("draws from a generator of NumPy or Python")
-            if [side_effects.held(child) for child in others] != before:
+            if [side_effects.held(child) for child in others] != before or [each.p for each in dropouts] != shares:
                 raise NotRecorded("changes what the module holds, or may: not all of that can be looked into")
 
         try:
@@ -137,3 +138,22 @@ def unchanged(module: nn.Module) -> Iterator[Callable[[], None]]:
         finally:
             # A step that is refused is trained by autograd, as if nobody had tried.
             put_back()
+            for layer, share in zip(dropouts, shares, strict=True):
+                layer.p = share
+
+
+def changes_module(weighted: Weighted, x: Tensor) -> bool:
+    """Whether a forward on this batch changes what the module holds beside its tensors, or may; that is undone."""
+    with undone([*weighted.state, weighted.keys, *other_tensors(weighted)]), unchanged(weighted.module) as check:
+        try:
+            with torch.enable_grad():
+                weighted.forward(x.clone())
+            check()
+        except NotRecorded:
+            return True
+        except Exception as error:
+            if memory.is_lacking(error):
+                raise
+            # A client's training says why.
+            return False
+    return False
