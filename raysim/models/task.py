@@ -8,8 +8,9 @@ regression: real targets. Loss is the squared error, averaged over an example's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -47,11 +48,12 @@ class Task:
         """Return the losses, (batch,), where accuracy and metrics of the same batch follow.
 
         Raises:
-            ValueError: the function wrote to its arguments.
+            ValueError: the function wrote to its arguments, or not one loss per example came back.
         """
         before = versions(outputs, targets)
         losses = self.losses(outputs, targets)
         check_unwritten("loss(outputs, targets)", before, {"outputs": outputs, "targets": targets})
+        check_losses(losses, len(targets))
         return losses
 
     def mean(self, losses: Tensor, targets: Tensor, among: Tensor) -> Tensor:
@@ -132,6 +134,49 @@ def task_for(
         weights = default.places if by_place and loss is None and isinstance(default, MaskedCrossEntropy) else None
         return Task(loss or default, hits_that_count, hits_that_count.counted, weights)
     return Task(loss or cross_entropy, hits)
+
+
+NO_GRADIENT = (
+    "does not depend on the module's parameters, so it has no gradient: look in forward and in the loss for detach(), "
+    "no_grad(), requires_grad_(False) and the like"
+)
+"""What is wrong with a loss, and what to do."""
+
+
+def check_losses(losses: object, batch: int, what: str = "loss(outputs, targets)") -> None:
+    """Check the losses of a batch, in training too: a function may return others for some batches alone.
+
+    Args:
+        losses: what the function returned.
+        batch: number of examples.
+        what: names the function, as the message begins.
+
+    Raises:
+        ValueError: it is not one loss per example.
+    """
+    # First: a nested tensor has no shape to ask for.
+    if isinstance(losses, Tensor) and not has_values(losses):
+        raise ValueError(f"{what} must return a dense tensor with values, but got {shown(losses)}.")
+    if not isinstance(losses, Tensor) or tuple(losses.shape) != (batch,):
+        got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        mean = " A loss of torch.nn does so by reduction='none'." if got == () else ""
+        raise ValueError(f"{what} must return one loss per example, shape ({batch},), but got {got}.{mean}")
+    if not losses.is_floating_point():
+        raise ValueError(f"{what} must return real numbers, but they are of {losses.dtype}.")
+
+
+def check_depends(gradients: Iterable[Tensor | None], batch: int) -> None:
+    """ValueError if there is no gradient at all; `batch`: number of examples of which they are."""
+    if all(gradient is None for gradient in gradients):
+        raise_no_gradient(batch)
+
+
+def raise_no_gradient(batch: int) -> NoReturn:
+    """Raise ValueError: the loss of a batch of so many examples has no gradient."""
+    raise ValueError(
+        f"The loss of a batch of {batch} example{'s'[: batch != 1]} {NO_GRADIENT}. Where a batch shall not count, its "
+        f"losses are 0 times the outputs' sums."
+    )
 
 
 def _in_place(outputs: object) -> str:
@@ -216,22 +261,12 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
             "loss(outputs, targets) drew from a global generator (of torch, NumPy or Python), whose draws differ from "
             "worker to worker: a loss of draws is an objective=, which has at.generator."
         )
-    # First: a nested tensor has no shape to ask for.
-    if isinstance(losses, Tensor) and not has_values(losses):
-        raise ModelError(f"loss(outputs, targets) must return a dense tensor with values, but got {shown(losses)}.")
-    if not isinstance(losses, Tensor) or tuple(losses.shape) != (batch,):
-        got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-        mean = " A loss of torch.nn does so by reduction='none'." if got == () else ""
-        raise ModelError(
-            f"loss(outputs, targets) must return one loss per example, shape ({batch},), but got {got}.{mean}"
-        )
-    if not losses.is_floating_point():
-        raise ModelError(f"loss(outputs, targets) must return real numbers, but they are of {losses.dtype}.")
+    try:
+        check_losses(losses, batch)
+    except ValueError as error:
+        raise ModelError(str(error)) from None
     if torch.is_grad_enabled() and not _follows(losses, outputs):
-        raise ModelError(
-            "The loss does not depend on the module's parameters, so it has no gradient: look in forward and in the "
-            "loss for detach(), no_grad(), requires_grad_(False) and the like."
-        )
+        raise ModelError(f"The loss {NO_GRADIENT}.")
     what, remedy = "loss(outputs, targets)", "A loss of draws is an objective=, which has at.generator."
     check_repetition(what, once, again, ModelError, remedy, drew_own)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -146,3 +147,60 @@ def test_a_cohort_larger_than_the_population(dataset: raysim.FederatedDataset, e
 def test_a_split_that_is_not_there(dataset: raysim.FederatedDataset, experiment: Make) -> None:
     with pytest.raises(raysim.DataError, match="validation"):
         raysim.rounds(experiment(evaluation={"split": "validation"}), dataset=dataset)
+
+
+FACTOR = torch.ones((), requires_grad=True)
+"""A parameter of a loss's own."""
+
+
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "fused"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda losses: losses.mean()[None], r"one loss per example, shape \(4,\), but got \(1,\)"),
+        (lambda losses: losses.mean(), r"shape \(4,\), but got \(\)\. A loss of torch.nn does so by reduction='none'"),
+        (lambda losses: losses[1:], r"shape \(4,\), but got \(3,\)"),
+        (lambda losses: losses[:, None], r"shape \(4,\), but got \(4, 1\)"),
+        (lambda losses: losses.detach(), r"batch of 4 examples does not depend on the module's parameters"),
+        (lambda losses: losses.detach() * FACTOR, r"batch of 4 examples does not depend on the module's parameters"),
+    ],
+    ids=["mean", "scalar", "left out", "column", "detached", "own parameter"],
+)
+def test_a_loss_that_does_not_fit_for_some_batches_alone(
+    change: Any, message: str, trainer: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """The first examples are two."""
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        losses: torch.Tensor = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        return change(losses) if len(targets) == 4 else losses
+
+    begun = raysim.rounds(experiment(engine={"workers": 0, "trainer": trainer}), dataset=dataset, loss=loss)
+    with pytest.raises(raysim.ClientError, match=message):
+        next(begun)
+
+
+def test_a_loss_that_is_a_scalar_for_equal_examples_is_warned_of(
+    dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        losses: torch.Tensor = nn.functional.cross_entropy(outputs, targets, reduction="none")
+        return losses.mean() if len(targets) == 3 else losses
+
+    with caplog.at_level("WARNING"):
+        raysim.rounds(experiment(), dataset=dataset, loss=loss)
+    assert re.search(r"fails on a batch of 3 equal examples \(.*shape \(3,\), but got \(\)", caplog.text)
+
+
+class DetachedByLength(nn.Linear):
+    """Its outputs depend on no parameter in batches of four."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(x)
+        return outputs.detach() if len(x) == 4 else outputs
+
+
+def test_a_module_without_gradients_for_some_batches_alone(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    begun = raysim.rounds(experiment(model=None), dataset=dataset, model=lambda: DetachedByLength(5, 3))
+    with pytest.raises(raysim.ClientError, match=r"batch of 4 examples does not depend on the module's parameters"):
+        next(begun)

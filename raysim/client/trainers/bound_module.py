@@ -25,7 +25,7 @@ from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.watched_objective import Watched
 from raysim.config.unwritten import versions
 from raysim.models.model import Model, Weights, bind
-from raysim.models.task import Task
+from raysim.models.task import Task, check_depends, raise_no_gradient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -298,9 +298,13 @@ class BoundModule:
         self._start_dropouts()
         with torch.enable_grad():
             outputs = self._outputs(x)
+        if not outputs.requires_grad:
+            raise_no_gradient(len(y))
         made = _to_keep(outputs)
         dy, factor, _ = loss_gradient(made, y)
-        return made, gradients_from(outputs, dy.mul_(factor / len(y)), self._parameters)
+        gradients = gradients_from(outputs, dy.mul_(factor / len(y)), self._parameters)
+        check_depends(gradients, len(y))
+        return made, gradients
 
     def _gradients(
         self, x: Tensor, y: Tensor, at: ObjectiveAt | None, twice: bool = False, among: Tensor | None = None
@@ -320,7 +324,10 @@ class BoundModule:
             else:
                 losses, outputs = self.watched.losses(x, y, at)
                 mean = losses.mean()
+            if not mean.requires_grad:
+                raise_no_gradient(len(y))
             gradients = torch.autograd.grad(mean, self._parameters, create_graph=twice, allow_unused=True)
+        check_depends(gradients, len(y))
         return outputs, losses, gradients
 
     def _write(self, gradients: Sequence[Tensor | None], alpha: float, adds: bool = False) -> None:

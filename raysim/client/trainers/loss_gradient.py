@@ -92,7 +92,11 @@ def _by_autograd(losses: Loss) -> LossGradient:
         with torch.inference_mode(False), torch.enable_grad():
             leaf, labels = outputs.clone().requires_grad_(), targets.clone()
             each = losses(leaf, labels)
-            (shares,) = torch.autograd.grad(each.sum(), leaf)
+            tasks.check_losses(each, len(labels))
+            # A loss may have parameters of its own, and depend on nothing else for some batches.
+            shares = torch.autograd.grad(each.sum(), leaf, allow_unused=True)[0] if each.requires_grad else None
+            if shares is None:
+                tasks.raise_no_gradient(len(labels))
         return shares.clone(), 1.0, each.detach()
 
     return gradient

@@ -48,12 +48,12 @@ def flaw_of_loss(plan: Plan) -> str | None:
         return None
     copied = torch.zeros(len(y) + 1, dtype=torch.int64, device=y.device)
     try:
-        losses = plan.task.losses(together, y)
+        losses = plan.task.losses_of(together, y)
     except Exception:
         # `first_examples.check` raises it.
         return None
     try:
-        copies = plan.task.losses(together[copied], y[copied])
+        copies = plan.task.losses_of(together[copied], y[copied])
     except Exception as error:
         return (
             f"fails on a batch of {len(copied)} equal examples ({within(error)}): the run ends at the first batch "
