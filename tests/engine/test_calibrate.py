@@ -11,6 +11,7 @@ from torch import nn
 import raysim
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds.calibrate import CALL_S, Timing, best, calibrate, estimate
+from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
 
@@ -96,3 +97,39 @@ def test_a_module_that_vmap_cannot_take_is_refused_before_the_first_round(
 ) -> None:
     with pytest.raises(raysim.ModelError, match=r"'vmap' cannot be used.*control flow.*'one_by_one'"):
         resolve(experiment(model=None, engine={"workers": 0, "trainer": "vmap"}), dataset=dataset, model=Looks)
+
+
+class WithNeighbour(Looks):
+    """The outputs of an example depend on the others of its batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.inner(x)
+        return made + torch.roll(made, 1, 0)
+
+
+class TanhOfOne(Looks):
+    """A batch of one example is another thing."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.inner(x)
+        return made.tanh() if len(x) == 1 else made
+
+
+@pytest.mark.parametrize("module", [WithNeighbour, TanhOfOne])
+def test_a_module_that_sees_its_batch_is_refused_by_vmap_whatever_the_first_client_has(
+    module: type[nn.Module], experiment: Make
+) -> None:
+    """Batches are filled up there; copies of the only example of the first client would not show it."""
+    dataset = raysim.FederatedDataset.from_clients(make_clients([1, 1, 5, 7, 9, 3, 4, 8]))
+    with pytest.raises(raysim.ModelError, match=r"'vmap' cannot be used: with a client axis .* other gradients"):
+        resolve(experiment(model=None, engine={"workers": 0, "trainer": "vmap"}), dataset=dataset, model=module)
+
+
+def test_a_module_that_fails_on_one_example_is_refused_by_vmap(experiment: Make) -> None:
+    dataset = raysim.FederatedDataset.from_clients(make_clients([5] * 8))
+
+    def module() -> nn.Module:
+        return nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3, track_running_stats=False))
+
+    with pytest.raises(raysim.ModelError, match=r"'vmap' cannot be used: .*one_by_one"):
+        resolve(experiment(model=None, engine={"workers": 0, "trainer": "vmap"}), dataset=dataset, model=module)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import Tensor, nn
 
 import raysim
@@ -16,6 +17,7 @@ from raysim.client import batches
 from raysim.engine.plan import checks
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
+from tests.support.small_data import make_clients
 
 # Twenty clients of 3, 5, ... 41 examples.
 BATCH = 4
@@ -156,3 +158,57 @@ def test_a_client_axis_is_refused_to_a_module_that_mixes_examples(
     exp = experiment(model=None, engine={"workers": 0, "trainer": "vmap"})
     with pytest.raises(raysim.ModelError, match="mixes the examples of a batch"):
         resolve(exp, dataset=dataset, model=Centred)
+
+
+class OfWholeBatch(nn.Module):
+    """What a subclass does with the outputs of a layer depends on the whole batch."""
+
+    seen: Tensor
+    batches: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.drop = nn.Linear(5, 3), nn.Dropout(0.5)
+        self.register_buffer("seen", torch.zeros(3))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+
+class LessTheMean(OfWholeBatch):
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.drop(self.inner(x))
+        return made - made.mean(0)
+
+
+class TracksMean(OfWholeBatch):
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.inner(x)
+        if self.training:
+            with torch.no_grad():
+                self.seen.lerp_(made.mean(0), 0.1)
+        return made
+
+
+class CountsBatches(OfWholeBatch):
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.batches.add_(1)
+        made: Tensor = self.inner(x)
+        return made
+
+
+@pytest.mark.parametrize("module", [LessTheMean, TracksMean, CountsBatches])
+def test_batches_of_a_module_that_takes_them_as_a_whole_are_not_divided(
+    module: type[nn.Module], experiment: Callable[..., raysim.Experiment]
+) -> None:
+    divided = experiment(model=None, client={"batch_size": BATCH, "accumulate": 2})
+    dataset = raysim.FederatedDataset.from_clients(make_clients([1, 1, 5, 7, 9, 3, 4, 8]))
+    with pytest.raises(raysim.ModelError, match="accumulate divides a batch, but the module gives other outputs"):
+        resolve(divided, dataset=dataset, model=module)
+    resolve(divided.changed({"client.accumulate": 1}), dataset=dataset, model=module)
+
+
+def test_batches_of_a_module_with_masks_are_divided(experiment: Callable[..., raysim.Experiment]) -> None:
+    divided = experiment(model=None, client={"batch_size": BATCH, "accumulate": 2})
+    dataset = raysim.FederatedDataset.from_clients(make_clients([5] * 8))
+    resolve(divided, dataset=dataset, model=lambda: nn.Sequential(nn.Linear(5, 3), nn.Dropout(0.5)))
+    resolve(divided, dataset=dataset, model=lambda: nn.Sequential(nn.Linear(5, 3), nn.AlphaDropout(0.5)))

@@ -6,7 +6,7 @@ that asks for the class of its input, or that changes how a layer works only whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -35,14 +35,14 @@ def recognised_on(module: nn.Module, x: Tensor) -> Recognised | str:
     layers = recognise(module)
     if isinstance(layers, str) or all(_is_known(child) for child in module.modules()):
         return layers
-    with _without_dropout(module), draws():
+    with without_dropout(module), draws():
         try:
-            own = _called(module, module, x)
+            own = outputs_and_gradients(module, module, (x,))
         except Exception:
             # The trial of the whole plan says why.
             return layers
         try:
-            alike = all(map(_is_alike, own, _called(module, _line(layers), x)))
+            alike = all(map(_is_alike, own, outputs_and_gradients(module, _line(layers), (x,))))
         except Exception as error:
             if memory.is_lacking(error):
                 # How clients are trained must not depend on what else is in memory.
@@ -63,7 +63,7 @@ def _line(layers: Recognised) -> nn.Sequential:
 
 
 @contextmanager
-def _without_dropout(module: nn.Module) -> Iterator[None]:
+def without_dropout(module: nn.Module) -> Iterator[None]:
     """Recognised layers may stand in another order, in which masks are drawn otherwise."""
     layers = [child for child in module.modules() if type(child) is nn.Dropout and child.training]
     for layer in layers:
@@ -75,11 +75,11 @@ def _without_dropout(module: nn.Module) -> Iterator[None]:
             layer.training = True
 
 
-def _called(module: nn.Module, called: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The outputs, and the gradient of an unequal sum of them."""
-    parameters = list(module.parameters())
+def outputs_and_gradients(module: nn.Module, called: nn.Module, pieces: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The outputs for a batch in pieces, and the gradient of an unequal sum of them by the module's parameters."""
+    parameters = [one for one in module.parameters() if one.requires_grad]
     with torch.enable_grad():
-        outputs = called(x.clone())
+        outputs = torch.cat([called(piece.clone()) for piece in pieces])
         gradients = torch.autograd.grad(unequal_sum(outputs), parameters, allow_unused=True)
     pairs = zip(gradients, parameters, strict=True)
     whole = [(torch.zeros_like(one) if gradient is None else gradient).reshape(-1) for gradient, one in pairs]

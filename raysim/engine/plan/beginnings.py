@@ -166,7 +166,7 @@ def _of_examples(plan: Plan) -> Iterator[_Remark]:
 
 def _of_outputs(plan: Plan) -> Iterator[_Remark]:
     """Yield that the loss or an evaluation takes the outputs of a script's module for something else."""
-    x, _ = first_examples.load(plan.experiment, plan.dataset, plan.initial)
+    x, _ = first_examples.load_several(plan.experiment, plan.dataset, plan.initial, first_examples.MOST)
     with on_free_cores(), draws(), torch.no_grad():
         outputs = first_examples.outputs(plan.model, plan.initial, x)
         mixed = outputs is not None and example_remarks.mixes_examples(plan, x, outputs)

@@ -47,6 +47,7 @@ def check(plan: Plan, own_loss: bool) -> None:
     # The costliest: it trains.
     first_examples.check(plan, own_loss)
     trainer_trials.check_client_axis(plan)
+    trainer_trials.check_pieces(plan)
 
 
 def _check_groups(plan: Plan) -> None:

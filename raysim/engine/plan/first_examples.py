@@ -162,6 +162,16 @@ def load(experiment: Experiment, dataset: FederatedDataset, like: Weights, posit
     return augment.for_evaluation(experiment.client.augment, x_batch), y_batch
 
 
+def load_several(experiment: Experiment, dataset: FederatedDataset, like: Weights, most: int) -> tuple[Tensor, Tensor]:
+    """Load the first examples of the first training clients, `most` at most: the first client alone may have only one,
+    and copies of it do not show a module that mixes the examples of a batch."""
+    sizes = dataset.train.sizes(np.arange(min(most, len(dataset.train))))
+    taken = np.diff(np.minimum(np.cumsum(sizes), most), prepend=0)
+    segments = [(position, 0, few) for position, few in enumerate(taken.tolist()) if few]
+    x_batch, y_batch = Examples(dataset).load("train", segments, like.params)
+    return augment.for_evaluation(experiment.client.augment, x_batch), y_batch
+
+
 def outputs(model: Model, initial: Weights, x: Tensor) -> Tensor | None:
     """Return the module's outputs for these examples; None if it fails. `check` raises the error.
 
