@@ -138,7 +138,7 @@ def task_for(
 
 NO_GRADIENT = (
     "does not depend on the module's parameters, so it has no gradient: look in forward and in the loss for detach(), "
-    "no_grad(), requires_grad_(False) and the like"
+    "no_grad(), set_grad_enabled(False), requires_grad_(False) and the like"
 )
 """What is wrong with a loss, and what to do."""
 
