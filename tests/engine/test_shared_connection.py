@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -68,3 +69,37 @@ def test_a_ray_that_does_not_start_leaves_nothing(started: list[str], monkeypatc
     with connected(None):
         assert started == ["ray"]
     assert started == []
+
+
+def test_ray_outlives_the_thread_whose_run_began_first(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux ends Ray's processes with the thread that has started them."""
+    starting: list[threading.Thread] = []
+    monkeypatch.setattr(
+        "raysim.engine.on_ray.cluster.joining.start", lambda *_, **__: starting.append(threading.current_thread())
+    )
+    run = connected(None)
+    first = threading.Thread(target=run.__enter__)
+    first.start()
+    first.join()
+    assert [thread.is_alive() for thread in starting] == [True]
+    run.__exit__(None, None, None)
+    starting[0].join(timeout=240)
+    assert not starting[0].is_alive()
+
+
+def test_a_thread_s_run_says_why_ray_does_not_start(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError("no room")
+
+    def run() -> None:
+        with pytest.raises(ResourceError, match="no room"):
+            connected(None).__enter__()
+        said.append("no room")
+
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.joining.start", fails)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(timeout=240)
+    assert said == ["no room"]

@@ -17,6 +17,7 @@ from typing import Any
 import ray
 
 from raysim.engine.on_ray.cluster import answering, forked, joining, own_ray, warm_workers
+from raysim.engine.on_ray.cluster.lasting_thread import lasting
 from raysim.engine.on_ray.cluster.wait import Room
 from raysim.errors import ResourceError
 from raysim.experiment.experiment import EngineSection
@@ -126,9 +127,11 @@ def _made(address: str | None, run_folder: Path | None) -> Iterator[None]:
             warm_workers.serving() as server,
             joining.quiet_after_death(),
             joining.agent_port() as agent_port,
+            lasting() as in_lasting_thread,
             own_ray.watched(run_folder, ray.shutdown, server) as begun,
         ):
-            _start(begun, None if server is None else warm_workers.__file__, agent_port)
+            setup_worker = None if server is None else warm_workers.__file__
+            in_lasting_thread(lambda: _start(begun, setup_worker, agent_port))
             yield
         return
     try:
