@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import raysim
+from raysim.engine.on_ray.cluster import forked
 from raysim.storage import lock
 from raysim.testing import federation
 from tests.support import command
@@ -212,3 +213,20 @@ def test_a_forked_process_leaves_ray_to_its_parent(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [[3, 1, 1], 4]
     assert done.stderr.count("it cannot use Ray: end it by os._exit") == 2
+
+
+def test_a_process_forked_after_a_run_on_ray_begins_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's library waits for ever there."""
+
+    def run(**where: Any) -> None:
+        experiment = federation.experiment({"rounds": 1, **where})
+        parts: Any = {"dataset": federation.dataset(), "model": federation.plain}
+        list(raysim.rounds(experiment, executor=None if "engine.workers" in where else "ray", **parts))
+
+    monkeypatch.setattr(forked, "_has_used", True)
+    assert "was forked from one that had used Ray" in in_child(run)
+    assert in_child(lambda: run(**{"engine.workers": "auto"})) == ""
+    monkeypatch.setattr(forked, "_has_used", False)
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    assert in_child(lambda: run(**{"engine.workers": "auto"})) == ""
+    assert "was forked from one that had used Ray" in in_child(run)

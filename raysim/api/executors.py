@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from raysim.api.preflight import ExecutorName, check_here
 from raysim.engine import numerics
 from raysim.engine.in_process import InProcess
-from raysim.engine.on_ray.cluster import warm_workers
+from raysim.engine.on_ray.cluster import forked, warm_workers
 from raysim.engine.outlook import Outlook, workers_here
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
@@ -46,19 +46,17 @@ def begins(engine: EngineSection, executor: ExecutorName | None, address: str | 
     if engine.workers == 0:
         check_here(engine, address)
         return "here"
-    ray = sys.modules.get("ray")
     asked = engine.workers != "auto" or executor == "ray" or address is not None
     # Ray says where it has no card; here the run would train without one.
     asked |= engine.gpus_per_worker not in (0, "auto")
-    if asked or (ray is not None and ray.is_initialized()):
+    if asked or _is_connected():
         return "on Ray"
     return "here at first" if numerics.choose_device(engine.gpus_per_worker).type == "cpu" else "on Ray"
 
 
 def ahead(engine: EngineSection, executor: ExecutorName | None, address: str | None) -> AbstractContextManager[object]:
     """Begin to load what workers need, where a run will begin on a Ray of its own, while it is checked in the block."""
-    ray = sys.modules.get("ray")
-    is_own = address is None and not (ray is not None and ray.is_initialized())
+    is_own = address is None and not _is_connected() and not forked.is_cut_off()
     asked = executor == "ray" or (executor is None and engine.workers not in (0, "auto"))
     return warm_workers.serving() if is_own and asked else nullcontext()
 
@@ -113,6 +111,12 @@ def can_be_sent(plan: Plan) -> bool:
     """Whether workers can be sent all that the script has passed; else a warning says why not."""
     from raysim.engine.on_ray.cluster import sendable
 
+    if forked.is_cut_off():
+        log.warning(
+            "workers would end the run sooner, but it stays in this process, because this was forked from one that had "
+            "used Ray"
+        )
+        return False
     if plan.choice.changed:
         log.warning(
             "workers would end the run sooner, but it stays in this process, because there is %s here",
@@ -125,6 +129,12 @@ def can_be_sent(plan: Plan) -> bool:
         log.warning("workers would end the run sooner, but it stays in this process: %s", error)
         return False
     return True
+
+
+def _is_connected() -> bool:
+    """Return whether this process is connected to Ray; what a forked one has of its parent's connection is none."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized() and not forked.is_cut_off()
 
 
 def _behind(opening: Opening, state: ServerState) -> Opening:

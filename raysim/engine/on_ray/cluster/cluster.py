@@ -86,6 +86,8 @@ def connected(address: str | None, run_folder: Path | None = None) -> Iterator[N
 def _connect(address: str | None, run_folder: Path | None) -> bool:
     """Connect to Ray, or use the connection that is there; return whether raysim has made it."""
     global _users
+    forked.check()
+    forked.uses_ray()
     if ray.is_initialized():
         joined = ray.get_runtime_context().gcs_address
         if address not in (None, "auto", joined):
