@@ -19,6 +19,11 @@ def cache_root() -> Path:
     return Path.home() / ".cache" / "raysim"
 
 
+def variable() -> str:
+    """Return the environment variable by which the cache is where it is."""
+    return next((name for name in ("RAYSIM_CACHE", "XDG_CACHE_HOME") if os.environ.get(name)), "HOME")
+
+
 def named_folder(variable: str) -> Path | None:
     """Return the folder that an environment variable names; None if it is empty or not set.
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from raysim.errors import DiskError
+from raysim.errors import DiskError, RaysimError
+from raysim.storage import cache
 from raysim.storage.hidden_name import shown
 
 REMEDY = "{remedy}"
@@ -42,7 +43,8 @@ def writing(path: Path, needed_bytes: int | None = None, then: str = AGAIN) -> I
         if error.errno is None:
             raise
         raise DiskError(
-            f"{shown(path)} could not be written: {why(path, error, needed_bytes)}. {_with_remedy(then, error)}"
+            f"{shown(path)} could not be written: {why(path, error, needed_bytes)}. "
+            f"{_with_remedy(then, error)}{_of_cache(path)}"
         ) from error
 
 
@@ -50,6 +52,20 @@ def _with_remedy(then: str, error: OSError) -> str:
     if error.errno in FULL:
         return then.replace(REMEDY, "make room")
     return then.replace(REMEDY, "allow writing there" if error.errno in _DENIED else "see to that")
+
+
+def _of_cache(path: Path) -> str:
+    """Return what says why a dataset of the cache is where it is: nobody has asked for it by its path."""
+    try:
+        datasets = cache.datasets()
+    except (RaysimError, RuntimeError):
+        return ""
+    if not path.absolute().is_relative_to(datasets):
+        return ""
+    return (
+        f" It is in raysim's cache, {datasets.parent}, by the environment variable {cache.variable()}; RAYSIM_CACHE "
+        f"names another folder."
+    )
 
 
 @contextmanager

@@ -131,6 +131,24 @@ def test_a_dataset_that_cannot_be_written_is_named_by_its_place(cache: Path) -> 
         open_or_build({"source": "a"}, fill)
 
 
+@pytest.mark.parametrize(
+    ("variable", "below"), [("RAYSIM_CACHE", ""), ("XDG_CACHE_HOME", "/raysim"), ("HOME", "/.cache/raysim")]
+)
+def test_a_cache_that_cannot_be_written_is_named_by_the_variable_of_its_place(
+    variable: str, below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    for name in ("RAYSIM_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path / "file"))
+    said = (
+        rf"could not be written: Not a directory\. .* It is in raysim's cache, {tmp_path}/file{below}, by the "
+        rf"environment variable {variable}; RAYSIM_CACHE names another folder\.$"
+    )
+    with pytest.raises(DiskError, match=said):
+        open_or_build({"source": "a"}, build)
+
+
 def test_a_failed_build_leaves_nothing(cache: Path) -> None:
     def fail(path: Path) -> None:
         build(path)

@@ -103,3 +103,16 @@ def test_a_thread_s_run_says_why_ray_does_not_start(started: list[str], monkeypa
     thread.start()
     thread.join(timeout=240)
     assert said == ["no room"]
+
+
+@pytest.mark.parametrize("variable", ["RAY_TMPDIR", "TMPDIR", "HOME"])
+def test_a_ray_that_does_not_start_names_the_variable_of_its_folder(
+    variable: str, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "/nowhere/ray")
+
+    monkeypatch.setenv(variable, "/nowhere")
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.joining.start", fails)
+    with pytest.raises(ResourceError, match=f"a folder of the environment variable {variable}: set it to another one"):
+        connected(None).__enter__()

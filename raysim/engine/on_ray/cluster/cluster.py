@@ -159,7 +159,17 @@ def _start(begun: Callable[[own_ray.Processes], None], setup_worker: str | None,
         joining.start(begun, setup_worker, agent_port, logging_level=logging.WARNING, include_dashboard=False)
     except Exception as error:
         # Ray raises a plain Exception when a process of its own does not answer in time.
-        raise ResourceError(f"Ray could not be started on this machine: {error}") from None
+        raise ResourceError(f"Ray could not be started on this machine: {error}{_of_variables(str(error))}") from None
+
+
+_OF_FOLDERS = ("RAY_TMPDIR", "TMPDIR", "HOME")
+"""The environment variables that say where Ray writes."""
+
+
+def _of_variables(said: str) -> str:
+    """Return what names the environment variable of a folder in an error of Ray, which has the path only."""
+    named = [name for name in _OF_FOLDERS if len(folder := os.environ.get(name, "")) > 1 and folder in said]
+    return f". It is a folder of the environment variable {named[0]}: set it to another one." if named else ""
 
 
 def place(engine: EngineSection) -> Placement:
