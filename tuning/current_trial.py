@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from raysim import Experiment, Report
 from raysim.run_folder.experiment_record import stored_fingerprint
 from tuning import standard_error
+from tuning.in_order import InOrder, News
 from tuning.ledger import Held
 from tuning.objective import Objective
 from tuning.trial_rows import COHORT, RUNS, TrialRows
@@ -23,20 +25,32 @@ class TrialUnderWay:
     before.
     """
 
-    def __init__(self, held: Held, stages: Sequence[Sequence[tuple[Experiment, Path]]]) -> None:
+    def __init__(self, held: Held, stages: Sequence[Sequence[tuple[Experiment, Path]]], by_seed: bool) -> None:
+        """`by_seed`: the seeds run one after the other, else at the same time."""
         self.recorded = TrialRows([experiment.seed for experiment, _ in stages[0]], stages[0][0][0].rounds)
         self.held, self._stages, self.stage, self.runs = held, stages, 0, stages[0]
         self.numbers: dict[int, int] = {}
         self.reported: set[int] = set()
         self.known_steps = held.reported
+        self._by_seed = by_seed
+        self._reports = self._of_stage()
 
-    def add(self, report: Report) -> int:
-        """Add a report; return the place of its seed."""
+    def add(self, report: Report) -> Iterator[News]:
+        """Add a report; return what `recorded` then gets, one after the other, in the order of one process."""
         place = self.numbers[report.run]
-        self.recorded.add(place, report.rows, report.finished)
+        reports = self._reports[place if self._by_seed else 0]
+        reports.add(0 if self._by_seed else place, report)
         if report.finished or report.error is not None:
             del self.numbers[report.run]
-        return place
+        for news in reports.take():
+            told = replace(news, place=place) if self._by_seed else news
+            self.recorded.add(told.place, told.rows, told.finished)
+            yield told
+
+    def _of_stage(self) -> list[InOrder]:
+        """Return one order for all seeds, or one for each if they do not run at the same time."""
+        runs = [experiment for experiment, _ in self.runs]
+        return [InOrder([run]) for run in runs] if self._by_seed else [InOrder(runs)]
 
     @property
     def is_at_end(self) -> bool:
@@ -50,14 +64,16 @@ class TrialUnderWay:
 
     @property
     def rounds_left(self) -> int:
-        """Rounds that are not recorded yet, of all stages."""
+        """Rounds that were not reported yet, of all stages."""
         stages = len(self._stages) - self.stage
-        return stages * len(self.runs) * self.recorded.total - sum(map(len, self.recorded.rows))
+        known = sum(map(len, self.recorded.rows)) + sum(reports.num_waiting for reports in self._reports)
+        return stages * len(self.runs) * self.recorded.total - known
 
     def advance(self) -> None:
         """Go on to the next stage, which has no rows yet."""
         self.stage += 1
         self.runs, self.recorded = self._stages[self.stage], self.recorded.of_next_stage()
+        self._reports = self._of_stage()
 
     def steps(self, objective: Objective, by_seed: bool) -> dict[int, float]:
         """See `TrialRows.steps`; of several stages, finished stages -> value."""

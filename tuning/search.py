@@ -28,6 +28,7 @@ from tuning import pruners, samplers
 from tuning.current_trial import TrialUnderWay
 from tuning.errors import StudyError
 from tuning.folder import clear_unfinished
+from tuning.in_order import News
 from tuning.kept_trial import DIVERGED, FAILED, FINISHED, MISSED, PRUNED
 from tuning.ledger import Held, Ledger
 from tuning.noise import laplace
@@ -143,6 +144,7 @@ class Search:
                 [(seed, path / f"seed-{place}") for place, seed in enumerate(experiments)]
                 for path, experiments in zip(paths, stages, strict=True)
             ],
+            self._by_seed,
         )
 
     def _begin(self, trials: Sequence[TrialUnderWay], resume: bool) -> None:
@@ -197,17 +199,22 @@ class Search:
         if trial is None:
             # The run was finished already when its trial was stopped.
             return False
-        place = trial.add(report)
         self._progress.finished(len(report.rows))
-        if isinstance(report.error, DivergedError):
-            self._diverged(trial, str(report.error))
+        if report.finished or report.error is not None:
+            del self._trials[report.run]
+        return any(self._learn(trial, news) for news in trial.add(report))
+
+    def _learn(self, trial: TrialUnderWay, news: News) -> bool:
+        """Take what is new of a trial; return whether it has ended by it."""
+        if isinstance(news.error, DivergedError):
+            self._diverged(trial, str(news.error))
             return True
-        if report.error is not None:
-            if not isinstance(report.error, RUN_ERRORS):
-                raise report.error
-            self._fail(trial, str(report.error))
+        if news.error is not None:
+            if not isinstance(news.error, RUN_ERRORS):
+                raise news.error
+            self._fail(trial, str(news.error))
             return True
-        if (why := divergence(report.rows)) is not None:
+        if (why := divergence(news.rows)) is not None:
             self._diverged(trial, why)
             return True
         if (why := trial.recorded.lacks(self._tuning.objective)) is not None:
@@ -225,10 +232,9 @@ class Search:
         if steps and self._may_prune(trial) and self._written() and trial.held.trial.should_prune():
             self._close(trial, PRUNED, TrialState.PRUNED, None)
             return True
-        if report.finished:
-            del self._trials[report.run]
+        if news.finished:
             if self._by_seed:
-                return not self._go_on(trial, [place + 1])
+                return not self._go_on(trial, [news.place + 1])
             if trial.recorded.is_complete:
                 trial.advance()
                 return not self._go_on(trial, range(len(trial.runs)))
