@@ -139,6 +139,28 @@ def test_the_guard_ends_what_a_node_manager_started_in_its_last_moment() -> None
             process.wait()
 
 
+@linux
+def test_the_guard_ends_what_the_server_of_workers_forked_in_its_last_moment() -> None:
+    """It has the server's command line until it is Ray's, and no session."""
+    waits = [sys.executable, "-c", "import time; time.sleep(600)", "--serve"]
+    path = f"/tmp/raysim-workers-{os.getpid()}/socket"
+    with subprocess.Popen([*waits, path]) as server:
+        until(lambda: guard.session(server.pid) == f"raysim-workers-{os.getpid()}")
+        watch = guard.Guard()
+        watch.cover(server.pid)
+        server.kill()
+    worker, other = subprocess.Popen([*waits, path]), subprocess.Popen([*waits, "/tmp/raysim-workers-x/socket"])
+    try:
+        until(lambda: guard.session(worker.pid) == f"raysim-workers-{os.getpid()}")
+        watch.close()
+        assert worker.wait(timeout=240) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (worker, other):
+            process.kill()
+            process.wait()
+
+
 def own_processes(script: psutil.Process) -> list[psutil.Process]:
     """The script and all that it has started."""
     return [script, *script.children(recursive=True)]

@@ -35,14 +35,14 @@ class Guard:
         )
         self._told: set[str] = set()
 
-    def cover(self, raylet: int) -> None:
-        """Tell it of all children of a Ray's node manager, and of its session.
+    def cover(self, parent: int) -> None:
+        """Tell it of all children of a process of Ray, such as its node manager, and of its session.
 
         Children are known while they live, even if they change their command line. The session also has those that are
         started, and lose their parent, before the next call.
         """
-        lines = {"{} {}".format(*child) for child in children(raylet)}
-        if (name := session(raylet)) is not None:
+        lines = {"{} {}".format(*child) for child in children(parent)}
+        if (name := session(parent)) is not None:
             lines.add(f"session {name}")
         self._tell(lines - self._told)
 
@@ -87,10 +87,13 @@ def session(pid: int) -> str | None:
         return None
     # A whole argument: whoever reads a log of the session has its name in a longer one.
     found = (_OF_SESSION.fullmatch(os.fsdecode(argument)) for argument in arguments)
-    return next((match[1] for match in found if match), None)
+    return next((match[1] or match[2] for match in found if match), None)
 
 
-_OF_SESSION = re.compile(r"--session[-_](?:name=|dir=(?:.*/)?)(session_[^/\s]+)")
+_OF_SESSION = re.compile(
+    r"--session[-_](?:name=|dir=(?:.*/)?)(session_[^/\s]+)|(?:.*/)?(raysim-workers-[^/\s]+)/socket"
+)
+"""Also of the server that forks workers (warm_workers.py): they have its command line until they are Ray's."""
 
 
 def members(sessions: set[str]) -> set[tuple[int, int]]:

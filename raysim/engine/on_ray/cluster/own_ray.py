@@ -137,12 +137,16 @@ def _advice() -> str:
 def _look(own: OwnRay, left: threading.Event) -> None:
     """Keep the guard informed, and end this process with raysim's error before Ray ends it with its own."""
     guard = Guard() if sys.platform == "linux" else None
+    if guard is not None and own.server is not None:
+        # Before Ray starts: its library may end this process at any time from then on.
+        guard.cover(own.server)
     since_s: float | None = None
     while not left.wait(POLL_S):
         processes = own.processes
         if guard is not None and processes is not None:
-            for raylet in processes.get("raylet", ()):
-                guard.cover(raylet.process.pid)
+            # The control service starts first, and tells the session too.
+            for one in (one for name in WATCHED for one in processes.get(name, ())):
+                guard.cover(one.process.pid)
             if own.server is not None:
                 guard.cover(own.server)
         try:
