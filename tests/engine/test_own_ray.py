@@ -161,6 +161,28 @@ def test_the_guard_ends_what_the_server_of_workers_forked_in_its_last_moment() -
             process.wait()
 
 
+@linux
+def test_the_guard_of_a_script_that_died_ends_what_becomes_a_worker_later() -> None:
+    """A worker that is started without the server is another program for a moment."""
+    path = f"/tmp/raysim-workers-late-{os.getpid()}/socket"
+    waits = [sys.executable, "-c", "import time; time.sleep(600)", path]
+    with subprocess.Popen(waits) as server:
+        until(lambda: guard.session(server.pid) is not None)
+        watch = guard.Guard()
+        watch.cover(server.pid)
+        server.kill()
+    assert watch._process.stdin is not None
+    watch._process.stdin.close()
+    time.sleep(1)
+    worker = subprocess.Popen(waits)
+    try:
+        assert worker.wait(timeout=240) == -signal.SIGKILL
+    finally:
+        worker.kill()
+        worker.wait()
+        watch._process.wait()
+
+
 def own_processes(script: psutil.Process) -> list[psutil.Process]:
     """The script and all that it has started."""
     return [script, *script.children(recursive=True)]

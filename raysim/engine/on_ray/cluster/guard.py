@@ -2,8 +2,8 @@
 
 Ray's control service dies with the script, and Ray's agents wait a minute for it before they end. Linux only.
 
-    python guard.py     reads lines "PID START" or "session NAME" until its input is closed, and ends those processes,
-                        and those of the session, that then go on for GRACE_S
+    python guard.py     reads lines "PID START", "session NAME" or "closed now" until its input is closed, and ends
+                        those processes, and those of the session, that then go on for GRACE_S
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from pathlib import Path
 
 GRACE_S = 5.0
 """How long a process may go on after the script. Ray's workers end by themselves within three seconds."""
+
+
+CLOSED = "closed now"
+"""The line by which a script says that it ends Ray by itself; one that dies does not come to it."""
 
 
 class Guard:
@@ -56,6 +60,7 @@ class Guard:
 
     def close(self) -> None:
         """Have it end what is left, and wait for that."""
+        self._tell({CLOSED})
         with suppress(BrokenPipeError):
             self._process.communicate()
 
@@ -102,13 +107,17 @@ def members(sessions: set[str]) -> set[tuple[int, int]]:
     return {(pid, start) for pid in pids if session(pid) in sessions and (start := started(pid)) is not None}
 
 
-def end(processes: set[tuple[int, int]], sessions: set[str], grace_s: float) -> None:
+def end(processes: set[tuple[int, int]], sessions: set[str], grace_s: float, is_closed: bool = True) -> None:
     """End those processes, and those of the sessions, that go on for the given time.
 
-    Another process may have the number of one that has ended.
+    Another process may have the number of one that has ended. Unless Ray was closed, one that is not seen may come: a
+    worker that becomes another program on its way has no session for a moment.
     """
     deadline_s = time.monotonic() + grace_s
-    while left := {(pid, start) for pid, start in processes if started(pid) == start} | members(sessions):
+    while True:
+        left = {(pid, start) for pid, start in processes if started(pid) == start} | members(sessions)
+        if not left and is_closed:
+            return
         if time.monotonic() >= deadline_s:
             for pid, _ in left:
                 with suppress(ProcessLookupError, PermissionError):
@@ -120,4 +129,5 @@ def end(processes: set[tuple[int, int]], sessions: set[str], grace_s: float) -> 
 if __name__ == "__main__":
     told = [(line[0], line[1]) for line in map(str.split, sys.stdin) if len(line) == 2]
     of_session = {name for kind, name in told if kind == "session"}
-    end({(int(pid), int(start)) for pid, start in told if pid != "session"}, of_session, GRACE_S)
+    numbers = {(int(pid), int(start)) for pid, start in told if pid.isdecimal()}
+    end(numbers, of_session, GRACE_S, tuple(CLOSED.split()) in told)
