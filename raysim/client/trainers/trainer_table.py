@@ -70,7 +70,7 @@ on a card, 256 MB of weights, a guess until it is measured on one."""
 
 SHORT_STEPS = MappingProxyType({"recorded": 4.0, "interpreted": 1.0})
 """Local steps of each short length in a round from which these lengths are recorded: to record one costs 8 to 91 ms, as
-much as some fifty recorded steps save, and to make an interpreted one from those of two other lengths costs 3 to 30."""
+much as some fifty recorded steps save, and to make an interpreted one from those of two other lengths costs 3 to 20."""
 
 MOST_SHAPES = MappingProxyType({"recorded": 500_000, "interpreted": 1_500_000})
 """Numbers of a client up to which they are: beyond it, that costs more than it saves."""
