@@ -10,7 +10,7 @@ from typing import Any
 from raysim import Experiment, Report
 from raysim.run_folder.experiment_record import stored_fingerprint
 from tuning import standard_error
-from tuning.in_order import InOrder, News
+from tuning.in_order import InOrder, SeedNews
 from tuning.ledger import Held
 from tuning.objective import Objective
 from tuning.trial_rows import COHORT, RUNS, TrialRows
@@ -35,7 +35,7 @@ class TrialUnderWay:
         self._by_seed = by_seed
         self._reports = self._of_stage()
 
-    def add(self, report: Report) -> Iterator[News]:
+    def add(self, report: Report) -> Iterator[SeedNews]:
         """Add a report; return what `recorded` then gets, one after the other, in the order of one process."""
         place = self.numbers[report.run]
         reports = self._reports[place if self._by_seed else 0]

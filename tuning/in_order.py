@@ -17,7 +17,7 @@ from tuning.objective import divergence
 
 
 @dataclass(frozen=True)
-class News:
+class SeedNews:
     """What a study learns of a seed at a time: the rows of a segment; `finished` or `error`: its last."""
 
     place: int
@@ -33,7 +33,7 @@ class InOrder:
         self._runs = runs
         self._begun: list[list[Row]] = [[] for _ in runs]
         """Rows of the segment under way; a segment that takes long is reported in parts."""
-        self._waiting: list[deque[News]] = [deque() for _ in runs]
+        self._waiting: list[deque[SeedNews]] = [deque() for _ in runs]
         self._over: set[int] = set()
         self._turn = 0
 
@@ -48,10 +48,10 @@ class InOrder:
             self._end_segment(place)
         if report.finished or report.error is not None:
             self._end_segment(place)
-            last = self._waiting[place].pop() if self._waiting[place] and report.error is None else News(place, ())
+            last = self._waiting[place].pop() if self._waiting[place] and report.error is None else SeedNews(place, ())
             self._waiting[place].append(replace(last, finished=report.finished, error=report.error))
 
-    def take(self) -> Iterator[News]:
+    def take(self) -> Iterator[SeedNews]:
         """Return what has its turn now; what comes after it waits for another seed."""
         while len(self._over) < len(self._runs):
             if self._turn not in self._over:
@@ -70,7 +70,7 @@ class InOrder:
 
     def _end_segment(self, place: int) -> None:
         if self._begun[place]:
-            self._waiting[place].append(News(place, tuple(self._begun[place])))
+            self._waiting[place].append(SeedNews(place, tuple(self._begun[place])))
             self._begun[place] = []
 
 

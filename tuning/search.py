@@ -28,7 +28,7 @@ from tuning import pruners, samplers
 from tuning.current_trial import TrialUnderWay
 from tuning.errors import StudyError
 from tuning.folder import clear_unfinished
-from tuning.in_order import News
+from tuning.in_order import SeedNews
 from tuning.kept_trial import DIVERGED, FAILED, FINISHED, MISSED, PRUNED
 from tuning.ledger import Held, Ledger
 from tuning.noise import laplace
@@ -204,7 +204,7 @@ class Search:
             del self._trials[report.run]
         return any(self._learn(trial, news) for news in trial.add(report))
 
-    def _learn(self, trial: TrialUnderWay, news: News) -> bool:
+    def _learn(self, trial: TrialUnderWay, news: SeedNews) -> bool:
         """Take what is new of a trial; return whether it has ended by it."""
         if isinstance(news.error, DivergedError):
             self._diverged(trial, str(news.error))

@@ -13,7 +13,7 @@ import torch
 import raysim
 import tuning
 from tests.support.training_ray import training
-from tuning.in_order import InOrder, News
+from tuning.in_order import InOrder, SeedNews
 
 Make = Callable[..., raysim.Experiment]
 
@@ -62,7 +62,7 @@ def report(run: int, rounds: range, **end: Any) -> raysim.Report:
     return raysim.Report(run, Path(), tuple({"round": index, "loss": 1.0} for index in rounds), **end)
 
 
-def told(news: list[News]) -> list[tuple[int, list[int]]]:
+def told(news: list[SeedNews]) -> list[tuple[int, list[int]]]:
     """The place and the rounds of each."""
     return [(one.place, [row["round"] for row in one.rows]) for one in news]
 
