@@ -141,6 +141,9 @@ def _sent(address: str) -> Iterator[bytes]:
     """
     try:
         with urllib.request.urlopen(address, timeout=60) as answer:
+            if answer.status not in (None, http.client.OK):
+                # Such as a part of the file (206), which nobody asked for. Other kinds of address have no status.
+                raise http.client.HTTPException(f"200 OK, and got {answer.status} {answer.reason}")
             said, found = answer.headers.get("Content-Length"), 0
             expected = None if said is None else int(said)
             while piece := answer.read(_PIECE_BYTES):

@@ -82,6 +82,8 @@ ANSWERS = {
     "cut within a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n100\r\nabc",
     "a chunk of no length": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n",
     "cut off": b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello",
+    "a part": b"HTTP/1.1 206 Partial Content\r\nContent-Length: 5\r\nContent-Range: bytes 0-4/50\r\n\r\nhello",
+    "no content": b"HTTP/1.1 204 No Content\r\n\r\n",
     "a length that is none": b"HTTP/1.1 200 OK\r\nContent-Length: abc\r\n\r\nhello",
     "no HTTP": b"hello\r\n\r\n",
     "a head without an end": b"HTTP/1.1 200 OK\r\nX: " + bytes(70_000) + b"\r\n\r\nhello",
