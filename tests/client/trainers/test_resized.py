@@ -171,6 +171,18 @@ def hooked_only_at_five(self: Any, x: Tensor) -> Tensor:
     return cast(Tensor, h)
 
 
+def detached_at_five(self: Any, x: Tensor) -> Tensor:
+    with torch.set_grad_enabled(torch.is_grad_enabled() and len(x) != 5):
+        h = self.first(x)
+    return torch.tanh(h + self.first(x))
+
+
+def marked_at_five(self: Any, x: Tensor) -> Tensor:
+    # The rest is 1, 0 and 3 of the longest batches, of those with an example less, and of three.
+    mark = torch.full((), len(x), dtype=torch.int64) % 8 == 5
+    return cast(Tensor, self.first(x) * (1 + mark.to(x.dtype)))
+
+
 def with_the_row_of_its_length(self: Any, x: Tensor) -> Tensor:
     return torch.tanh(self.first(x)) * self.rows.weight[len(x)]
 
@@ -201,6 +213,8 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], set[int]]] = {
     "another backward pass at five": (lambda: Own(otherwise_behind_at_five), {*LENGTHS} - {5}),
     "another hook at five": (lambda: Own(hooked_at_five), {*LENGTHS} - {5}),
     "a hook at five only": (lambda: Own(hooked_only_at_five), {*LENGTHS} - {5}),
+    "no gradient at five": (lambda: Own(detached_at_five), {*LENGTHS} - {5}),
+    "a mark at five": (lambda: Own(marked_at_five), {*LENGTHS} - {5}),
     "the row of its length": (lambda: Own(with_the_row_of_its_length, rows=nn.Embedding(10, 8)), set(LENGTHS)),
 }
 """And the lengths whose steps are interpreted."""

@@ -2,14 +2,14 @@
 
 A module may look at the length of its batch, and do something else for one length than for all others. Its forward pass
 shows that: it is carried out at that length, and its operators are compared with those that follow from the other two.
-Then the gradients follow, too: autograd makes them of these operators alone, unless Python code takes part in the
-backward pass.
+So are numbers that follow from shapes alone, which a step holds, and what autograd noted. Then the gradients follow,
+too, unless Python code takes part in the backward pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording.at_length import AtLength, pairs
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
+from raysim.client.trainers.recording.simplify import draws
 from raysim.client.trainers.recording.tape import Op, Slot, Tape, record
 from raysim.client.trainers.recording.trial import unchanged, undone
 from raysim.client.trainers.recording.weighted import Weighted, other_tensors
@@ -29,13 +30,15 @@ from raysim.client.trainers.recording.weighted import Weighted, other_tensors
 class ForwardCourse:
     """The operators of a forward pass, and of the gradient of the loss at its outputs.
 
-    ops: in order. constants: by slot, tensors that none of them made. literal: slots of constants that are made anew
-    each time. backward_runs_code: Python code takes part in the backward pass.
+    ops: in order. constants: by slot, tensors that none of them made, or that they made without batch and module.
+    literal: slots of constants that are made anew each time. backward: the operators of the backward pass, each with
+    the places of those that come behind it. backward_runs_code: Python code takes part in that.
     """
 
     ops: Sequence[Op]
     constants: Mapping[int, Tensor]
     literal: frozenset[int]
+    backward: Sequence[tuple[str, Sequence[int]]]
     backward_runs_code: bool
 
 
@@ -63,9 +66,16 @@ def course(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor
             loss_gradient(outputs.detach(), y.clone())
             record(lambda: loss_gradient(outputs.detach(), batch[1]), tape)
         check()
-    constants = {number: tape.values[number] for number in tape.constants}
-    has_code = hooks.are_set or any(isinstance(node, torch._C._FunctionBase) for node in _graph(outputs))
-    return ForwardCourse(tape.ops, constants, frozenset(tape.literal), has_code)
+    nodes = _graph(outputs)
+    return ForwardCourse(
+        ops=tape.ops,
+        constants={number: tape.values[number] for number in tape.constants | _steady(tape)},
+        literal=frozenset(tape.literal),
+        backward=[
+            (node.name(), [nodes[parent] for parent, _ in node.next_functions if parent is not None]) for node in nodes
+        ],
+        backward_runs_code=hooks.are_set or any(isinstance(node, torch._C._FunctionBase) for node in nodes),
+    )
 
 
 def follows(third: ForwardCourse, length: int, large: ForwardCourse, small: ForwardCourse, largest: int) -> bool:
@@ -79,6 +89,7 @@ def follows(third: ForwardCourse, length: int, large: ForwardCourse, small: Forw
                 _is_same(op, found) and _slots(one) == _slots(other)
                 for (one, other, op), found in pairs(expected, third.ops)
             )
+            and large.backward == small.backward == third.backward
             and large.literal == small.literal == third.literal
             and large.constants.keys() == small.constants.keys() == third.constants.keys()
             and all(
@@ -105,16 +116,28 @@ class _Hooks(TorchFunctionMode):
 _SET_HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 
 
-def _graph(outputs: Tensor) -> Iterator[Any]:
-    """All nodes of the backward pass."""
-    seen: set[Any] = set()
+def _graph(outputs: Tensor) -> dict[Any, int]:
+    """All nodes of the backward pass, in an order of their own, and their places."""
+    places: dict[Any, int] = {}
     left = [outputs.grad_fn]
     while left:
         node = left.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
+        if node is not None and node not in places:
+            places[node] = len(places)
             left.extend(parent for parent, _ in node.next_functions)
-            yield node
+    return places
+
+
+def _steady(tape: Tape) -> set[int]:
+    """Slots whose numbers follow from shapes and literals alone."""
+    steady = set(tape.literal)
+    for op in tape.ops:
+        made = {slot.number for slot in op.result_slots}
+        if draws(op) or not steady.issuperset(slot.number for slot in op.operands):
+            steady -= made
+        else:
+            steady |= made
+    return steady
 
 
 def _slots(op: Op) -> tuple[Sequence[Slot], Any]:
