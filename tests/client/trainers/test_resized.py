@@ -183,6 +183,47 @@ def marked_at_five(self: Any, x: Tensor) -> Tensor:
     return cast(Tensor, self.first(x) * (1 + mark.to(x.dtype)))
 
 
+def with_a_flag_at_five(self: Any, x: Tensor) -> Tensor:
+    is_five = torch.full((8,), len(x)) == 5
+    return torch.tanh(self.first(x)) * (1 + is_five.to(x.dtype))
+
+
+def with_a_count_at_five(self: Any, x: Tensor) -> Tensor:
+    count = torch.ones_like(x[:, 0]).sum()
+    return torch.tanh(self.first(x)) * (1 + (count == 5).to(x.dtype))
+
+
+def by_a_count_between(self: Any, x: Tensor) -> Tensor:
+    count = torch.full((), float(len(x)), dtype=x.dtype)
+    return torch.tanh(self.first(x)) * (1 + ((count - 3) * (count - LONGEST + 1) * (count - LONGEST)).abs())
+
+
+def with_a_frozen_weight_at_five(self: Any, x: Tensor) -> Tensor:
+    self.first.weight.requires_grad_(len(x) != 5)
+    h = torch.tanh(self.first(x))
+    self.first.weight.requires_grad_(True)
+    return h
+
+
+def hooked_behind_at_five(self: Any, x: Tensor) -> Tensor:
+    h = self.first(x)
+    if h.requires_grad:
+        h.grad_fn.register_prehook(lambda given: tuple(one * (2 if len(one) == 5 else 3) for one in given))
+    return torch.tanh(h)
+
+
+def kept_otherwise_at_five(self: Any, x: Tensor) -> Tensor:
+    def unpacked(kept: Tensor) -> Tensor:
+        return kept * 2 if kept.dim() == 2 and len(kept) == 5 else kept
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: one, unpacked):
+        return torch.tanh(self.first(x))
+
+
+def with_positions(self: Any, x: Tensor) -> Tensor:
+    return torch.tanh(self.first(x)) * (torch.arange(len(x), dtype=x.dtype)[:, None] % 3)
+
+
 def with_the_row_of_its_length(self: Any, x: Tensor) -> Tensor:
     return torch.tanh(self.first(x)) * self.rows.weight[len(x)]
 
@@ -215,6 +256,13 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], set[int]]] = {
     "a hook at five only": (lambda: Own(hooked_only_at_five), {*LENGTHS} - {5}),
     "no gradient at five": (lambda: Own(detached_at_five), {*LENGTHS} - {5}),
     "a mark at five": (lambda: Own(marked_at_five), {*LENGTHS} - {5}),
+    "a flag at five": (lambda: Own(with_a_flag_at_five), {*LENGTHS} - {5}),
+    "a count at five": (lambda: Own(with_a_count_at_five), {*LENGTHS} - {5}),
+    "a function of a count between": (lambda: Own(by_a_count_between), {8, 3}),
+    "a frozen weight at five": (lambda: Own(with_a_frozen_weight_at_five), {*LENGTHS} - {5}),
+    "a hook behind at five": (lambda: Own(hooked_behind_at_five), {*LENGTHS} - {5}),
+    "something kept otherwise at five": (lambda: Own(kept_otherwise_at_five), {*LENGTHS} - {5}),
+    "positions": (lambda: Own(with_positions), set(LENGTHS)),
     "the row of its length": (lambda: Own(with_the_row_of_its_length, rows=nn.Embedding(10, 8)), set(LENGTHS)),
 }
 """And the lengths whose steps are interpreted."""

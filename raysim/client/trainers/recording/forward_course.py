@@ -2,8 +2,9 @@
 
 A module may look at the length of its batch, and do something else for one length than for all others. Its forward pass
 shows that: it is carried out at that length, and its operators are compared with those that follow from the other two.
-So are numbers that follow from shapes alone, which a step holds, and what autograd noted. Then the gradients follow,
-too, unless Python code takes part in the backward pass.
+So is what is computed once, of a length alone, such as whether there are five examples: operators do not show it.
+Then the gradients follow, too: autograd makes them of these operators, where it has the same nodes, unless Python code
+takes part in the backward pass.
 """
 
 from __future__ import annotations
@@ -20,25 +21,26 @@ from torch.overrides import TorchFunctionMode
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording.at_length import AtLength, pairs
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
-from raysim.client.trainers.recording.simplify import draws
+from raysim.client.trainers.recording.simplify import simplified, storage
 from raysim.client.trainers.recording.tape import Op, Slot, Tape, record
 from raysim.client.trainers.recording.trial import unchanged, undone
 from raysim.client.trainers.recording.weighted import Weighted, other_tensors
+from raysim.models import memory
 
 
 @dataclass(frozen=True)
 class ForwardCourse:
     """The operators of a forward pass, and of the gradient of the loss at its outputs.
 
-    ops: in order. constants: by slot, tensors that none of them made, or that they made without batch and module.
-    literal: slots of constants that are made anew each time. backward: the operators of the backward pass, each with
-    the places of those that come behind it. backward_runs_code: Python code takes part in that.
+    ops: in order. constants: by slot, tensors that none of them made, or that are computed once of a length alone.
+    literal: slots of constants that are made anew each time. nodes: of the backward pass, each by its name and the
+    places of those behind it. backward_runs_code: Python code takes part in the backward pass.
     """
 
     ops: Sequence[Op]
     constants: Mapping[int, Tensor]
     literal: frozenset[int]
-    backward: Sequence[tuple[str, Sequence[int]]]
+    nodes: Sequence[tuple[str, tuple[int | None, ...]]]
     backward_runs_code: bool
 
 
@@ -47,6 +49,7 @@ def course(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor
 
     Raises:
         NotRecorded: it reads values, or changes what the module holds.
+        RuntimeError: of torch, such as of hooks of what is kept for the backward pass.
     """
     tape = Tape()
     with (
@@ -54,28 +57,23 @@ def course(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor
         unchanged(weighted.module) as check,
         torch.enable_grad(),
         _Hooks() as hooks,
+        # The backward pass calls them, and no node shows that.
+        torch.autograd.graph.disable_saved_tensors_hooks("hooks of what is kept for the backward pass"),
     ):
         batch = x.clone(), y.clone()
         for one in batch:
             tape.add(one)
-        for parameter, value in zip(weighted.parameters, weighted.values, strict=True):
-            tape.add(parameter, value)
+        weights = [tape.add(*pair) for pair in zip(weighted.parameters, weighted.values, strict=True)]
         outputs: Tensor = record(lambda: weighted.forward(batch[0]), tape)
         with torch.no_grad():
             # What losses make at their first call is not part of a step.
             loss_gradient(outputs.detach(), y.clone())
             record(lambda: loss_gradient(outputs.detach(), batch[1]), tape)
         check()
-    nodes = _graph(outputs)
-    return ForwardCourse(
-        ops=tape.ops,
-        constants={number: tape.values[number] for number in tape.constants | _steady(tape)},
-        literal=frozenset(tape.literal),
-        backward=[
-            (node.name(), [nodes[parent] for parent, _ in node.next_functions if parent is not None]) for node in nodes
-        ],
-        backward_runs_code=hooks.are_set or any(isinstance(node, torch._C._FunctionBase) for node in nodes),
-    )
+    constants = {number: tape.values[number] for number in tape.constants} | _computed_once(tape, weights)
+    graph = _graph(outputs)
+    has_code = hooks.are_set or any(isinstance(node, torch._C._FunctionBase) for node in graph)
+    return ForwardCourse(tape.ops, constants, frozenset(tape.literal), _nodes(graph), has_code)
 
 
 def follows(third: ForwardCourse, length: int, large: ForwardCourse, small: ForwardCourse, largest: int) -> bool:
@@ -89,35 +87,49 @@ def follows(third: ForwardCourse, length: int, large: ForwardCourse, small: Forw
                 _is_same(op, found) and _slots(one) == _slots(other)
                 for (one, other, op), found in pairs(expected, third.ops)
             )
-            and large.backward == small.backward == third.backward
             and large.literal == small.literal == third.literal
+            and large.nodes == small.nodes == third.nodes
             and large.constants.keys() == small.constants.keys() == third.constants.keys()
             and all(
                 _is_same_tensor(at, one, small.constants[number], third.constants[number], number in large.literal)
                 for number, one in large.constants.items()
             )
         )
-    except NotInterpreted:
+    except (NotInterpreted, RuntimeError) as error:
+        if memory.is_lacking(error):
+            raise
+        # Of torch: sizes that no tensor can have follow from the two.
         return False
 
 
+def _computed_once(tape: Tape, weights: Sequence[Slot]) -> dict[int, Tensor]:
+    """What a program holds of a length alone, such as a range of positions; views of other constants are operators."""
+    known = tape.constants - tape.literal | {slot.number for slot in weights}
+    held = {storage(tape.values[number]) for number in known}
+    constants = simplified(tape, weights, (), ()).constants
+    return {number: one for number, one in constants.items() if number not in known and storage(one) not in held}
+
+
 class _Hooks(TorchFunctionMode):
-    """Notes whether a hook is set on a tensor, which the backward pass calls."""
+    """Notes whether a hook may be set that the backward pass calls: on a tensor, or on a node, which a forward must ask
+    a tensor for."""
 
     def __init__(self) -> None:
         super().__init__()
         self.are_set = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.are_set = self.are_set or getattr(func, "__name__", "") in _SET_HOOKS
+        sets = getattr(func, "__name__", "") in _SET_HOOKS or getattr(func, "__self__", None) is _GRAD_FN
+        self.are_set = self.are_set or sets
         return func(*args, **(kwargs or {}))
 
 
 _SET_HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
+_GRAD_FN: Any = torch.Tensor.grad_fn
 
 
 def _graph(outputs: Tensor) -> dict[Any, int]:
-    """All nodes of the backward pass, in an order of their own, and their places."""
+    """All nodes of the backward pass, in an order that their links alone decide, and their places."""
     places: dict[Any, int] = {}
     left = [outputs.grad_fn]
     while left:
@@ -128,16 +140,8 @@ def _graph(outputs: Tensor) -> dict[Any, int]:
     return places
 
 
-def _steady(tape: Tape) -> set[int]:
-    """Slots whose numbers follow from shapes and literals alone."""
-    steady = set(tape.literal)
-    for op in tape.ops:
-        made = {slot.number for slot in op.result_slots}
-        if draws(op) or not steady.issuperset(slot.number for slot in op.operands):
-            steady -= made
-        else:
-            steady |= made
-    return steady
+def _nodes(graph: Mapping[Any, int]) -> Sequence[tuple[str, tuple[int | None, ...]]]:
+    return [(node.name(), tuple(graph.get(parent) for parent, _ in node.next_functions)) for node in graph]
 
 
 def _slots(op: Op) -> tuple[Sequence[Slot], Any]:
