@@ -41,11 +41,9 @@ class InOrder:
         """Add a report of the run with this place."""
         for row in report.rows:
             self._begun[place].append(row)
-            if _pauses(self._runs[place], row["round"] + 1):
+            # A divergence stops the trial, and the rest of its segment, which may be reported already, is in vain.
+            if _pauses(self._runs[place], row["round"] + 1) or divergence([row]) is not None:
                 self._end_segment(place)
-        if self._begun[place] and divergence(self._begun[place]) is not None:
-            # The trial is stopped by it: the rest of the segment would be in vain.
-            self._end_segment(place)
         if report.finished or report.error is not None:
             self._end_segment(place)
             last = self._waiting[place].pop() if self._waiting[place] and report.error is None else SeedNews(place, ())

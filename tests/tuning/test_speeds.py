@@ -89,3 +89,15 @@ def test_a_divergence_does_not_wait_for_the_end_of_its_segment(tuned: Make) -> N
     reports = InOrder([run])
     reports.add(0, raysim.Report(0, Path(), ({"round": 0, "loss": float("nan")},)))
     assert told(list(reports.take())) == [(0, [0])]
+
+
+@pytest.mark.parametrize("parts", [(4,), (2, 2), (3, 1), (1, 1, 1, 1)])
+def test_what_a_divergence_counts_does_not_depend_on_the_parts_of_its_segment(
+    parts: tuple[int, ...], tuned: Make
+) -> None:
+    reports = InOrder([tuned().changed(["evaluation.every=4"])])
+    rows = [{"round": index, "loss": float("nan") if index == 1 else 1.0} for index in range(4)]
+    for part in parts:
+        reports.add(0, raysim.Report(0, Path(), tuple(rows[:part])))
+        del rows[:part]
+    assert told(list(reports.take())) == [(0, [0, 1]), (0, [2, 3])]
