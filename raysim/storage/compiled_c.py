@@ -47,6 +47,9 @@ REALS = {torch.float32: "float", torch.float64: "double"}
 _PRIVATE = 0o700
 _ROOM = (*disk.FULL, errno.EFBIG, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """What a machine lacks for the time being; compilers write these errors' texts where they meet them."""
+_NO_MEMORY = ("Killed", "out of memory", "memory exhausted", "failed to map segment")
+"""What gcc, clang, ld and what loads them write where memory is lacking, without the error's text: the kernel kills
+those that take too much."""
 COMPILERS = ("cc", "gcc", "clang")
 
 
@@ -184,8 +187,8 @@ def _compile_to(source: CSource, compiler: list[str], dtype: torch.dtype, folder
                 os.replace(file, path)
                 return path
             lacking = next((code for code in _ROOM if os.strerror(code) in done.stderr), None)
-            if lacking is None and (done.returncode == -signal.SIGKILL or "Killed" in done.stderr):
-                # By the kernel, for its memory.
+            was_killed = done.returncode == -signal.SIGKILL
+            if lacking is None and (was_killed or any(text in done.stderr for text in _NO_MEMORY)):
                 lacking = errno.ENOMEM
             if lacking is not None and source.contracted:
                 raise _lacking_room(source, lacking)

@@ -209,10 +209,19 @@ def test_a_machine_without_room_for_the_moment_does_not_choose_another_trainer(
 
 
 @pytest.mark.parametrize(
-    "script", ["kill -9 $$", "echo 'gcc: fatal error: Killed signal terminated program cc1' >&2; exit 1"]
+    "script",
+    [
+        "kill -9 $$",
+        "echo 'gcc: fatal error: Killed signal terminated program cc1' >&2; exit 1",
+        "echo 'cc1: out of memory allocating 815944 bytes after a total of 7626752 bytes' >&2; exit 1",
+        "echo 'LLVM ERROR: out of memory' >&2; exit 1",
+        "echo '/usr/bin/ld: final link failed: memory exhausted' >&2; exit 1",
+        "echo 'cc1: error while loading shared libraries: libc.so.6: failed to map segment from shared object' >&2; "
+        "exit 1",
+    ],
 )
 @pytest.mark.usefixtures("fresh")
-def test_a_compiler_that_the_kernel_kills_does_not_choose_another_trainer(
+def test_a_compiler_that_is_killed_or_lacks_memory_does_not_choose_another_trainer(
     monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     monkeypatch.setenv("CC", f"{shutil.which('sh')} -c {shlex.quote(script)}")
