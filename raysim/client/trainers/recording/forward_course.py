@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording.at_length import AtLength, pairs
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
-from raysim.client.trainers.recording.simplify import simplified, storage
+from raysim.client.trainers.recording.simplify import computed_once
 from raysim.client.trainers.recording.tape import Op, Slot, Tape, record
 from raysim.client.trainers.recording.trial import unchanged, undone
 from raysim.client.trainers.recording.weighted import Weighted, other_tensors
@@ -70,7 +70,7 @@ def course(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor
             loss_gradient(outputs.detach(), y.clone())
             record(lambda: loss_gradient(outputs.detach(), batch[1]), tape)
         check()
-    constants = {number: tape.values[number] for number in tape.constants} | _computed_once(tape, weights)
+    constants = {number: tape.values[number] for number in tape.constants} | computed_once(tape, weights)
     graph = _graph(outputs)
     has_code = hooks.are_set or any(isinstance(node, torch._C._FunctionBase) for node in graph)
     return ForwardCourse(tape.ops, constants, frozenset(tape.literal), _nodes(graph), has_code)
@@ -100,14 +100,6 @@ def follows(third: ForwardCourse, length: int, large: ForwardCourse, small: Forw
             raise
         # Of torch: sizes that no tensor can have follow from the two.
         return False
-
-
-def _computed_once(tape: Tape, weights: Sequence[Slot]) -> dict[int, Tensor]:
-    """What a program holds of a length alone, such as a range of positions; views of other constants are operators."""
-    known = tape.constants - tape.literal | {slot.number for slot in weights}
-    held = {storage(tape.values[number]) for number in known}
-    constants = simplified(tape, weights, (), ()).constants
-    return {number: one for number, one in constants.items() if number not in known and storage(one) not in held}
 
 
 class _Hooks(TorchFunctionMode):

@@ -64,6 +64,18 @@ def simplified(tape: Tape, weights: Iterable[Slot], changing: Iterable[Slot], wa
     return replace(program, ops=_used(program.ops, program.wanted))
 
 
+def computed_once(tape: Tape, weights: Iterable[Slot]) -> dict[int, Tensor]:
+    """The constants of the program, by slot number, that operators on the tape made of shapes and literals alone.
+
+    Views of other constants are not among them. `weights`: as of `simplified`.
+    """
+    ops, _ = _without_aliases(tape, tape.ops, ())
+    others = tape.constants - tape.literal | {slot.number for slot in weights}
+    constants = _folded(tape, ops, others - tape.constants, set(), ()).constants
+    held = {storage(tape.values[number]) for number in others}
+    return {number: one for number, one in constants.items() if number not in others and storage(one) not in held}
+
+
 def _without_aliases(
     tape: Tape, ops: Iterable[Op], wanted: tuple[Slot | None, ...]
 ) -> tuple[list[Op], tuple[Slot | None, ...]]:
