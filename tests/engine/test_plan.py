@@ -160,6 +160,27 @@ def test_a_client_axis_is_refused_to_a_module_that_mixes_examples(
         resolve(exp, dataset=dataset, model=Centred)
 
 
+class Squeezed(nn.Linear):
+    """A score for each example; of one example, a number without an axis."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).squeeze()
+
+
+@pytest.mark.parametrize("sizes", [[8] * 8, [9] * 8, [1, 8, 8, 8]])
+def test_a_client_axis_is_refused_to_a_module_that_fails_for_one_example_where_a_batch_has_one(
+    sizes: list[int], experiment: Callable[..., raysim.Experiment]
+) -> None:
+    clients = {name: (x, x[:, 0]) for name, (x, _) in make_clients(sizes).items()}
+    exp = experiment(model=None, cohort={"size": 4}, engine={"workers": 0, "trainer": "vmap"})
+    data = raysim.FederatedDataset.from_clients(clients)
+    if sizes == [8] * 8:
+        assert resolve(exp, dataset=data, model=lambda: Squeezed(5, 1)).choice.trainer == "vmap"
+    else:
+        with pytest.raises(raysim.ModelError):
+            resolve(exp, dataset=data, model=lambda: Squeezed(5, 1))
+
+
 class OfWholeBatch(nn.Module):
     """What a subclass does with the outputs of a layer depends on the whole batch."""
 

@@ -27,6 +27,7 @@ from raysim.data.dataset import FederatedDataset
 from raysim.engine.plan import first_module
 from raysim.engine.plan.first_examples import MOST, load, load_several
 from raysim.engine.plan.plan import Plan
+from raysim.engine.plan.short_batches import shortest
 from raysim.errors import ModelError, within
 from raysim.experiment.experiment import Experiment
 from raysim.models.model import Model, Weights, bind
@@ -59,6 +60,7 @@ def check_client_axis(plan: Plan) -> None:
 
     Only a trial shows whether torch.func.vmap accepts a module: it refuses a forward that depends on values. The
     smaller batches are filled up, which a module sees that mixes the examples of a batch, or asks for their number.
+    None is shorter than the run's: a module may refuse one example where no client has a batch of one.
 
     Raises:
         ModelError: vmap cannot train the module; the error has the reason.
@@ -67,7 +69,8 @@ def check_client_axis(plan: Plan) -> None:
         return
     rule, advice = "engine.trainer = 'vmap' cannot be used", "Any module trains with 'one_by_one'."
     x, y = load_several(plan.experiment, plan.dataset, plan.initial, MOST + 1)
-    lengths = {*range(1, MOST + 2), min(_largest_batch(plan.experiment), MOST_OF_A_BATCH)}
+    fewest = min(shortest(plan.experiment, plan.dataset), MOST_OF_A_BATCH - MOST)
+    lengths = {*range(fewest, fewest + MOST + 1), max(fewest, min(_largest_batch(plan.experiment), MOST_OF_A_BATCH))}
     rows = torch.arange(max(lengths)) % len(x)
     clients = [
         Client(0, number, x[rows[:number]], y[rows[:number]], batches.whole(number), key=0)
@@ -82,7 +85,7 @@ def check_client_axis(plan: Plan) -> None:
     except Exception as error:
         raise ModelError(
             f"{rule}: batches are filled up there, and without that the module fails for some numbers of examples from "
-            f"1 to {max(lengths)}: {within(error)}. {advice}"
+            f"{fewest} to {max(lengths)}: {within(error)}. {advice}"
         ) from error
     relative = first_module.RELATIVE if plan.experiment.engine.precision == "float32" else REDUCED
     if not all(is_close(one, other, relative) for one, other in zip(together, alone, strict=True)):
