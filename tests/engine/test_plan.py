@@ -228,6 +228,31 @@ def test_batches_of_a_module_that_takes_them_as_a_whole_are_not_divided(
     resolve(divided.changed({"client.accumulate": 1}), dataset=dataset, model=module)
 
 
+class InEvaluation(nn.Module):
+    """Its norm keeps the statistics that it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.norm = nn.Linear(5, 3), nn.BatchNorm1d(3)
+
+    def train(self, mode: bool = True) -> InEvaluation:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.norm(self.inner(x))
+        return made
+
+
+def test_batches_of_a_module_whose_norm_stays_in_evaluation_are_divided(
+    experiment: Callable[..., raysim.Experiment],
+) -> None:
+    divided = experiment(model=None, client={"batch_size": BATCH, "accumulate": 2})
+    dataset = raysim.FederatedDataset.from_clients(make_clients([5] * 8))
+    resolve(divided, dataset=dataset, model=InEvaluation)
+
+
 def test_batches_of_a_module_with_masks_are_divided(experiment: Callable[..., raysim.Experiment]) -> None:
     divided = experiment(model=None, client={"batch_size": BATCH, "accumulate": 2})
     dataset = raysim.FederatedDataset.from_clients(make_clients([5] * 8))

@@ -243,7 +243,8 @@ def _best_of(only: _Only, given: TrainingConditions, steps: Steps) -> tuple[Trai
 def _check_pieces(module: nn.Module, task: Task) -> None:
     """Refuse to divide a batch whose examples depend on each other."""
     rule = "client.accumulate divides a batch"
-    for name, child in module.named_modules():
+    # A module's own `train` may leave a norm in evaluation.
+    for name, child in module.train().named_modules():
         if isinstance(child, nn.modules.batchnorm._BatchNorm) and child.training:
             raise ModelError(f"{rule}, but BatchNorm {name!r} takes its statistics over the whole one: leave it out.")
     if not loss_gradient.by_example(task):

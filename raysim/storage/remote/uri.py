@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from raysim.errors import RaysimError, RemoteError, RunFolderError
 
-_FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/+)(.*)", re.DOTALL)
+_FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 _WITH_HOST = re.compile(r"(?:--[a-z-]+=)?file://([^/]+)(.*)", re.DOTALL | re.IGNORECASE)
 _SECRET = re.compile(r"secret|password|token|credential|account_key|access_key|signature|^sig$", re.IGNORECASE)
 
@@ -31,7 +31,7 @@ def uri_of(path: str | Path) -> str | None:
     if match is None:
         return None
     check_without_host(str(path))
-    scheme, rest = match[1].lower(), match[3].rstrip("/")
+    scheme, rest = match[1].lower(), match[2].rstrip("/")
     uri = f"file:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
     _check_open(uri)
     if not rest:
