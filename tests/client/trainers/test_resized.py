@@ -331,6 +331,31 @@ def test_a_loss_of_ones_own_is_looked_at_for_each_length() -> None:
         torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-9, atol=1e-12)
 
 
+def grows_by_a_value_at_five(self: Any, x: Tensor) -> Tensor:
+    if len(x) == 5 and bool(x.mean() > 0):
+        self.factor = 2.0
+    return torch.tanh(self.first(x)) * getattr(self, "factor", 1.0)
+
+
+@pytest.mark.parametrize("signs", [(-1, 1), (1, -1)])
+def test_no_step_is_replayed_beside_one_that_changes_the_module_by_a_value(signs: tuple[int, int]) -> None:
+    """Which batch of five came first, which another worker does not have, decides nothing."""
+    model, weights = create(lambda: Own(grows_by_a_value_at_five), 0, torch.float64)
+    got, wanted = (bound_to(model, weights, recording) for recording in (RESIZES, StepRecording()))
+    x, y = torch.randn(LONGEST, 12, dtype=torch.float64).abs(), torch.arange(LONGEST) % 4
+    for sign in signs:
+        for bound in (got, wanted):
+            bound.load(weights)
+        lengths = [LONGEST, 5, LONGEST]
+        got.record([sign * x[:length] for length in lengths], [y[:length] for length in lengths], lengths)
+        assert got._recorded.get(LONGEST) is None
+        for length in lengths:
+            with torch.no_grad():
+                for bound in (got, wanted):
+                    bound.differentiate(sign * x[:length], y[:length], None, 1.0)
+            torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-9, atol=1e-12)
+
+
 def test_only_few_lengths_are_tried_by_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
     resize = local_step.resize_step

@@ -12,7 +12,7 @@ from raysim import card
 from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers import side_effects
 from raysim.client.trainers.recording.replay import Replay
-from raysim.client.trainers.recording.tape import NotRecorded
+from raysim.client.trainers.recording.tape import NotRecorded, Tape, record
 from raysim.client.trainers.recording.weighted import Weighted, other_tensors
 from raysim.config.global_draws import python_draws
 from raysim.models import memory
@@ -143,11 +143,14 @@ def unchanged(module: nn.Module) -> Iterator[Callable[[], None]]:
 
 
 def changes_module(weighted: Weighted, x: Tensor) -> bool:
-    """Whether a forward on this batch changes what the module holds beside its tensors, or may; that is undone."""
+    """Whether a forward on this batch changes what the module holds beside its tensors, or may; that is undone.
+
+    One that reads values may, for another batch of this length: the answer must not depend on which batch came first.
+    """
     with undone([*weighted.state, weighted.keys, *other_tensors(weighted)]), unchanged(weighted.module) as check:
         try:
             with torch.enable_grad():
-                weighted.forward(x.clone())
+                record(lambda: weighted.forward(x.clone()), Tape())
             check()
         except NotRecorded:
             return True
