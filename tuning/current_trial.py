@@ -36,7 +36,7 @@ class TrialUnderWay:
         self._reports = self._of_stage()
 
     def add(self, report: Report) -> Iterator[SeedNews]:
-        """Add a report; return what `recorded` then gets, one after the other, in the order of one process."""
+        """Add a report; yield what `recorded` then gets, one after the other, in the order of one process."""
         place = self.numbers[report.run]
         reports = self._reports[place if self._by_seed else 0]
         reports.add(0 if self._by_seed else place, report)

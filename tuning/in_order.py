@@ -50,7 +50,7 @@ class InOrder:
             self._waiting[place].append(replace(last, finished=report.finished, error=report.error))
 
     def take(self) -> Iterator[SeedNews]:
-        """Return what has its turn now; what comes after it waits for another seed."""
+        """Yield what has its turn now; what comes after it waits for another seed."""
         while len(self._over) < len(self._runs):
             if self._turn not in self._over:
                 if not self._waiting[self._turn]:

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -45,8 +46,17 @@ APART = ("-ffp-contract=off",)
 FOR_THIS_PROCESSOR: tuple[tuple[str, ...], ...] = (("-march=native",), ())
 REALS = {torch.float32: "float", torch.float64: "double"}
 _PRIVATE = 0o700
-_ROOM = (*disk.FULL, errno.EFBIG, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""What a machine lacks for the time being; compilers write these errors' texts where they meet them."""
+_ROOM = MappingProxyType(
+    {
+        errno.ENOSPC: "No space left on device",
+        errno.EDQUOT: "Disk quota exceeded",
+        errno.EFBIG: "File too large",
+        errno.ENOMEM: "Cannot allocate memory",
+        errno.ENFILE: "Too many open files in system",
+        errno.EMFILE: "Too many open files",
+    }
+)
+"""What a machine lacks for the time being, and what compilers write there in English, whatever a script's locale is."""
 _NO_MEMORY = ("Killed", "out of memory", "memory exhausted", "failed to map segment")
 """What gcc, clang, ld and what loads them write where memory is lacking, without the error's text: the kernel kills
 those that take too much."""
@@ -110,8 +120,9 @@ def library(source: CSource, dtype: torch.dtype) -> ctypes.CDLL:
     except RaysimError:
         raise
     except (OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in _ROOM and source.contracted:
-            raise _lacking_room(source, error.errno) from error
+        code = error.errno if isinstance(error, OSError) else None
+        if code is not None and code in _ROOM and source.contracted:
+            raise _lacking_room(source, code) from error
         # Of a home that is not known, a CC that cannot be read, a folder that cannot be written to, and the like.
         raise NoLibraryError(f"it cannot be compiled or loaded ({error})") from error
 
@@ -186,7 +197,7 @@ def _compile_to(source: CSource, compiler: list[str], dtype: torch.dtype, folder
                 path = folder / f"{name}-{checksum(file)}.so"
                 os.replace(file, path)
                 return path
-            lacking = next((code for code in _ROOM if os.strerror(code) in done.stderr), None)
+            lacking = next((code for code, text in _ROOM.items() if text in done.stderr), None)
             was_killed = done.returncode == -signal.SIGKILL
             if lacking is None and (was_killed or any(text in done.stderr for text in _NO_MEMORY)):
                 lacking = errno.ENOMEM

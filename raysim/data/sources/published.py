@@ -141,8 +141,8 @@ def _sent(address: str) -> Iterator[bytes]:
     """
     try:
         with urllib.request.urlopen(address, timeout=60) as answer:
-            if answer.status not in (None, http.client.OK):
-                # Such as a part of the file (206), which nobody asked for. Other kinds of address have no status.
+            if answer.status not in (None, http.client.OK, http.client.NON_AUTHORITATIVE_INFORMATION):
+                # Such as a part of the file (206), which nobody asked for. Proxies send 203; file:// has no status.
                 raise http.client.HTTPException(f"200 OK, and got {answer.status} {answer.reason}")
             said, found = answer.headers.get("Content-Length"), 0
             expected = None if said is None else int(said)
