@@ -251,9 +251,15 @@ def test_a_run_is_resumed_and_replayed_with_its_objective(
     ("objective", "said"),
     [
         (lambda module, x, y: x, r"must be a function of \(module, x, y, at\)"),
-        (lambda module, x, y, at: 1.0, r"one loss per example, .*shape \(2,\), but it returned float"),
-        (lambda module, x, y, at: module(x).mean(), r"shape \(2,\), but it returned shape \(\)"),
-        (lambda module, x, y, at: module(x).argmax(1), r"a floating tensor .* of torch.int64"),
+        (lambda module, x, y, at: 1.0, r"objective= must return one loss per example, shape \(2,\), but got float"),
+        (
+            lambda module, x, y, at: module(x).mean(),
+            r"shape \(2,\), but got \(\)\. A loss of torch\.nn does so by reduction='none'",
+        ),
+        (
+            lambda module, x, y, at: module(x).argmax(1),
+            r"objective= must return real numbers, but they are of torch\.int64",
+        ),
         (lambda module, x, y, at: module(x.detach()).detach().sum(1), "so they have no gradient"),
         (lambda module, x, y, at: module(x.mul_(2.0)).sum(1), "must not write to x"),
         (lambda module, x, y, at: module(x).sum(1) + y.add_(0), "must not write to y"),

@@ -15,9 +15,9 @@ from typing import Any, NoReturn, cast
 from torch import Tensor, nn
 
 from raysim.client.objective import LocalObjective, ObjectiveAt
-from raysim.client.trainers.watched_objective import check_losses
 from raysim.config.unwritten import check_unwritten, versions
 from raysim.models import memory
+from raysim.models.task import check_losses
 
 
 class Asked(Exception):
@@ -51,7 +51,7 @@ class LossOfOutputs:
         before = versions(targets)
         losses = self.unchecked(outputs, targets)
         check_unwritten("objective=", before, {"y": targets})
-        check_losses(losses, len(targets))
+        check_losses(losses, len(targets), "objective=")
         return cast(Tensor, losses)
 
     def unchecked(self, outputs: Tensor, targets: Tensor) -> Any:

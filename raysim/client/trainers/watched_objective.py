@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainers.reduced_precision import products_in
-from raysim.config.form import has_values
-from raysim.config.plain import shown
+from raysim.models.task import check_losses
 
 
 class Watched:
@@ -43,7 +42,7 @@ class Watched:
         """
         self._x, self._outputs = x, None
         losses = self._objective.function(self._module, x, y, at)
-        check_losses(losses, len(y))
+        check_losses(losses, len(y), "objective=")
         outputs, self._x, self._outputs = self._outputs, None, None
         return losses, outputs
 
@@ -56,14 +55,3 @@ class Watched:
             if self._outputs is None and len(args) == 1 and args[0] is self._x and outputs.requires_grad:
                 self._outputs = outputs.detach()
         return outputs
-
-
-def check_losses(losses: object, batch: int) -> None:
-    """ValueError unless these are one loss per example."""
-    requirement = f"objective= must return one loss per example, a floating tensor of shape ({batch},)"
-    if not isinstance(losses, Tensor):
-        raise ValueError(f"{requirement}, but it returned {type(losses).__name__}.")
-    if not has_values(losses):
-        raise ValueError(f"{requirement}, but it returned {shown(losses)}.")
-    if tuple(losses.shape) != (batch,) or not losses.is_floating_point():
-        raise ValueError(f"{requirement}, but it returned shape {tuple(losses.shape)} of {losses.dtype}.")

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from raysim.client import dropout
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received, RoundAt
-from raysim.client.trainers.watched_objective import check_losses
 from raysim.config.global_draws import draws
 from raysim.config.own_generators import OwnGenerators
 from raysim.config.plain import shown
@@ -20,6 +19,7 @@ from raysim.config.repetition import check_repetition
 from raysim.config.user_call import raised
 from raysim.errors import ModelError, within
 from raysim.models.model import Model, Weights, bind
+from raysim.models.task import check_losses
 
 
 class Trial(NamedTuple):
@@ -76,7 +76,7 @@ class Trial(NamedTuple):
                 "to worker: pass generator=at.generator to torch's functions."
             )
         try:
-            check_losses(losses, len(y))
+            check_losses(losses, len(y), "objective=")
         except ValueError as error:
             raise ModelError(str(error)) from None
         return Called(losses, module)
