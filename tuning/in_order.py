@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from raysim import Experiment, RaysimError, Report
+from raysim.experiment.pauses import pauses_after
 from raysim.experiment.row import Row
 from tuning.objective import divergence
 
@@ -42,7 +43,7 @@ class InOrder:
         for row in report.rows:
             self._begun[place].append(row)
             # A divergence stops the trial, and the rest of its segment, which may be reported already, is in vain.
-            if _pauses(self._runs[place], row["round"] + 1) or divergence([row]) is not None:
+            if pauses_after(self._runs[place], row["round"] + 1) or divergence([row]) is not None:
                 self._end_segment(place)
         if report.finished or report.error is not None:
             self._end_segment(place)
@@ -70,9 +71,3 @@ class InOrder:
         if self._begun[place]:
             self._waiting[place].append(SeedNews(place, tuple(self._begun[place])))
             self._begun[place] = []
-
-
-def _pauses(experiment: Experiment, rounds: int) -> bool:
-    """Return whether a segment ends after so many rounds, where it does not take too long."""
-    every = (experiment.evaluation.every, experiment.checkpoint.every)
-    return rounds == experiment.rounds or any(rounds % each == 0 for each in every)

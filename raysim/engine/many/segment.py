@@ -20,8 +20,9 @@ from raysim.engine.job import Job, JobBroadcast, Kind, Outcome, RunStates
 from raysim.engine.many.groups import Group
 from raysim.engine.many.in_lockstep import InLockstep
 from raysim.engine.plan.plan import Plan
-from raysim.engine.rounds.loop import Loop, checkpoint_due
+from raysim.engine.rounds.loop import Loop
 from raysim.engine.worker.example_memory import ExampleMemory
+from raysim.experiment.pauses import pauses_after
 from raysim.experiment.stopping import NOTHING, Seen
 from raysim.run_folder.timeline import Span
 from raysim.server.state import ServerState
@@ -161,5 +162,4 @@ def _advance(loops: Sequence[Loop], plans: Sequence[Plan], deadline_s: float) ->
 
 
 def _must_pause(plan: Plan, loop: Loop) -> bool:
-    e = plan.experiment
-    return loop.has_begun_last or loop.state.round % e.evaluation.every == 0 or checkpoint_due(loop.state, e)
+    return loop.has_begun_last or pauses_after(plan.experiment, loop.state.round)
