@@ -81,13 +81,19 @@ def test_what_no_configuration_can_be_is_refused_before_a_trial(
     assert not list(tmp_path.glob("trials/*"))
 
 
-def test_failed_trials_are_run_again_when_asked(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
-    faulty = True
+class Faulty:
+    """A loss that large outputs break, until it is mended."""
 
-    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if faulty and outputs.abs().max() > 8:
+    is_mended = False
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if not self.is_mended and outputs.abs().max() > 8:
             raise ValueError("a fault of the script")
         return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_failed_trials_are_run_again_when_asked(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
+    loss = Faulty()
 
     def run(where: str, **how: Any) -> tuning.Study:
         return tuning.tune(
@@ -103,7 +109,7 @@ def test_failed_trials_are_run_again_when_asked(small: raysim.FederatedDataset, 
     before = run("mended")
     assert before.counts == {"failed": 2, "finished": 1}
     assert "failed" in dict(tuning.lines(before))
-    faulty = False
+    loss.is_mended = True
     kept = run("mended")
     assert kept.trials == before.trials
     after = run("mended", retry_failed=True)
@@ -125,12 +131,7 @@ def test_no_failed_trial_is_run_again_beyond_the_budget(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A trial has four rounds. The two that failed had none, so the budget let both begin."""
-    faulty = True
-
-    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if faulty and outputs.abs().max() > 8:
-            raise ValueError("a fault of the script")
-        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+    loss = Faulty()
 
     def run(**how: Any) -> tuning.Study:
         space = {"client.optimizer.lr": {"grid": [0.01, 30.0, 100.0]}}
@@ -140,7 +141,7 @@ def test_no_failed_trial_is_run_again_beyond_the_budget(
     before = run()
     failed = [row["trial"] for row in before.trials.to_pylist() if row["outcome"] == "failed"]
     assert len(failed) == 2
-    faulty = False
+    loss.is_mended = True
     caplog.clear()
     after = run(retry_failed=True)
     assert after.counts.get("failed", 0) == 2 - mended
@@ -155,12 +156,7 @@ def test_a_failed_trial_that_was_killed_before_its_end_is_resumed_and_not_run_ag
     budget: Any, small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has its outcome, and is open."""
-    faulty = True
-
-    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if faulty and outputs.abs().max() > 8:
-            raise ValueError("a fault of the script")
-        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+    loss = Faulty()
 
     def run(**how: Any) -> tuning.Study:
         space = {"client.optimizer.lr": {"grid": [0.01, 30.0]}}
@@ -177,7 +173,7 @@ def test_a_failed_trial_that_was_killed_before_its_end_is_resumed_and_not_run_ag
         patched.setattr(optuna.Study, "tell", killed)
         with pytest.raises(KeyboardInterrupt):
             run()
-    faulty = False
+    loss.is_mended = True
     after = run(retry_failed=True)
     assert after.counts == {"finished": 2}
     assert sorted(after.trials["trial"].to_pylist()) == [0, 1]
