@@ -30,6 +30,7 @@ from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.short_batches import shortest
 from raysim.errors import ModelError, within
 from raysim.experiment.experiment import Experiment
+from raysim.models import memory
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
 
@@ -79,10 +80,14 @@ def check_client_axis(plan: Plan) -> None:
     try:
         together = _deltas(plan, plan.choice, clients)
     except Exception as error:
+        if memory.is_lacking(error):
+            raise
         raise ModelError(f"{rule}: with a client axis the module fails: {within(error)}. {advice}") from error
     try:
         alone = _deltas(plan, replace(plan.choice, trainer="one_by_one"), clients)
     except Exception as error:
+        if memory.is_lacking(error):
+            raise
         raise ModelError(
             f"{rule}: batches are filled up there, and without that the module fails for some numbers of examples from "
             f"{fewest} to {max(lengths)}: {within(error)}. {advice}"
@@ -113,7 +118,9 @@ def check_pieces(plan: Plan) -> None:
                 held.copy_(value)
             try:
                 made.append((*outputs_and_gradients(module, module, pieces), *(one.clone() for one in weights.vectors)))
-            except Exception:
+            except Exception as error:
+                if memory.is_lacking(error):
+                    raise
                 # A client's training says why.
                 return
         if drew():

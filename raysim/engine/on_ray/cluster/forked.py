@@ -53,6 +53,7 @@ def _cut_off() -> None:
     _is_cut_off = _is_cut_off or _has_used or is_connected
 
 
+# At import: whether a fork came after the first use of Ray is known in the child alone, at that moment.
 os.register_at_fork(after_in_child=_cut_off)
 
 
