@@ -275,6 +275,8 @@ typedef struct {
     REAL alpha, beta;
 } Product;
 
+enum { MANY_TERMS = 64 };
+
 /* beta 0 does not read c. */
 INLINE void put(const Product *of, REAL *to, const REAL *c, REAL value) {
     *to = of->beta == 0 ? of->alpha * value : of->beta * *c + of->alpha * value;
@@ -286,6 +288,10 @@ INLINE void block(const int rows, const int vectors, const Product *of, int64_t 
     vec sums[ROWS][2];
     const REAL *a = of->a + r * of->ar;
     UNROLLED for (int i = 0; i < rows; i++) UNROLLED for (int v = 0; v < vectors; v++) sums[i][v] = (vec){0};
+    /* What is written to comes from memory while the sums are added up. */
+    if (of->k >= MANY_TERMS && of->on == 1)
+        UNROLLED for (int i = 0; i < rows; i++) UNROLLED for (int v = 0; v < vectors; v++)
+            __builtin_prefetch(of->o + (r + i) * of->or + c + v * LANES, 1);
     for (int64_t k = 0; k < of->k; k++) {
         vec own[2];
         UNROLLED for (int v = 0; v < vectors; v++) own[v] = load(b + k * step + v * LANES);
@@ -344,7 +350,7 @@ static void pack(const Product *of, const REAL *b, int64_t many, int64_t wide, R
 
 /* Rows of a matrix that lie so far apart, or farther, fall on few lines of a cache, and each in another page. Where many
    blocks read them, they are laid out close together first: columns of b, and of a in groups. */
-enum { FAR = 1024 / (int)sizeof(REAL), MANY_ROWS = 32, MANY_TERMS = 64, GROUP = 64, MOST_GROUPED = 4096 };
+enum { FAR = 1024 / (int)sizeof(REAL), MANY_ROWS = 32, GROUP = 64, MOST_GROUPED = 4096 };
 
 static void by_columns(const Product *of, REAL *packed) {
     for (int64_t c = 0; c < of->n;) {
