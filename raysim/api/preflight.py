@@ -164,7 +164,7 @@ def _other_course(plan: Plan, path: Path) -> str:
                 f"engine.{key} = 'auto' meant {before[key]!r} there, and means {now[key]!r} here, because of another "
                 f"kind of device, of module or of loss, or for want of a C compiler"
             )
-    for name, what in (("winograd", "convolutions"), ("lstm", "LSTMs")):
+    for name, what in (("winograd", "convolutions"), ("lstm", "LSTMs"), ("depthwise", "depthwise convolutions")):
         if before.get(name) and not now.get(name):
             return (
                 f"its {what} were computed by a compiled library, which takes a CPU, float32, a C compiler and "

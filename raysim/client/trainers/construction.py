@@ -22,8 +22,9 @@ from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.compiled import Compiled, CompiledNetwork
 from raysim.client.trainers.cuda_graphs import CardRecorder, Recorder
 from raysim.client.trainers.fused import Fused, LayersByHand
-from raysim.client.trainers.kernel import lstm, operators, winograd
+from raysim.client.trainers.kernel import depthwise, lstm, operators, winograd
 from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
+from raysim.client.trainers.kernel.depthwise import Depthwise
 from raysim.client.trainers.kernel.kernel import DenseKernel
 from raysim.client.trainers.kernel.kernels import BY_TORCH, NONE_USED, Kernels, KernelsUsed
 from raysim.client.trainers.kernel.lstm import CompiledLstm
@@ -131,10 +132,10 @@ def _by_hand(
     layers = recognise(model.module())
     assert isinstance(layers, Recognised), layers
     if choice.trainer == "fused":
-        filtering = _kernels(choice, like).winograd
+        kernels = _kernels(choice, like)
 
         def network(plain: bool) -> LayersByHand:
-            return LayersByHand(layers, model, like, task, plain, products, filtering)
+            return LayersByHand(layers, model, like, task, plain, products, kernels)
 
         return Fused(layers, task, rule, products, network)
     # Where the script's machine has no card but the workers have, those take the trainer for cards.
@@ -172,14 +173,19 @@ def _kernels(choice: TrainerChoice, like: Weights) -> Kernels:
     """What the choice asks for; a card has its own."""
     if like.params.is_cuda:
         return BY_TORCH
-    for is_used, source in zip(choice.kernels, (winograd.SOURCE, lstm.SOURCE), strict=True):
+    sources = winograd.SOURCE, lstm.SOURCE, depthwise.SOURCE
+    for is_used, source in zip(choice.kernels, sources, strict=True):
         if is_used:
             _check_compiled(source, like.params.dtype, choice.trainer, "one_by_one")
     return _made(choice.kernels, like.params.dtype)
 
 
 def _made(used: KernelsUsed, dtype: torch.dtype) -> Kernels:
-    return Kernels(Winograd(dtype) if used.winograd else None, CompiledLstm(dtype) if used.lstm else None)
+    return Kernels(
+        Winograd(dtype) if used.winograd else None,
+        CompiledLstm(dtype) if used.lstm else None,
+        Depthwise(dtype) if used.depthwise else None,
+    )
 
 
 def _recorded_lengths(choice: TrainerChoice, section: ClientSection) -> Collection[int]:

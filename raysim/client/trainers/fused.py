@@ -20,7 +20,7 @@ from raysim.client import dropout
 from raysim.client.chunk_clients import LocalInputs
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers import loss_gradient
-from raysim.client.trainers.kernel.winograd import Winograd
+from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
 from raysim.client.trainers.layers.build import for_one
 from raysim.client.trainers.layers.conv2d import channels_last
 from raysim.client.trainers.layers.elementwise import Dropout
@@ -141,7 +141,7 @@ class LayersByHand:
         task: Task,
         plain: bool,
         precision: torch.dtype,
-        winograd: Winograd | None = None,
+        kernels: Kernels = BY_TORCH,
     ) -> None:
         skipped = int(flattens_first(recognised))
         layers = recognised.layers[skipped:]
@@ -154,7 +154,7 @@ class LayersByHand:
         def parameter(name: str) -> Parameter:
             return Parameter(values[name], into[name], keep)
 
-        made = for_one(layers, parameter, like.params, precision, winograd)
+        made = for_one(layers, parameter, like.params, precision, kernels)
         self.dropouts = [layer for layer in every(made) if isinstance(layer, Dropout)]
         self._backward = [(made[i].backward, i > lowest) for i in range(len(made) - 1, lowest - 1, -1)]
         self._forward = [layer.forward for layer in made]

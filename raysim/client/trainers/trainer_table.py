@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from raysim.client.trainers import loss_gradient
-from raysim.client.trainers.kernel import lstm, winograd
+from raysim.client.trainers.kernel import depthwise, lstm, winograd
 from raysim.client.trainers.kernel.dense import SOURCE, dense
 from raysim.client.trainers.kernel.kernels import NONE_USED, KernelsUsed
 from raysim.client.trainers.recognise import KINDS, Recognised, recognise
@@ -75,8 +75,8 @@ much as some fifty recorded steps save, and to make an interpreted one from thos
 MOST_SHAPES = MappingProxyType({"recorded": 500_000, "interpreted": 1_500_000})
 """Numbers of a client up to which they are: beyond it, that costs more than it saves."""
 
-FILTERING: tuple[TrainerName, ...] = (*RECORDED, "fused")
-"""Trainers that may compute convolutions by minimal filtering."""
+CONVOLVING: tuple[TrainerName, ...] = (*RECORDED, "fused")
+"""Trainers that may compute convolutions in C."""
 
 MOST_INTERPRETED = 1_500_000
 """Numbers of a client up to which recorded steps are interpreted: with 4.1 million in dense layers torch's products
@@ -343,12 +343,19 @@ def _kernels_used(given: TrainingConditions, trainer: TrainerName, module: nn.Mo
     fits = given.device_kind == "cpu" and given.threads == 1
     if not fits or (given.precision, given.dtype) != ("float32", "float32"):
         return NONE_USED
-    filters = trainer in FILTERING and any(winograd.may_gain(p.shape) for p in module.parameters())
+    filters = trainer in CONVOLVING and any(winograd.may_gain(p.shape) for p in module.parameters())
     recurs = trainer in RECORDED and _has_lstm(module)
+    by_channel = trainer in CONVOLVING and any(map(_gains_by_depthwise, module.modules()))
     return KernelsUsed(
         filters and compiled_c.obstacle(winograd.SOURCE, torch.float32) is None,
         recurs and compiled_c.obstacle(lstm.SOURCE, torch.float32) is None,
+        by_channel and compiled_c.obstacle(depthwise.SOURCE, torch.float32) is None,
     )
+
+
+def _gains_by_depthwise(module: nn.Module) -> bool:
+    """Whether it is a depthwise convolution whose gradient gains by the kernel in C."""
+    return isinstance(module, nn.Conv1d | nn.Conv2d) and depthwise.gains(module.weight.shape, module.groups)
 
 
 def _has_lstm(module: nn.Module) -> bool:

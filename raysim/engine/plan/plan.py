@@ -97,6 +97,8 @@ class Plan:
             meant += " minimal filtering"
         if choice.kernels.lstm:
             meant += " compiled LSTMs"
+        if choice.kernels.depthwise:
+            meant += " compiled gradients of depthwise kernels"
         if choice.from_outputs:
             meant += " from outputs"
         meant += self.model.digest_of_frozen

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raysim.client.trainers.kernel import lstm, winograd
+from raysim.client.trainers.kernel import depthwise, lstm, winograd
 from raysim.client.trainers.kernel.dense import SOURCE
 from raysim.storage import compiled_c
 
@@ -43,7 +43,7 @@ def driven(
 ) -> subprocess.CompletedProcess[str]:
     """Compile a source with its driver, and run it."""
     made = folder / "driver"
-    name = {"kernel": "DENSE_C", "winograd": "WINOGRAD_C", "lstm": "LSTM_C"}[driver]
+    name = {"kernel": "DENSE_C", "winograd": "WINOGRAD_C", "lstm": "LSTM_C", "depthwise": "DEPTHWISE_C"}[driver]
     # A copy lies elsewhere than the headers that it includes.
     given = [
         f'-D{name}="{source}"',
@@ -161,5 +161,42 @@ def test_passes_that_are_off_are_caught(compiler: list[str], where: str, tmp_pat
     assert text.count(right) == 1
     (tmp_path / "wrong.c").write_text(text.replace(right, wrong))
     done = driven(compiler, tmp_path / "wrong.c", ["-DREAL=float"], tmp_path, "lstm")
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["-DREAL=float", "-march=native"], ["-DREAL=double", "-march=native"], ["-DREAL=float"], ["-DREAL=double"]],
+)
+def test_gradients_of_depthwise_kernels_stay_inside_their_arrays(
+    compiler: list[str], flags: list[str], tmp_path: Path
+) -> None:
+    done = driven(compiler, depthwise.SOURCE.path, flags, tmp_path, "depthwise")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout == "600 shapes\n"
+
+
+DEPTHWISE_WRONG: dict[str, tuple[str, str, str]] = {
+    "beyond the room": (
+        "return LANES * (of->rows * of->columns + rows_of(of)",
+        "return LANES * (of->rows * of->columns - 1 + rows_of(of)",
+        "AddressSanitizer: heap",
+    ),
+    "of a number": (
+        "UNROLLED for (int t = 0; t < taps; t++) own[t] += at",
+        "UNROLLED for (int t = 0; t < taps - (taps == 7); t++) own[t] += at",
+        "in the place of",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", DEPTHWISE_WRONG)
+def test_a_gradient_of_depthwise_kernels_that_is_off_is_caught(compiler: list[str], where: str, tmp_path: Path) -> None:
+    right, wrong, said = DEPTHWISE_WRONG[where]
+    text = depthwise.SOURCE.path.read_text()
+    assert text.count(right) == 1
+    (tmp_path / "wrong.c").write_text(text.replace(right, wrong))
+    done = driven(compiler, tmp_path / "wrong.c", ["-DREAL=float"], tmp_path, "depthwise")
     assert done.returncode != 0
     assert said in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from torch.nn import functional
 
 from raysim.client import dropout
 from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.kernel.depthwise import Depthwise
 from raysim.client.trainers.kernel.kernels import Kernels
 from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.recording import local_step, recorded_steps, resized, resized_steps
@@ -515,30 +517,34 @@ def test_what_is_no_two_lengths_of_one_step_is_refused(
         resized.resized(sized(*large), sized(*small), length)
 
 
-class Filtered(nn.Module):
-    """Convolutions that gain by minimal filtering, and are too large for the interpreter itself."""
+class Convolved(nn.Module):
+    """A convolution that gains by a kernel in C, and is too large for the interpreter itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, side: int = 3, groups: int = 1) -> None:
         super().__init__()
-        self.wide, self.conv, self.out = nn.Conv2d(2, 32, 1), nn.Conv2d(32, 32, 3, padding=1), nn.Linear(32, 4)
+        self.wide, self.out = nn.Conv2d(2, 32, 1), nn.Linear(32, 4)
+        self.conv = nn.Conv2d(32, 32, side, padding=side // 2, groups=groups)
 
     def forward(self, x: Tensor) -> Tensor:
         h = torch.relu(self.wide(x))
         return cast(Tensor, self.out((h + torch.tanh(self.conv(h))).mean((2, 3))))
 
 
-def test_short_batches_are_filtered_too(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_depthwise", [False, True], ids=["minimal filtering", "depthwise"])
+def test_short_batches_are_convolved_in_c_too(is_depthwise: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
-    convolution = Winograd.convolution
+    kernel: Any = Depthwise if is_depthwise else Winograd
+    method = "kernels_gradient" if is_depthwise else "convolution"
+    made = getattr(kernel, method)
 
-    def noted(self: Winograd, x: Tensor, *given: Any) -> Tensor:
-        lengths.append(len(x))
-        return convolution(self, x, *given)
+    def noted(self: Any, first: Tensor, *given: Any) -> Tensor:
+        lengths.append(len(first))
+        return cast(Tensor, made(self, first, *given))
 
-    monkeypatch.setattr(Winograd, "convolution", noted)
-    model, weights = create(Filtered, 0, torch.float32)
-    filters = RESIZES._replace(kernels=Kernels(Winograd(torch.float32)))
-    got, wanted = (bound_to(model, weights, recording) for recording in (filters, StepRecording()))
+    monkeypatch.setattr(kernel, method, noted)
+    model, weights = create(partial(Convolved, *((5, 32) if is_depthwise else ())), 0, torch.float32)
+    kernels = Kernels(depthwise=Depthwise(torch.float32)) if is_depthwise else Kernels(Winograd(torch.float32))
+    got, wanted = (bound_to(model, weights, one) for one in (RESIZES._replace(kernels=kernels), StepRecording()))
     x, y = torch.randn(LONGEST, 2, 12, 12), torch.arange(LONGEST) % 4
     for length in (LONGEST, *LENGTHS):
         assert got.record([x[:length]], [y[:length]], [length])

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from raysim.client.trainers.kernel.depthwise import Depthwise
 from raysim.client.trainers.kernel.lstm import CompiledLstm
 from raysim.client.trainers.kernel.winograd import Winograd
 
 
 class KernelsUsed(NamedTuple):
-    """Which kernels are used. winograd: of convolutions that gain by it. lstm: of LSTMs."""
+    """Which kernels are used. winograd: of convolutions that gain by it. lstm: of LSTMs. depthwise: of the gradient of
+    depthwise kernels."""
 
     winograd: bool = False
     lstm: bool = False
+    depthwise: bool = False
 
 
 NONE_USED = KernelsUsed()
@@ -23,6 +26,7 @@ class Kernels(NamedTuple):
 
     winograd: Winograd | None = None
     lstm: CompiledLstm | None = None
+    depthwise: Depthwise | None = None
 
 
 BY_TORCH = Kernels()

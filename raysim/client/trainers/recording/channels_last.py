@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from raysim.client.trainers.recording.minimal_filtering import Filtering
+from raysim.client.trainers.recording.own_kernels import OwnKernels
 from raysim.client.trainers.recording.simplify import Program, draws, storage, writes
 from raysim.client.trainers.recording.tape import Op, Slot, map_slots
 
@@ -180,7 +181,7 @@ class _Layouts:
             return False
         if op.function is _CONVOLUTION:
             return self._convolves_last(op)
-        if op.function is _CONVOLUTION_BACKWARD:
+        if op.function is _CONVOLUTION_BACKWARD or isinstance(op.function, OwnKernels):
             return (arguments[1], arguments[2]) in self._convolutions
         if op.function in _POOLS_BACKWARD:
             return arguments[1] in self._last

@@ -23,6 +23,7 @@ from raysim.client.trainers.recording.fixed_point import to_fixed_point, without
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
 from raysim.client.trainers.recording.interpreted import InterpretedStep, interpreted, step_of
 from raysim.client.trainers.recording.minimal_filtering import by_filtering
+from raysim.client.trainers.recording.own_kernels import by_own_kernels
 from raysim.client.trainers.recording.promotion import promoted
 from raysim.client.trainers.recording.recurrence import by_passes
 from raysim.client.trainers.recording.replay import Replay, replay
@@ -121,8 +122,8 @@ def record_step(
             if not isinstance(step, str):
                 return Recorded(step.step, None, step.sized)
             why_not = step
-        filtered = _filtered(program, first, weighted, kernels)
-        laid_out = channels_last.channels_last(filtered, first.tape.values)
+        convolved = _convolved(program, first, weighted, kernels)
+        laid_out = channels_last.channels_last(convolved, first.tape.values)
         if laid_out is program:
             return Recorded(made, why_not)
         put_back()
@@ -285,11 +286,14 @@ def _compiled(program: Program, attempt: _Attempt, weighted: Weighted) -> Replay
     return _with_gradients(step) if any(op.function in _LSTMS for op in program.ops) else _inferring(step)
 
 
-def _filtered(program: Program, attempt: _Attempt, weighted: Weighted, kernels: Kernels) -> Program:
-    """The program with convolutions by minimal filtering, where they gain by it and there is the kernel."""
-    if kernels.winograd is None:
-        return program
-    return by_filtering(program, attempt.tape.values, kernels.winograd, weighted.flat.dtype)
+def _convolved(program: Program, attempt: _Attempt, weighted: Weighted, kernels: Kernels) -> Program:
+    """The program with convolutions in C, where they gain by it and there is the kernel."""
+    values, dtype = attempt.tape.values, weighted.flat.dtype
+    if kernels.winograd is not None:
+        program = by_filtering(program, values, kernels.winograd, dtype)
+    if kernels.depthwise is not None:
+        program = by_own_kernels(program, values, kernels.depthwise, dtype)
+    return program
 
 
 def _by_interpreter(
@@ -341,7 +345,7 @@ def _interpreted(
             attempt = _place_by_place(weighted, loss_gradient, batch, made, put_back)
             program = _program(attempt)
             put_back()
-        program = _filtered(program, attempt, weighted, kernels)
+        program = _convolved(program, attempt, weighted, kernels)
         return _by_interpreter(program, attempt, weighted, to_fixed_point(weighted, batch), made.step)
     except (NotInterpreted, NoLibraryError) as error:
         return str(error)

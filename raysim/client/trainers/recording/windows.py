@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from raysim.client.trainers.kernel import depthwise
 from raysim.client.trainers.kernel.operators import Code
 from raysim.client.trainers.recording.instruction_list import (
     InstructionList,
@@ -76,7 +77,7 @@ def convolution(lines: InstructionList, y: Tensor, named: Mapping[str, Any]) -> 
         lines.by_number(Code.FILL, y)
     else:
         lines.by_number(Code.COPY, y, b.view(1, -1, 1, 1))
-    _check_size(windows, x, y)
+    _check_size(windows, x, w, y, groups)
     if _has_own_kernels(w, groups):
         seen = windows.of(_padded(lines, windows, x), y.shape[2:])
         for i, j in product(*map(range, windows.kernel)):
@@ -95,8 +96,8 @@ def convolution_back(lines: InstructionList, out: Any, named: Mapping[str, Any])
     if db is not None:
         lines.sum(db.view(1, -1, *(1 for _ in dy.shape[2:])), dy)
     windows, (x, w, dy) = _laid_out(named, x, w, dy)
-    _check_size(windows, x, dy)
-    dx, dw = (None if one is None else _with_rows(one) for one in (dx, dw))
+    _check_size(windows, x, w, dy, groups)
+    dx, dw = (None if one is None else with_rows(one) for one in (dx, dw))
     if _has_own_kernels(w, groups):
         _own_kernels_back(lines, windows, (dx, dw), (dy, x, w))
         return
@@ -173,26 +174,30 @@ def _laid_out(named: Mapping[str, Any], *maps: Tensor) -> tuple[_Windows, tuple[
         raise NotInterpreted("has a transposed convolution")
     if maps[0].dim() not in (3, 4):
         raise NotInterpreted(f"has a convolution over {maps[0].dim() - 2} axes")
-    x, w, y = (_with_rows(one) for one in maps)
+    x, w, y = (with_rows(one) for one in maps)
     stride, padding, dilation = (
-        _pair(named[name], fill) for name, fill in (("stride", 1), ("padding", 0), ("dilation", 1))
+        pair(named[name], fill) for name, fill in (("stride", 1), ("padding", 0), ("dilation", 1))
     )
     return _Windows((w.shape[2], w.shape[3]), stride, padding, dilation), (x, w, y)
 
 
-def _check_size(windows: _Windows, x: Tensor, y: Tensor) -> None:
-    seen = prod(x.shape[:2]) * prod(windows.kernel) * prod(y.shape[2:])
-    if seen > MOST_BESIDE:
+def _check_size(windows: _Windows, x: Tensor, w: Tensor, y: Tensor, groups: int) -> None:
+    positions = prod(x.shape[:2]) * prod(y.shape[2:])
+    seen = positions * prod(windows.kernel)
+    # Nobody lays out what positions see where the kernels' gradient is made in C.
+    if (positions if depthwise.gains(w.shape, groups) else seen) > MOST_BESIDE:
         raise SlowerInterpreted(f"has a convolution whose positions see {seen:,} numbers, and torch is faster there")
     if seen > MOST_LAID_OUT:
         raise NotInterpreted("has a convolution that torch is faster at")
 
 
-def _with_rows(one: Tensor) -> Tensor:
+def with_rows(one: Tensor) -> Tensor:
+    """Maps or kernels over one axis as such over two, with one row each; those over two as they are."""
     return one.unsqueeze(2) if one.dim() == 3 else one
 
 
-def _pair(given: Sequence[int], fill: int) -> Pair:
+def pair(given: Sequence[int], fill: int) -> Pair:
+    """Of rows and columns; `fill` for the one row of a map over one axis."""
     return (fill, given[0]) if len(given) == 1 else (given[0], given[1])
 
 

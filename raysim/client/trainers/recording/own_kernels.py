@@ -1,0 +1,79 @@
+"""Lets a recorded step make the gradient of depthwise kernels in C: a pure function on its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raysim.client.trainers.kernel.depthwise import Depthwise, gains
+from raysim.client.trainers.recording.simplify import Program
+from raysim.client.trainers.recording.tape import Op
+from raysim.client.trainers.recording.windows import pair, with_rows
+
+_BACKWARD = torch.ops.aten.convolution_backward.default
+
+
+@dataclass(frozen=True)
+class OwnKernels:
+    """Stands for torch's backward pass of a depthwise convolution, with the same arguments and results.
+
+    by: makes the gradient of the kernels. The rest is torch's.
+    """
+
+    by: Depthwise
+
+    def __call__(self, *args: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """What torch's operator returns."""
+        dy, x, w, sizes, stride, padding, dilation, *others, mask = args
+        dx = db = None
+        if mask[0]:
+            dx = _BACKWARD(dy, x, w, sizes, stride, padding, dilation, *others, [True, False, False])[0]
+        if mask[2]:
+            db = dy.sum((0, *range(2, dy.dim())))
+        moves = (pair(one, fill) for one, fill in ((stride, 1), (padding, 0), (dilation, 1)))
+        dw = self.by.kernels_gradient(with_rows(dy), with_rows(x), with_rows(w).shape, *moves)
+        return dx, dw.view(w.shape), db
+
+    @property
+    def _schema(self) -> Any:
+        return _BACKWARD._schema
+
+    @property
+    def tags(self) -> Any:
+        """Of torch's operator."""
+        return _BACKWARD.tags
+
+    def name(self) -> str:
+        """Of torch's operator."""
+        return str(_BACKWARD.name())
+
+
+def by_own_kernels(program: Program, values: Sequence[Tensor], by: Depthwise, dtype: torch.dtype) -> Program:
+    """Return the program with `OwnKernels` in the place of each backward pass that gains by it.
+
+    Args:
+        program: simplified.
+        values: of its slots, as they were recorded.
+        by: makes gradients of kernels.
+        dtype: of its numbers.
+    """
+
+    def replaced(op: Op) -> Op:
+        return replace(op, function=OwnKernels(by)) if _may(op, values, dtype) else op
+
+    ops = tuple(map(replaced, program.ops))
+    return program if ops == program.ops else replace(program, ops=ops)
+
+
+def _may(op: Op, values: Sequence[Tensor], dtype: torch.dtype) -> bool:
+    if op.function is not _BACKWARD:
+        return False
+    _, x, w, _, _, _, _, transposed, _, groups, mask = op.args
+    kernels = values[w.number]
+    is_here = kernels.dtype == values[x.number].dtype == dtype and kernels.device.type == "cpu"
+    is_read = all(slot is None or values[slot.number].is_contiguous() for slot in op.results[1:2])
+    return bool(mask[1] and not transposed and is_here and is_read and gains(kernels.shape, groups))
