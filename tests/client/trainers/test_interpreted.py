@@ -126,6 +126,9 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     "parts": of(lambda h: torch.cat([h[:, 3:], h[:, :3]], 1) + h[:, :1]),
     "stack and select": of(lambda h: torch.stack([h, h * 2], 1)[:, 1] + torch.stack([h, h], 2).select(2, 0)),
     "split": of(lambda h: torch.cat([one.tanh() for one in h.chunk(3, 1)][::-1], 1)),
+    "cumulative sums": of(lambda h: h.view(-1, 3, 4).cumsum(1).flatten(1) + h.cumsum(1) * h.cumsum(0)),
+    "cumulative sums in place": of(lambda h: (h * 1).cumsum_(-1)),
+    "turned round": of(lambda h: h.flip(1) * h.view(-1, 3, 4).flip(-2).flatten(1)),
     "turned": of(lambda h: h.view(-1, 3, 4).transpose(1, 2).reshape(-1, WIDTH)),
     "in place": of(lambda h: (h * 1).mul_(2).add_(h).tanh_()),
     "products of three axes": of(lambda h: (h.view(-1, 3, 4) @ h.view(-1, 4, 3) @ h.view(-1, 3, 4)).flatten(1)),
@@ -207,7 +210,6 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     ),
 }
 BY_TORCH: Mapping[str, tuple[Callable[[], nn.Module], set[str]]] = {
-    "cumulative sums": (of(lambda h: h.cumsum(1) + h), {"cumsum"}),
     "two in a row, of a view": (of(lambda h: h.sinh().view(-1, 3, 4).transpose(1, 2).cumsum(1).flatten(1)), {"sinh"}),
     "of the batch, once more behind weights": (lambda: OfTheBatch(), {"erf", "addcmul"}),
     "a choice": (of(lambda h: torch.where(h > 0, h, h.exp() - 1)), {"gt", "where"}),
@@ -237,18 +239,20 @@ BY_TORCH: Mapping[str, tuple[Callable[[], nn.Module], set[str]]] = {
         ),
         {"_to_copy", "remainder"},
     ),
+    "two axes turned round": (of(lambda h: h.view(-1, 3, 4).flip((1, 2)).flatten(1)), {"flip"}),
+    "cumulative sums over many places": (of(lambda h: h + h.repeat(1, 30).cumsum(1)[:, ::30]), {"cumsum", "flip"}),
     "outputs": (lambda: nn.Sequential(nn.Linear(6, 4), nn.LogSigmoid()), {"log_sigmoid_forward"}),
-    "a weight": (lambda: OfAWeight(), {"cumsum"}),
-    "a buffer that is written to": (lambda: Counted(), {"cumsum"}),
+    "a weight": (lambda: OfAWeight(), {"logcumsumexp"}),
+    "a buffer that is written to": (lambda: Counted(), {"cumprod"}),
     "a batch that is changed": (lambda: ChangesItsBatch(), {"sinh"}),
     "maps between convolutions": (
         lambda: Between(
-            lambda self, h: changed_between(self.layer, maps(h), lambda one: one.cumsum_(3)), layer=nn.Conv2d(3, 4, 3)
+            lambda self, h: changed_between(self.layer, maps(h), lambda one: one.cumprod_(3)), layer=nn.Conv2d(3, 4, 3)
         ),
-        {"cumsum_"},
+        {"cumprod_"},
     ),
-    "the batch itself": (lambda: WritesToBatch(), {"cumsum_"}),
-    "what was read before": (lambda: ChangesWhatWasRead(), {"cumsum_"}),
+    "the batch itself": (lambda: WritesToBatch(), {"cumprod_"}),
+    "what was read before": (lambda: ChangesWhatWasRead(), {"cumprod_"}),
 }
 """Modules with operators that the interpreter does not know, or not so, and some of these."""
 
@@ -287,7 +291,7 @@ class OfAWeight(nn.Module):
         self.steps, self.b = nn.Parameter(torch.rand(6)), nn.Linear(6, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.b(x * self.steps.cumsum(0))
+        made: Tensor = self.b(x * self.steps.logcumsumexp(0))
         return made
 
 
@@ -304,7 +308,7 @@ class Counted(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h = self.a(x)
         with torch.no_grad():
-            self.total.mul_(0.5).add_(h.cumsum(0)[-1])
+            self.total.mul_(0.5).add_(h.cumprod(0)[-1])
         made: Tensor = self.b(h / self.total.square().add(1))
         return made
 
@@ -330,21 +334,21 @@ class WritesToBatch(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         first = self.a(x)
-        made: Tensor = self.c(first.detach() * self.b(x.cumsum_(1)))
+        made: Tensor = self.c(first.detach() * self.b(x.cumprod_(1)))
         return made
 
 
 class ChangesWhatWasRead(nn.Module):
-    """Were torch to compute the sums first, the first addition would read what the second one reads."""
+    """Were torch to compute the products first, the first addition would read what the second one reads."""
 
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        sums = x.cumsum(1)
-        h = self.a(x) + sums
-        made: Tensor = self.b(h + sums.cumsum_(1))
+        products = x.cumprod(1)
+        h = self.a(x) + products
+        made: Tensor = self.b(h + products.cumprod_(1))
         return made
 
 
@@ -606,7 +610,7 @@ def experiment(**engine: Any) -> raysim.Experiment:
 
 def test_auto_takes_it_unless_torch_is_faster_and_says_why() -> None:
     data = dataset((6,), classes=4)
-    for module in (MODULES["gelu"], BY_TORCH["cumulative sums"][0]):
+    for module in (MODULES["gelu"], BY_TORCH["cumulative sums over many places"][0]):
         assert resolve(experiment(), dataset=data, model=module).choice.trainer == "interpreted"
     large = layer(lambda: nn.Conv2d(3, 8, 9, padding=30), on_maps=True)
     choice = resolve(experiment(), dataset=data, model=large).choice
