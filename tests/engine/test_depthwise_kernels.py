@@ -24,12 +24,12 @@ def _kernel() -> None:
 
 
 class Depth(nn.Module):
-    """A depthwise convolution with a way around."""
+    """A convolution, depthwise unless it has other groups, with a way around."""
 
-    def __init__(self, side: int = 5) -> None:
+    def __init__(self, groups: int = 24) -> None:
         super().__init__()
         self.first, self.out = nn.Conv2d(1, 24, 1), nn.Linear(24, 4)
-        self.depth = nn.Conv2d(24, 24, side, padding=side // 2, groups=24)
+        self.depth = nn.Conv2d(24, 24, 5, padding=2, groups=groups)
 
     def forward(self, x: Tensor) -> Tensor:
         h = torch.relu(self.first(x))
@@ -60,19 +60,19 @@ def experiment(rounds: int = 3, **engine: Any) -> raysim.Experiment:
 
 
 @pytest.mark.parametrize(
-    ("side", "engine", "in_c"),
+    ("groups", "engine", "in_c"),
     [
-        (5, {}, True),
-        (5, {"trainer": "recorded"}, True),
-        (5, {"trainer": "one_by_one"}, False),
-        (5, {"dtype": "float64"}, False),
-        (5, {"precision": "bf16"}, False),
-        (5, {"threads": 2}, False),
-        (3, {}, False),
+        (24, {}, True),
+        (24, {"trainer": "recorded"}, True),
+        (24, {"trainer": "one_by_one"}, False),
+        (24, {"dtype": "float64"}, False),
+        (24, {"precision": "bf16"}, False),
+        (24, {"threads": 2}, False),
+        (12, {}, False),
     ],
 )
-def test_what_is_made_in_c(images: raysim.FederatedDataset, side: int, engine: dict[str, Any], in_c: bool) -> None:
-    plan = resolve(experiment(**engine), dataset=images, model=partial(Depth, side))
+def test_what_is_made_in_c(images: raysim.FederatedDataset, groups: int, engine: dict[str, Any], in_c: bool) -> None:
+    plan = resolve(experiment(**engine), dataset=images, model=partial(Depth, groups))
     assert plan.choice.kernels.depthwise == in_c
     assert plan.choice.record.get("depthwise", False) == in_c
 

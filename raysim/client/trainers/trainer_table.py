@@ -345,7 +345,7 @@ def _kernels_used(given: TrainingConditions, trainer: TrainerName, module: nn.Mo
         return NONE_USED
     filters = trainer in CONVOLVING and any(winograd.may_gain(p.shape) for p in module.parameters())
     recurs = trainer in RECORDED and _has_lstm(module)
-    by_channel = trainer in CONVOLVING and any(map(_gains_by_depthwise, module.modules()))
+    by_channel = trainer in CONVOLVING and any(map(_is_depthwise, module.modules()))
     return KernelsUsed(
         filters and compiled_c.obstacle(winograd.SOURCE, torch.float32) is None,
         recurs and compiled_c.obstacle(lstm.SOURCE, torch.float32) is None,
@@ -353,9 +353,9 @@ def _kernels_used(given: TrainingConditions, trainer: TrainerName, module: nn.Mo
     )
 
 
-def _gains_by_depthwise(module: nn.Module) -> bool:
-    """Whether it is a depthwise convolution whose gradient gains by the kernel in C."""
-    return isinstance(module, nn.Conv1d | nn.Conv2d) and depthwise.gains(module.weight.shape, module.groups)
+def _is_depthwise(module: nn.Module) -> bool:
+    """Whether it is a depthwise convolution."""
+    return isinstance(module, nn.Conv1d | nn.Conv2d) and depthwise.is_depthwise(module.weight.shape, module.groups)
 
 
 def _has_lstm(module: nn.Module) -> bool:

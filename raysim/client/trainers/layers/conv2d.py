@@ -49,7 +49,7 @@ class Conv2d:
         moves = [*module.stride, *module.dilation, module.groups]
         self._padding: tuple[Any, ...] = tuple(module.padding)
         self._winograd = kernels.winograd if moves == [1, 1, 1, 1, 1] else None
-        has_gain = depthwise.gains(weight.value.shape, module.groups)
+        has_gain = depthwise.gains_much(weight.value.shape, module.groups)
         self._depthwise = kernels.depthwise if has_gain else None
         self._how: tuple[Any, ...] = (
             list(module.stride), list(module.padding), list(module.dilation), False, [0, 0], module.groups

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.kernel.depthwise import Depthwise, gains
+from raysim.client.trainers.kernel.depthwise import Depthwise, gains, is_depthwise
 from raysim.client.trainers.recording.simplify import Program
 from raysim.client.trainers.recording.tape import Op
 from raysim.client.trainers.recording.windows import pair, with_rows
@@ -21,7 +21,7 @@ _BACKWARD = torch.ops.aten.convolution_backward.default
 class OwnKernels:
     """Stands for torch's backward pass of a depthwise convolution, with the same arguments and results.
 
-    by: makes the gradient of the kernels. The rest is torch's.
+    by: makes the gradient of the kernels, where that gains as the maps lie. The rest is torch's.
     """
 
     by: Depthwise
@@ -29,6 +29,9 @@ class OwnKernels:
     def __call__(self, *args: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """What torch's operator returns."""
         dy, x, w, sizes, stride, padding, dilation, *others, mask = args
+        if not gains(x, w.shape):
+            made: tuple[Tensor | None, Tensor | None, Tensor | None] = _BACKWARD(*args)
+            return made
         dx = db = None
         if mask[0]:
             dx = _BACKWARD(dy, x, w, sizes, stride, padding, dilation, *others, [True, False, False])[0]
@@ -53,7 +56,7 @@ class OwnKernels:
 
 
 def by_own_kernels(program: Program, values: Sequence[Tensor], by: Depthwise, dtype: torch.dtype) -> Program:
-    """Return the program with `OwnKernels` in the place of each backward pass that gains by it.
+    """Return the program with `OwnKernels` in the place of each backward pass of a depthwise convolution.
 
     Args:
         program: simplified.
@@ -76,4 +79,4 @@ def _may(op: Op, values: Sequence[Tensor], dtype: torch.dtype) -> bool:
     kernels = values[w.number]
     is_here = kernels.dtype == values[x.number].dtype == dtype and kernels.device.type == "cpu"
     is_read = all(slot is None or values[slot.number].is_contiguous() for slot in op.results[1:2])
-    return bool(mask[1] and not transposed and is_here and is_read and gains(kernels.shape, groups))
+    return bool(mask[1] and not transposed and is_here and is_read and is_depthwise(kernels.shape, groups))

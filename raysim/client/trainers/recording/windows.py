@@ -185,7 +185,7 @@ def _check_size(windows: _Windows, x: Tensor, w: Tensor, y: Tensor, groups: int)
     positions = prod(x.shape[:2]) * prod(y.shape[2:])
     seen = positions * prod(windows.kernel)
     # Nobody lays out what positions see where the kernels' gradient is made in C.
-    if (positions if depthwise.gains(w.shape, groups) else seen) > MOST_BESIDE:
+    if (positions if depthwise.gains_much(w.shape, groups) else seen) > MOST_BESIDE:
         raise SlowerInterpreted(f"has a convolution whose positions see {seen:,} numbers, and torch is faster there")
     if seen > MOST_LAID_OUT:
         raise NotInterpreted("has a convolution that torch is faster at")
