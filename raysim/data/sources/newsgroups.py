@@ -24,6 +24,8 @@ ARCHIVE = Published("20news-bydate.tar.gz", "http://qwone.com/~jason/20Newsgroup
 _CLASSES = 20
 _SIDES = {"20news-bydate-train": "train", "20news-bydate-test": "test"}
 _QUOTED = re.compile(r"^\s*[>|:]|writes:\s*$|wrote:\s*$|^In article\b", re.IGNORECASE)
+_EMPTY_LINE = re.compile(r"\n\r?\n")
+"""An archive that was packed anew may have the line ends of Windows."""
 
 
 class Newsgroups(Partitioned, Section):
@@ -49,9 +51,11 @@ class Newsgroups(Partitioned, Section):
 def open_source(section: Newsgroups) -> Source:
     """Find the archive; DataError naming it if it is missing."""
     file = ARCHIVE.find(locate(section.root, "20news-bydate", (ARCHIVE,)))
-    return texts.source(
+    source = texts.source(
         "newsgroups", [file.digest], lambda: read(file, section.headers, section.quotes), section.tokens
     )
+    # Where headers end is said because it was another place once.
+    return source if section.headers else source._replace(address={**source.address, "empty_line": _EMPTY_LINE.pattern})
 
 
 def read(file: SourceFile, headers: bool = True, quotes: bool = True) -> Texts:
@@ -91,7 +95,8 @@ def _side_and_group(name: str) -> tuple[str, str] | None:
 
 def _body(text: str, headers: bool, quotes: bool) -> str:
     if not headers:
-        text = text.partition("\n\n")[2]
+        head = _EMPTY_LINE.search(text)
+        text = "" if head is None else text[head.end() :]
     if not quotes:
         text = "\n".join(line for line in text.splitlines() if not _QUOTED.search(line))
     return text

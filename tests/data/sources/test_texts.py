@@ -100,14 +100,14 @@ GROUPS = [f"group.{number:02}" for number in range(20)]
 MESSAGE = "From: a@b\nSubject: cars\n\nJohn wrote:\n> old words\nnew words\n"
 
 
-def archive(folder: Path, groups: dict[str, list[str]]) -> Path:
+def archive(folder: Path, groups: dict[str, list[str]], message: str = MESSAGE) -> Path:
     folder.mkdir()
     with tarfile.open(folder / "20news-bydate.tar.gz", "w:gz") as tar:
         for side, names in groups.items():
             for name in names:
                 member = tarfile.TarInfo(f"20news-bydate-{side}/{name}/1")
-                member.size = len(MESSAGE)
-                tar.addfile(member, io.BytesIO(MESSAGE.encode("latin-1")))
+                member.size = len(message)
+                tar.addfile(member, io.BytesIO(message.encode("latin-1")))
     return folder / "20news-bydate.tar.gz"
 
 
@@ -124,6 +124,13 @@ def test_groups_are_classes_in_order_of_the_alphabet(tmp_path: Path) -> None:
 def test_headers_and_quotes_can_be_left_out(tmp_path: Path) -> None:
     file = SourceFile(archive(tmp_path / "news", {"train": GROUPS, "test": GROUPS}))
     assert newsgroups.read(file, headers=False).test[0] == "John wrote:\n> old words\nnew words\n"
+    assert newsgroups.read(file, headers=False, quotes=False).test[0] == "new words"
+
+
+def test_headers_of_messages_packed_anew_with_other_line_ends_can_be_left_out(tmp_path: Path) -> None:
+    message = MESSAGE.replace("\n", "\r\n")
+    file = SourceFile(archive(tmp_path / "news", {"train": GROUPS, "test": GROUPS}, message))
+    assert newsgroups.read(file, headers=False).test[0] == "John wrote:\r\n> old words\r\nnew words\r\n"
     assert newsgroups.read(file, headers=False, quotes=False).test[0] == "new words"
 
 
