@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from mmap import mmap
 from numbers import Real
+from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -129,14 +130,15 @@ def rows_of(where: str, column: str, values: Any) -> npt.NDArray[Any]:
 
 
 def _masked(values: Any) -> int:
-    if type(values) is np.ndarray:
-        return 0
-    parts = values if isinstance(values, tuple | list) else (values,)
-    return sum(int(np.sum(np.ma.getmaskarray(part))) for part in parts if isinstance(part, np.ma.MaskedArray))
+    if isinstance(values, np.ma.MaskedArray):
+        return int(np.sum(np.ma.getmaskarray(values)))
+    return sum(map(_masked, values)) if _holds(values, np.ma.MaskedArray) else 0
 
 
 def _first_null(values: Any) -> int | None:
     """The first row with a null of an Arrow array or table, which NumPy would make NaN; None if there is none."""
+    if _holds(values, pa.Array | pa.ChunkedArray):
+        return next((row for row, each in enumerate(values) if _first_null(each) is not None), None)
     columns = values.columns if isinstance(values, pa.Table | pa.RecordBatch) else [values]
     rows = [
         int(np.argmax(np.asarray(each.is_null())))
@@ -144,6 +146,16 @@ def _first_null(values: Any) -> int | None:
         if isinstance(each, pa.Array | pa.ChunkedArray) and each.null_count
     ]
     return min(rows, default=None)
+
+
+def _holds(values: Any, kind: type | UnionType) -> bool:
+    """Whether a list, or one of its lists, has a value of this kind, which NumPy's array of it does not show."""
+    if not isinstance(values, tuple | list):
+        return False
+    kinds = set(map(type, values))
+    return any(issubclass(each, kind) for each in kinds) or (
+        any(issubclass(each, tuple | list) for each in kinds) and any(_holds(each, kind) for each in values)
+    )
 
 
 def is_fixed(array: npt.NDArray[Any]) -> bool:

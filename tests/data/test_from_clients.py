@@ -212,6 +212,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"train": {"a": ([np.ma.masked_array(np.zeros(3), mask=True)], [0])}},
         "client 'a' .* x has 3 masked values",
     ),
+    "masked values in lists of lists": (
+        {"train": {"a": ([[np.ma.masked_array([1.0, 2.0], mask=[True, False])]], [0])}},
+        "client 'a' .* x has 1 masked values",
+    ),
     "nulls": (
         {"train": {"a": (X, pa.array([0, 1, None, *range(len(Y) - 3)]))}},
         r"client 'a' .* y has nulls, the first one in row 2, .*drop_null\(\), or fill them, by fill_null",
@@ -222,6 +226,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "nulls in a table": (
         {"train": {"a": (pa.table({"u": [1.0, 2.0], "v": [3.0, None]}), Y[:2])}},
+        "x has nulls, the first one in row 1",
+    ),
+    "nulls in a list": (
+        {"train": {"a": ([pa.array([1.0, 2.0]), pa.array([3.0, None])], Y[:2])}},
+        "x has nulls, the first one in row 1",
+    ),
+    "nulls in lists of lists": (
+        {"train": {"a": ([[pa.array([1.0])], [pa.array([None], pa.float64())]], Y[:2])}},
         "x has nulls, the first one in row 1",
     ),
     "nested": (
