@@ -61,8 +61,13 @@ def test_pixels_are_compared_as_the_model_sees_them(experiment: Make) -> None:
     stored = Data.from_clients(train={"a": (pixels, y)})
     scaled = replace(stored, x=replace(stored.x, scale=1 / 255), fingerprint="scaled")
     assert list(other_examples.remarks(experiment(), numbers, scaled)) == []
-    (raw,) = other_examples.remarks(experiment(), scaled, stored)
+    kind, raw = other_examples.remarks(experiment(), scaled, stored)
     assert raw.startswith("x of the data has mean 1")
+    # Such a model ends with "mat1 and mat2 must have the same dtype".
+    assert kind == (
+        "x of the data are whole numbers for the model, and those of the run's own are floating-point numbers: most "
+        "models take one kind"
+    )
 
 
 def test_numbers_of_words_are_those_of_one_vocabulary(tmp_path: Path) -> None:
@@ -172,3 +177,48 @@ def test_numbers_of_another_tokeniser_are_said(experiment: Make) -> None:
     assert found.startswith("x of the data are other numbers than those of the run's own: of the most frequent ones")
     few = Data.from_clients(train={"a": (np.full((2, 20), 5), np.arange(2))})
     assert shown(own, few, experiment) == []
+
+
+def renumbered(dataset: Data, numbers: np.ndarray) -> Data:
+    """The dataset with other numbers for the same labels."""
+    clients = {dataset.train.id_of(k): dataset.train.client(k) for k in range(len(dataset.train))}
+    return Data.from_clients(train={name: (x, numbers[y]) for name, (x, y) in clients.items()})
+
+
+@pytest.mark.parametrize(
+    ("shape", "numbers", "listed"),
+    [
+        ((6, 6), [1, 0], "0 like 1, 1 like 0"),
+        ((20,), [0, 3, 1, 2], "1 like 2, 2 like 3, 3 like 1"),
+        ((3, 6, 6), [4, 3, 2, 1, 0], "0 like 4, 1 like 3, 3 like 1, ..."),
+    ],
+)
+def test_another_order_of_labels_is_said(
+    shape: tuple[int, ...], numbers: list[int], listed: str, experiment: Make
+) -> None:
+    own, its = (dealt(*drawn(seed, shape, len(numbers))) for seed in (1, 2))
+    assert shown(own, its, experiment) == []
+    (found,) = shown(own, renumbered(its, np.array(numbers)), experiment)
+    assert found == (
+        f"classes of the data look like others of the run's own: {listed}: scores mean little if classes are numbered "
+        f"in another order"
+    )
+
+
+NAMES, MOVED = [1, 2, 3, 4], [4, 2, 3, 1]
+
+
+def test_another_order_of_a_small_alphabet_is_said(experiment: Make) -> None:
+    """All numbers are there in both, so only their frequencies tell."""
+    shares = np.array([0.4, 0.3, 0.2, 0.1])
+    own, its, moved = (texts_of(np.array(names), shares, seed) for names, seed in ((NAMES, 1), (NAMES, 2), (MOVED, 3)))
+    assert shown(own, its, experiment) == []
+    assert shown(own, moved, experiment) == [
+        "numbers in x of the data are as frequent as others of the run's own: 1 like 4, 4 like 1. Scores mean little "
+        "if they are names of the same things in another order"
+    ]
+
+
+def texts_of(names: np.ndarray, shares: np.ndarray, seed: int) -> Data:
+    x = np.random.default_rng(seed).choice(names, (80, 40), p=shares)
+    return Data.from_clients(train={f"c{k}": (part, np.zeros(20, np.int64)) for k, part in enumerate(np.split(x, 4))})

@@ -12,20 +12,16 @@ means do not depend on which classes the looked-at clients have.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from raysim.api.class_means import ClassMeans, Floats, class_means
 from raysim.data import FederatedDataset
 
-MOST, NUMBERS = 2_000, 20_000_000
-"""Examples that are looked at, and numbers that these may have together."""
-
-LEAST, CLASSES = 8, 10
-"""Examples that a class needs in both data, and classes that are compared, the largest ones."""
+CLASSES = 10
+"""Classes that are compared, the largest ones."""
 
 CHANNELS, FEATURES, OF_TWO = 4, 1_000, 100
 """Axes up to this length are tried in all orders. Rows up to this length, or this one with two classes, are tried
@@ -39,21 +35,6 @@ FAR_OF_ALL, NEARER_OF_ALL = 10.0, 10.0
 
 NEAR = 10.0
 """In the order that is named d is below this: other data may fit better in it, and are other data."""
-
-Floats = npt.NDArray[np.float64]
-
-
-class _Means(NamedTuple):
-    """Means of the features by class, and the squares of their standard errors: (classes, *shape)."""
-
-    means: Floats
-    errors: Floats
-
-    def taken(self, how: FeatureOrder) -> _Means:
-        return _Means(how.of(self.means), how.of(self.errors))
-
-    def distance(self, other: _Means) -> float:
-        return float(((self.means - other.means) ** 2 / (self.errors + other.errors)).mean())
 
 
 class FeatureOrder(NamedTuple):
@@ -69,6 +50,10 @@ class FeatureOrder(NamedTuple):
         found = np.flip(found, tuple(axis + 1 for axis in self.mirrored))
         return found if self.channels is None else np.take(found, self.channels[1], self.channels[0] + 1)
 
+    def of_classes(self, its: ClassMeans) -> ClassMeans:
+        """Return the means of classes in this order."""
+        return its._replace(means=self.of(its.means), errors=self.of(its.errors))
+
     def __str__(self) -> str:
         exchanged = [str(axis) for axis, its in enumerate(self.axes) if axis != its]
         said = [f"axes {' and '.join(exchanged)} exchanged"] if exchanged else []
@@ -80,13 +65,13 @@ class FeatureOrder(NamedTuple):
 
 def remark(own: FederatedDataset, other: FederatedDataset) -> str | None:
     """Return in which order the other data's features look like the run's own; None if in theirs, or in none."""
-    both = _class_means(own, other)
+    both = class_means(own, other, CLASSES)
     if both is None:
         return None
     mine, its = both
     as_they_come = mine.distance(its)
     if len(own.x.shape) > 1:
-        distances = [(mine.distance(its.taken(order)), order) for order in _orders(own.x.shape)]
+        distances = [(mine.distance(order.of_classes(its)), order) for order in _orders(own.x.shape)]
         found = min(distances, key=lambda pair: pair[0], default=None)
         if found is None or as_they_come < FAR or found[0] > min(NEAR, as_they_come / NEARER):
             return None
@@ -99,44 +84,6 @@ def remark(own: FederatedDataset, other: FederatedDataset) -> str | None:
         return None
     listed = ", ".join(f"{at} like {like}" for at, like in moved[:3]) + (", ..." if len(moved) > 3 else "")
     return f"features of x of the data look like others of the run's own: {listed}"
-
-
-def _class_means(own: FederatedDataset, other: FederatedDataset) -> tuple[_Means, _Means] | None:
-    """Return the means of both by the largest classes that both have; None if no class has enough examples."""
-    (x, y), (its_x, its_y) = _examples(own), _examples(other)
-    if y.ndim != 1 or not len(x) or not len(its_x):
-        return None
-    if own.num_classes is None:
-        ends = np.quantile(y.astype(np.float64), [0.25, 0.5, 0.75])
-        y, its_y = np.searchsorted(ends, y), np.searchsorted(ends, its_y)
-    labels, counts = np.unique(y, return_counts=True)
-    largest = labels[np.argsort(-counts, kind="stable")]
-    groups = [(x[y == label], its_x[its_y == label]) for label in largest]
-    enough = [pair for pair in groups if min(map(len, pair)) >= LEAST][:CLASSES]
-    if not enough:
-        return None
-    return _means([mine for mine, _ in enough]), _means([its for _, its in enough])
-
-
-def _means(groups: list[Floats]) -> _Means:
-    # Features that do not vary in a class have errors, too: others' examples may.
-    errors = [(group.var(axis=0, ddof=1) + 1e-3) / len(group) for group in groups]
-    return _Means(np.stack([group.mean(axis=0) for group in groups]), np.stack(errors))
-
-
-def _examples(dataset: FederatedDataset) -> tuple[Floats, npt.NDArray[np.generic]]:
-    """Return x and y of the first training clients, x with mean 0 and deviation 1 over all features together."""
-    train, every, number = dataset.train, list[tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]](), 0
-    most = min(MOST, max(1, NUMBERS // math.prod(dataset.x.shape)))
-    while number < most and len(every) < len(train):
-        every.append(train.client(len(every)))
-        number += len(every[-1][0])
-    x = np.concatenate([x for x, _ in every])[:most].astype(np.float64) * dataset.x.scale
-    y = np.concatenate([y for _, y in every])[:most]
-    whole = np.isfinite(x).all(axis=tuple(range(1, x.ndim)))
-    x, y = x[whole], y[whole]
-    deviation = x.std() if len(x) else 0.0
-    return (x - x.mean()) / deviation if deviation > 0 else x, y
 
 
 def _orders(shape: tuple[int, ...]) -> Iterator[FeatureOrder]:
@@ -154,7 +101,7 @@ def _orders(shape: tuple[int, ...]) -> Iterator[FeatureOrder]:
             yield FeatureOrder(axes, mirrored, order)
 
 
-def _assigned(mine: _Means, its: _Means) -> tuple[list[tuple[int, int]], float]:
+def _assigned(mine: ClassMeans, its: ClassMeans) -> tuple[list[tuple[int, int]], float]:
     """Return the features that look like others in the order that fits best, each with that other one, and its d."""
     from scipy.optimize import linear_sum_assignment  # slow to import
 

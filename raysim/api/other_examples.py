@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from raysim.api import feature_order
+from raysim.api import feature_order, label_order
 from raysim.data import FederatedDataset
 from raysim.data.field import Field
 from raysim.data.tokens.words import Words
@@ -20,6 +20,10 @@ LOOKED_AT = 10
 FACTOR = 2.0
 """Values whose deviations differ by more than this were likely scaled in another way."""
 
+
+ALPHABET, APART, NEARER = 256, 0.2, 5.0
+"""Up to so many different numbers are an alphabet. Its numbers stand for others where shares of numbers differ by this
+much in all, and by this factor less in another order."""
 
 SHARED, FEWEST, ROWS = 0.4, 100, 200
 """Names of one kind share more than this of the most frequent ones; of fewer numbers than these nothing is said; and
@@ -50,14 +54,18 @@ def remarks(experiment: Experiment, own: FederatedDataset, other: FederatedDatas
             "unless the data number the same words alike"
         )
     elif _is_measured(own.x) or _is_measured(other.x):
+        if _is_measured(own.x) != _is_measured(other.x):
+            yield (
+                f"x of the data are {_kind(other.x)} for the model, and those of the run's own are {_kind(own.x)}: "
+                f"most models take one kind"
+            )
         yield from _of_values(own, other)
         if own.x.shape and (order := feature_order.remark(own, other)) is not None:
             yield f"{order}: scores mean little if they were prepared in another order"
-    elif (shared := _shared_numbers(own, other)) < SHARED:
-        yield (
-            f"x of the data are other numbers than those of the run's own: of the most frequent ones they share "
-            f"{shared:.0%}. Scores mean little if these are names of other things, as those of another tokeniser"
-        )
+        if (labels := label_order.remark(own, other)) is not None:
+            yield f"{labels}: scores mean little if classes are numbered in another order"
+    else:
+        yield from _of_numbers(own, other)
     if _left_out(own.y) != _left_out(other.y):
         yield (
             f"the data leave out other labels than the run's: {_left_out(other.y)}, where the run leaves out "
@@ -68,6 +76,10 @@ def remarks(experiment: Experiment, own: FederatedDataset, other: FederatedDatas
 def _is_measured(x: Field) -> bool:
     """Return whether values are amounts; whole numbers that are not scaled may be names, as those of tokens."""
     return x.is_floating or (x.scale, x.offset) != (1.0, 0.0)
+
+
+def _kind(x: Field) -> str:
+    return "floating-point numbers" if _is_measured(x) else "whole numbers"
 
 
 def _of_values(own: FederatedDataset, other: FederatedDataset) -> Iterator[str]:
@@ -89,15 +101,47 @@ def _moments(dataset: FederatedDataset) -> tuple[float, float]:
     return (float(finite.mean()), float(finite.std())) if len(finite) else (0.0, 0.0)
 
 
-def _shared_numbers(own: FederatedDataset, other: FederatedDataset) -> float:
-    """Return how much of the run's most frequent numbers, which are half of all, the other data have; or the other way.
+def _of_numbers(own: FederatedDataset, other: FederatedDataset) -> Iterator[str]:
+    """Yield a sentence if numbers, which may be names, as those of tokens, are others or stand for others.
 
-    Numbers may be names, as those of tokens. What fills rows up at their ends is left out.
+    What fills rows up at their ends is left out.
     """
     mine, its = _frequencies(own), _frequencies(other)
     if not mine or not its:
-        return 1.0
+        return
+    if (shared := _shared(mine, its)) < SHARED:
+        yield (
+            f"x of the data are other numbers than those of the run's own: of the most frequent ones they share "
+            f"{shared:.0%}. Scores mean little if these are names of other things, as those of another tokeniser"
+        )
+    elif renamed := _renamed(mine, its):
+        listed = ", ".join(f"{at} like {like}" for at, like in renamed[:3]) + (", ..." if len(renamed) > 3 else "")
+        yield (
+            f"numbers in x of the data are as frequent as others of the run's own: {listed}. Scores mean little if "
+            f"they are names of the same things in another order"
+        )
+
+
+def _shared(mine: dict[int, float], its: dict[int, float]) -> float:
+    """Return how much of the run's most frequent numbers, which are half of all, the other data have; or the other
+    way."""
     return max(_overlap(mine, its), _overlap(its, mine))
+
+
+def _renamed(mine: dict[int, float], its: dict[int, float]) -> list[tuple[int, int]]:
+    """Return which of the other data's numbers are as frequent as which of the run's own, if that fits much better.
+
+    Of a few numbers, which two alphabets always share, only the frequencies tell the order.
+    """
+    numbers = sorted({*mine, *its})
+    if len(numbers) > ALPHABET:
+        return []
+    own, other = (np.array([each.get(number, 0.0) for number in numbers]) for each in (mine, its))
+    by_own, by_other = np.argsort(-own, kind="stable"), np.argsort(-other, kind="stable")
+    apart, renamed_apart = (float(np.abs(a - b).sum()) / 2 for a, b in ((own, other), (own[by_own], other[by_other])))
+    if apart < APART or renamed_apart > apart / NEARER:
+        return []
+    return sorted((numbers[at], numbers[like]) for at, like in zip(by_other, by_own, strict=True) if at != like)
 
 
 def _overlap(mine: dict[int, float], its: dict[int, float]) -> float:
