@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import json
 import os
+import pickle
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +176,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     done = command.python("-c", f"from {__name__} import main; main()", str(tmp_path_factory.mktemp("forked")))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_iterator_has_no_copy(way: Callable[[object], object]) -> None:
+    """Two would step through one run."""
+    with closing(begun(None)) as rounds:
+        with pytest.raises(TypeError, match=r"raysim\.rounds is under way, and cannot be copied or pickled"):
+            way(rounds)
+        assert next(rounds).index == 2
 
 
 @pytest.mark.parametrize("name", ["goes on", "throws", "closes", "exits"])

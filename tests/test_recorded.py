@@ -99,6 +99,8 @@ def test_a_sweep_is_read_as_far_as_its_points_have_begun(
     fewer = raysim.read(tmp_path / "all")
     assert isinstance(fewer, raysim.SweepResult)
     assert [point.values for point in fewer.points] == [{"cohort.size": 5}]
+    each = ", of 2 trials each" if trials > 1 else ""
+    assert f"1 of 2{each}: the others have not begun, or are lost" in str(fewer)
     shutil.rmtree(tmp_path / "all" / "cohort.size=5")
     with pytest.raises(raysim.RunFolderError, match="holds a sweep, no point of which has begun"):
         raysim.read(tmp_path / "all")

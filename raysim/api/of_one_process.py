@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Generator
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
 from raysim.errors import ResourceError
@@ -50,6 +50,13 @@ class OfOneProcess(Generator[T, None, None]):
         """End it, and close what it has opened; in a forked process nothing is closed."""
         if not self._is_inherited:
             self._generator.close()
+
+    def __reduce__(self) -> NoReturn:
+        # copy.copy would make a second one of the same run.
+        raise TypeError(
+            f"{self._what} is under way, and cannot be copied or pickled: go on with it here, or call it again for "
+            f"another folder"
+        )
 
     def _check(self) -> None:
         if self._is_inherited:

@@ -343,7 +343,10 @@ def _newest(table: pa.Table) -> Columns:
 
 
 def lines_of_sweep(
-    experiment: Experiment, points: Sequence[tuple[str, pa.Table, Sequence[StopReason | None]]], path: Path
+    experiment: Experiment,
+    points: Sequence[tuple[str, pa.Table, Sequence[StopReason | None]]],
+    path: Path,
+    planned: int | None = None,
 ) -> list[Line]:
     """Return the rows of a sweep.
 
@@ -351,12 +354,16 @@ def lines_of_sweep(
         experiment: of the sweep.
         points: label, rounds and reasons to stop of each point; rounds of several trials have a column `trial`.
         path: the folder of the sweep.
+        planned: the number of points of the whole sweep; None: these are all.
     """
     count = experiment.trials.count
     each = f" of {counted(count, 'trial')} each" if count > 1 else ""
+    have = f"{len(points):,}{each}"
+    if planned is not None and planned > len(points):
+        have = f"{len(points):,} of {planned:,}{each and f',{each}'}: the others have not begun, or are lost"
     return [
         ("experiment", experiment.name),
-        ("points", f"{len(points):,}{each}"),
+        ("points", have),
         *((label, _of_point(rounds, stopped, _own(experiment))) for label, rounds, stopped in points),
         ("folder", f"{named(path)} (a folder for each point; sweep.parquet)"),
         *pictures(path),
