@@ -26,6 +26,7 @@ from raysim.report.gallery.render import Drawn
 from raysim.run_folder import experiment_record, files, round_table
 from raysim.run_folder.branch import branch
 from raysim.storage import atomic, disk
+from tests.support import command
 
 Make = Callable[..., raysim.Experiment]
 Fill = Callable[[Callable[[Path], bool]], None]
@@ -247,3 +248,35 @@ def test_the_file_of_a_folder_that_cannot_be_deleted_is_named(tmp_path: Path) ->
     said = r"^inner could not be deleted: Permission denied\. Delete it, or"
     with pytest.raises(DiskError, match=said), disk.deleting(tmp_path):
         raise PermissionError(errno.EACCES, "Permission denied", "inner")
+
+
+DELETES = """
+import os, pathlib, sys
+from raysim.errors import DiskError
+from raysim.run_folder import beginning
+os.chdir(sys.argv[1])
+if os.geteuid() == 0:
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+try:
+    beginning.clear(pathlib.Path("run"))
+except DiskError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(("locked", "mode"), [("clients", 0), ("clients/inner", 0), ("clients/inner", 0o555)])
+def test_a_folder_that_may_not_be_emptied_stays_and_is_named(locked: str, mode: int, tmp_path: Path) -> None:
+    """It was moved aside before it was looked into, and the error named it by its place there."""
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    inner = tmp_path / "run" / "clients" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "part").write_text("rows")
+    if os.geteuid() == 0:
+        for path in (tmp_path, *tmp_path.rglob("*")):
+            os.chown(path, 65534, 65534)
+    (tmp_path / "run" / locked).chmod(mode)
+    done = command.python("-c", DELETES, str(tmp_path))
+    (tmp_path / "run" / locked).chmod(0o755)
+    assert done.stdout.startswith(f"run/{locked} could not be deleted: Permission denied."), done.stderr
+    assert sorted(os.listdir(tmp_path / "run")) == ["checkpoints", "clients"]
+    assert (inner / "part").read_text() == "rows"

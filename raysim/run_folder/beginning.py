@@ -25,9 +25,16 @@ def clear(path: Path) -> None:
 
     The lock stays, which other processes may have open. The record goes last: without it, it would be unknown whose the
     rest is. Checkpoints go first, and at once: there is never one without what it takes to go on from it.
+
+    Raises:
+        DiskError: something cannot be deleted. Where a folder in it may not be emptied, nothing has changed.
     """
-    for entry in sorted(path.iterdir(), key=_turn):
-        if entry.is_dir() and not entry.is_symlink():
+    entries = sorted(path.iterdir(), key=_turn)
+    folders = [entry for entry in entries if entry.is_dir() and not entry.is_symlink()]
+    for folder in folders:
+        removed.check_deletable(folder)
+    for entry in entries:
+        if entry in folders:
             removed.rmtree(entry)
         elif entry.name != lock.FILE:
             removed.unlink(entry)

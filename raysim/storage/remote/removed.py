@@ -5,12 +5,14 @@ A copy lies in the cache, which users and machines clean. What is missing there,
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from raysim.storage import atomic, disk
 from raysim.storage.cache import cache_root
@@ -58,17 +60,23 @@ def unlink(file: Path) -> None:
     _note(file, [file])
 
 
+def check_deletable(folder: Path) -> None:
+    """Raise DiskError naming the folder, at or below this one, that this user may not empty."""
+    with disk.deleting(folder):
+        _deletable(folder)
+
+
 def rmtree(folder: Path) -> None:
     """Delete a folder of a run's folder with all that is in it, and note its files if the folder is a copy.
 
     It is renamed first: a process that is killed leaves all of it or nothing under its name.
 
     Raises:
-        DiskError: it cannot be deleted.
+        DiskError: it cannot be deleted. Where a folder in it may not be emptied, nothing has changed.
     """
-    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
     aside = atomic.beside(folder)
     with disk.deleting(folder):
+        files = _deletable(folder)
         folder.rename(aside)
         _note(folder, files)
         shutil.rmtree(aside)
@@ -91,6 +99,20 @@ def forget(home: Path, count: int) -> None:
             notes.seek(0)
             notes.truncate()
             notes.writelines(left)
+
+
+def _deletable(folder: Path) -> list[Path]:
+    """Return the files below a folder; OSError naming the folder that this user may not empty."""
+
+    def refuse(error: OSError) -> NoReturn:
+        raise error
+
+    files: list[Path] = []
+    for place, folders, names in os.walk(folder, onerror=refuse):
+        if (folders or names) and not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), place)
+        files += [Path(place) / name for name in names]
+    return files
 
 
 def _note(place: Path, files: Sequence[Path]) -> None:
