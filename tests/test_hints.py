@@ -525,6 +525,25 @@ def test_a_loss_that_mixes_examples_is_said_to_make_scores_depend_on_batches(
     assert any("loss= of an example depends on the others" in text for text in caplog.messages) == warned
 
 
+def test_a_loss_that_fails_on_a_size_of_batches_is_not_said_to_refuse_equal_examples(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def pairs_only(outputs: Tensor, targets: Tensor) -> Tensor:
+        if len(targets) % 2:
+            raise ValueError("examples come in pairs")
+        return (outputs[:, 0] - targets).square()
+
+    x = np.linspace(-1, 1, 12).reshape(4, 3)
+    data = raysim.FederatedDataset.from_clients({k: (x + 0.1 * k, x[:, 0]) for k in range(4)})
+    exp = experiment(data=None, model=None, cohort={"size": 2})
+    raysim.rounds(exp, dataset=data, model=lambda: nn.Linear(3, 1), loss=pairs_only, executor="local")
+    (said,) = [text for text in caplog.messages if text.startswith("loss= ")]
+    assert said == (
+        "loss= fails on a batch of 3 examples (examples come in pairs), but not on one of 2: the run ends at the first "
+        "batch of a size that it does not take"
+    )
+
+
 def test_a_loss_that_fails_on_equal_examples_is_said_to_fail_and_not_to_mix(caplog: pytest.LogCaptureFixture) -> None:
     def refuses_equal(outputs: Tensor, targets: Tensor) -> Tensor:
         if len(targets) > 1 and bool((targets == targets[0]).all()):

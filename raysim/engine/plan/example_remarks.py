@@ -55,6 +55,11 @@ def flaw_of_loss(plan: Plan) -> str | None:
     try:
         copies = plan.task.losses_of(together[copied], y[copied])
     except Exception as error:
+        if len(y) > 1 and _fails(plan, together, y, torch.arange(len(copied), device=y.device) % len(y)):
+            return (
+                f"fails on a batch of {len(copied)} examples ({within(error)}), but not on one of {len(y)}: the run "
+                f"ends at the first batch of a size that it does not take"
+            )
         return (
             f"fails on a batch of {len(copied)} equal examples ({within(error)}): the run ends at the first batch "
             f"whose examples are all equal"
@@ -67,6 +72,15 @@ def flaw_of_loss(plan: Plan) -> str | None:
         "batch, for a division by its size, and for outputs (batch, 1) beside targets (batch,), which torch extends to "
         "(batch, batch)"
     )
+
+
+def _fails(plan: Plan, outputs: Tensor, y: Tensor, chosen: Tensor) -> bool:
+    """Return whether the loss fails on these examples."""
+    try:
+        plan.task.losses_of(outputs[chosen], y[chosen])
+    except Exception:
+        return True
+    return False
 
 
 def not_finite(dataset: FederatedDataset, positions: Iterable[int], dtype: torch.dtype) -> list[str]:
