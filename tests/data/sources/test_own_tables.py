@@ -69,6 +69,9 @@ def test_columns_side_by_side_other_shapes_and_real_targets(tmp_path: Path) -> N
     data = table(tmp_path, columns, x=["a", "b"])
     assert data.train.client(0)[0].tolist() == [[1.0, 0.5], [2.0, 0.25]]
     assert (data.num_classes, data.train.id_of(0)) == (None, "3")
+    # Where no number can change, nothing is compared: halves warned of an overflow.
+    halves = {**columns, "b": pa.array(np.array([0.5, 0.25], np.float16))}
+    assert table(tmp_path, halves, x=["a", "b"]).train.client(0)[0].tolist() == [[1.0, 0.5], [2.0, 0.25]]
     assert table(tmp_path, ROWS, shape=[1, 2]).x.shape == (1, 2)
     assert table(tmp_path, ROWS, shape=[1, 2]).train.client(0)[0].shape == (1, 1, 2)
 
