@@ -15,6 +15,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.report.column_names import headlines
 from raysim.report.looks import CurveStyle, looks
 from raysim.report.runs import Run
+from raysim.report.same_data import files, same_data, short
 from raysim.report.series import MeanCourse, Series, last_of, over_trials, rising
 from raysim.storage.remote.folder import named
 
@@ -22,6 +23,8 @@ LISTED = 24
 """With more groups a picture would be too high."""
 _SAMPLES = ("clients", "examples")
 """Keys of [evaluation] that say whose figures it takes."""
+_Trials = dict[tuple[int, int, int, int], Run]
+"""Of one method, by their seeds."""
 SHOWN_KEYS = 3
 """Groups that differ in more keys are labelled by their runs' names: the keys would fit no legend."""
 
@@ -62,19 +65,28 @@ class Group:
 
 def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
     """Return the groups in order of their first run, and notes of caution."""
-    methods: dict[str, dict[tuple[int, ...], Run]] = {}
+    methods: dict[str, list[_Trials]] = {}
+    found: list[_Trials] = []
     notes = []
     for run in runs:
-        of_method = methods.setdefault(json.dumps(_method(run.experiment), sort_keys=True), {})
+        alike = methods.setdefault(json.dumps(_method(run.experiment), sort_keys=True), [])
+        # Data that differ make other methods, though no setting tells.
+        of_method = next((each for each in alike if all(same_data(run, trial) for trial in each.values())), None)
+        if of_method is None:
+            of_method = {}
+            alike.append(of_method)
+            found.append(of_method)
         other = of_method.setdefault(run.seeds, run)
         if other is not run:
             kept, dropped = sorted((other, run), key=lambda r: -r.rounds.num_rows)
             of_method[run.seeds] = kept
             twice, shown = named(dropped.path), named(kept.path)
             notes.append(f"{twice} has the settings and seeds of {shown}, so it is not counted again.")
-    members = [tuple(of_method.values()) for of_method in methods.values()]
-    differing = differences.distinguishing([_method(of_method[0].experiment) for of_method in members])
-    labels = _labels(members, differing)
+    members = [tuple(of_method.values()) for of_method in found]
+    apart = [[next(iter(trials.values())) for trials in alike] for alike in methods.values() if len(alike) > 1]
+    records = [_told(of_method[0], apart) for of_method in members]
+    differing = differences.distinguishing(records)
+    labels = _labels(members, records, differing)
     drawn = looks(_score(of_method) for of_method in members)
     groups = [Group(*fields) for fields in zip(labels, differing, members, drawn, strict=True)]
     return groups, [*notes, *_different_data(groups)]
@@ -203,22 +215,38 @@ def _method(experiment: Experiment) -> dict[str, Any]:
     return record
 
 
-def _labels(members: Sequence[Sequence[Run]], differing: Sequence[Mapping[str, Any]]) -> list[str]:
+def _told(run: Run, apart: Sequence[Sequence[Run]]) -> dict[str, Any]:
+    """Return a method's settings, with the files of its data if there are methods that only their data tell apart.
+
+    apart: the first runs of such methods, together for one setting. Where files do not tell either, as where these were
+    changed, the data's fingerprint is added.
+    """
+    record = _method(run.experiment)
+    if apart:
+        record["data"] = {**(record["data"] or {}), **files(run)}
+        if any(len({json.dumps(files(each), sort_keys=True) for each in alike}) < len(alike) for alike in apart):
+            record["data"]["fingerprint"] = short(run)
+    return record
+
+
+def _labels(
+    members: Sequence[Sequence[Run]], records: Sequence[Mapping[str, Any]], differing: Sequence[Mapping[str, Any]]
+) -> list[str]:
     names = [runs[0].experiment.name for runs in members]
     if len({key for keys in differing for key in keys}) <= SHOWN_KEYS and len(members) > 1:
         labels = [", ".join(setting(key, value) for key, value in keys.items()) for keys in differing]
     else:
-        labels = _of_names(names, members)
+        labels = _of_names(names, records)
     # Runs of one name with many differences are numbered; the page's table lists the differences.
     return [f"{label} ({i + 1})" if labels.count(label) > 1 else label for i, label in enumerate(labels)]
 
 
-def _of_names(names: Sequence[str], members: Sequence[Sequence[Run]]) -> list[str]:
+def _of_names(names: Sequence[str], records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the runs' names; those of one name, such as a study's trials, with the few keys in which they differ."""
     labels = list(names)
     for name in dict.fromkeys(names):
         places = [place for place, other in enumerate(names) if other == name]
-        keys = differences.distinguishing([_method(members[place][0].experiment) for place in places])
+        keys = differences.distinguishing([records[place] for place in places])
         if len(places) > 1 and len({key for each in keys for key in each}) <= SHOWN_KEYS:
             for place, settings in zip(places, keys, strict=True):
                 labels[place] = ", ".join([name, *(setting(*each) for each in settings.items())])
@@ -244,13 +272,19 @@ def _different_data(groups: Sequence[Group]) -> Iterator[str]:
             yield f"Runs of different data are compared: {key} is {values}."
         elif key in samples:
             yield f"Runs are compared whose evaluations take different samples: {key} is {values}."
-    first: dict[tuple[object, ...], Run] = {}
-    for run in (run for group in groups for run in group.runs):
+    first: dict[tuple[object, ...], tuple[Group, Run]] = {}
+    for group, run in [(each, run) for each in groups for run in each.runs]:
         data = run.experiment.data
         settings = "script" if data is None else json.dumps(_method(run.experiment)["data"], sort_keys=True)
-        other = first.setdefault((settings, run.seeds[1] if data is not None else None), run)
+        others, other = first.setdefault((settings, run.seeds[1] if data is not None else None), (group, run))
         if (
             None not in (run.data_fingerprint, other.data_fingerprint)
             and run.data_fingerprint != other.data_fingerprint
+            and _of_data(group) == _of_data(others)
         ):
             yield f"Runs of different data are compared: those of {run.path} are not those of {other.path}."
+
+
+def _of_data(group: Group) -> dict[str, Any]:
+    """Return the keys of `[data]` that tell the group from others; a note of these says it all."""
+    return {key: value for key, value in group.keys.items() if key.partition(".")[0] == "data"}

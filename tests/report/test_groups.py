@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from raysim.report.groups import Group, group_runs, headline
 from raysim.report.looks import GREY, NAMED, SERIES, looks
@@ -107,6 +110,45 @@ def test_other_data_are_a_warning_that_names_them(tmp_path: Path) -> None:
         write(tmp_path / "script" / name, accuracies(0.5, 0.6), data=None, data_fingerprint=name, client=client)
     (note,) = of(tmp_path / "script")[1]
     assert note.startswith("Runs of different data are compared: those of ")
+
+
+def of_table(path: Path, file: str, seed: int, fingerprint: str, **settings: Any) -> None:
+    data = {"name": "arrow", "train": f"{file}.parquet", **settings}
+    write(path, accuracies(0.5, 0.6), data=data, seed=seed, data_fingerprint=fingerprint)
+
+
+@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
+def test_runs_of_other_tables_are_neither_trials_of_one_method_nor_counted_once(
+    seeds: tuple[int, int], tmp_path: Path
+) -> None:
+    for file, seed in zip(("easy", "hard"), seeds, strict=True):
+        of_table(tmp_path / file, file, seed, file)
+    groups, notes = of(tmp_path)
+    assert [group.label for group in groups] == ["data.train = easy.parquet", "data.train = hard.parquet"]
+    assert notes[0] == "Runs of different data are compared: data.train is easy.parquet, hard.parquet."
+    assert not any("counted" in note for note in notes)
+
+
+def test_draws_by_the_seed_make_no_other_tables(tmp_path: Path) -> None:
+    for seed in range(3):
+        of_table(tmp_path / f"{seed}", "own", seed, f"drawn {seed}", holdout=0.5)
+    of_table(tmp_path / "other", "other", 3, "drawn 3", holdout=0.5)
+    assert [len(group.runs) for group in of(tmp_path)[0]] == [3, 1]
+
+
+def test_a_table_in_another_folder_is_the_same_where_its_content_is(tmp_path: Path) -> None:
+    for seed, file in enumerate(("here", "there")):
+        of_table(tmp_path / file, file, seed, "the same")
+    ((group,), notes) = of(tmp_path)
+    assert (len(group.runs), notes) == (2, [])
+
+
+def test_a_table_that_was_changed_between_runs_makes_two_methods(tmp_path: Path) -> None:
+    for name in ("before", "later"):
+        of_table(tmp_path / name, "own", 0, f"{name} 1234")
+    groups, (note,) = of(tmp_path)
+    assert [group.label for group in groups] == ["data.fingerprint = before 1", "data.fingerprint = later 12"]
+    assert note.startswith("Runs of different data are compared: ")
 
 
 def test_the_same_data_are_no_warning(tmp_path: Path) -> None:
