@@ -11,7 +11,6 @@ from typing import Any
 from raysim.config.printable import in_one_line
 from raysim.errors import RunFolderError
 from raysim.experiment import differences
-from raysim.experiment.experiment import Experiment
 from raysim.report.column_names import headlines
 from raysim.report.looks import CurveStyle, looks
 from raysim.report.runs import Run
@@ -25,6 +24,8 @@ _SAMPLES = ("clients", "examples")
 """Keys of [evaluation] that say whose figures it takes."""
 _Trials = dict[tuple[int, int, int, int], Run]
 """Of one method, by their seeds."""
+_WITHOUT_LABEL = frozenset({"loss", "params"})
+"""Parts of a script that no label tells apart, and that change a run's numbers."""
 SHOWN_KEYS = 3
 """Groups that differ in more keys are labelled by their runs' names: the keys would fit no legend."""
 
@@ -69,7 +70,7 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
     found: list[_Trials] = []
     notes = []
     for run in runs:
-        alike = methods.setdefault(json.dumps(_method(run.experiment), sort_keys=True), [])
+        alike = methods.setdefault(json.dumps(_method(run), sort_keys=True), [])
         # Data that differ make other methods, though no setting tells.
         of_method = next((each for each in alike if all(same_data(run, trial) for trial in each.values())), None)
         if of_method is None:
@@ -198,21 +199,24 @@ def written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else in_one_line(str(value))
 
 
-def _method(experiment: Experiment) -> dict[str, Any]:
+def _method(run: Run) -> dict[str, Any]:
     """Return the settings that define a method: without seeds and diagnostics, and of evaluation what changes a figure.
 
-    If data or model came from a script, only the run's name distinguishes methods.
+    Of data, a model and whatever else came from a script without a label, only the run's name distinguishes methods.
     """
+    experiment = run.experiment
     record = experiment.determining()
     record.pop("seed", None)
     record["evaluation"] = {key: record["evaluation"][key] for key in (*_SAMPLES, "fine_tuning")}
     for name in ("data", "model", "cohort"):
         if record[name] is not None:
             record[name] = {key: value for key, value in record[name].items() if key != "seed"}
+    if experiment.model is not None:
+        record["model"]["init"] = experiment.model.init
     record["server"] = {key: value for key, value in record["server"].items() if key != "diagnostics"}
     if experiment.data is None or experiment.model is None:
         record["run"] = experiment.name
-    return record
+    return record | {part: experiment.name for part in run.passed if part in _WITHOUT_LABEL}
 
 
 def _told(run: Run, apart: Sequence[Sequence[Run]]) -> dict[str, Any]:
@@ -221,7 +225,7 @@ def _told(run: Run, apart: Sequence[Sequence[Run]]) -> dict[str, Any]:
     apart: the first runs of such methods, together for one setting. Where files do not tell either, as where these were
     changed, the data's fingerprint is added.
     """
-    record = _method(run.experiment)
+    record = _method(run)
     if apart:
         record["data"] = {**(record["data"] or {}), **files(run)}
         if any(len({json.dumps(files(each), sort_keys=True) for each in alike}) < len(alike) for alike in apart):
@@ -275,7 +279,7 @@ def _different_data(groups: Sequence[Group]) -> Iterator[str]:
     first: dict[tuple[object, ...], tuple[Group, Run]] = {}
     for group, run in [(each, run) for each in groups for run in each.runs]:
         data = run.experiment.data
-        settings = "script" if data is None else json.dumps(_method(run.experiment)["data"], sort_keys=True)
+        settings = "script" if data is None else json.dumps(_method(run)["data"], sort_keys=True)
         others, other = first.setdefault((settings, run.seeds[1] if data is not None else None), (group, run))
         if (
             None not in (run.data_fingerprint, other.data_fingerprint)

@@ -55,7 +55,7 @@ class Run:
 
     rounds: a row per finished round. clients: a row per client of the newest evaluation. data_fingerprint: of its
     dataset, None if an older raysim did not record it. cautions: notes that a reader must know. training_clients: of
-    its dataset, None likewise.
+    its dataset, None likewise. passed: keywords of the parts that a script passed.
     """
 
     path: Path
@@ -66,6 +66,7 @@ class Run:
     clients: pa.Table
     cautions: tuple[Note, ...] = ()
     training_clients: int | None = None
+    passed: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -170,6 +171,8 @@ def read(path: Path) -> Run:
         RunFolderError, ExperimentError: its experiment.json is damaged, or not of this version.
     """
     experiment, notes = experiment_record.stored_experiment(path), list[Note]()
+    passed = experiment_record.stored_passed(path)
+    passed = experiment_record.stored_passed(path)
     try:
         rounds = round_table.read_rounds(path)
     except RunFolderError as error:
@@ -203,6 +206,7 @@ def read(path: Path) -> Run:
         clients,
         tuple(notes),
         experiment_record.stored_training_clients(path),
+        () if passed is None else passed.names,
     )
 
 

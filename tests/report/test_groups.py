@@ -101,6 +101,26 @@ def test_runs_of_a_scripts_own_model_are_told_apart_by_name(tmp_path: Path) -> N
     assert [(group.label, len(group.runs)) for group in groups] == [("run = mine", 2), ("run = yours", 1)]
 
 
+@pytest.mark.parametrize("part", ["loss", "params"])
+@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
+def test_runs_of_a_scripts_own_loss_or_values_are_told_apart_by_name(
+    part: str, seeds: tuple[int, int], tmp_path: Path
+) -> None:
+    for name, seed in zip(("mine", "yours"), seeds, strict=True):
+        write(tmp_path / name, accuracies(0.5, 0.6), name=name, seed=seed, passed=(part,))
+    groups, notes = of(tmp_path)
+    assert [group.label for group in groups] == [f"{part} = mine", f"{part} = yours"]
+    assert not notes
+
+
+def test_runs_from_other_initial_values_are_other_methods(tmp_path: Path) -> None:
+    for name, init in {"drawn": None, "given": "a.safetensors"}.items():
+        write(tmp_path / name, accuracies(0.5, 0.6), model={"name": "linear", "init": init})
+    groups, notes = of(tmp_path)
+    assert [group.label for group in groups] == ["model.init = none", "model.init = a.safetensors"]
+    assert not notes
+
+
 def test_other_data_are_a_warning_that_names_them(tmp_path: Path) -> None:
     for clients in (20, 30):
         write(tmp_path / "settings" / f"{clients}", accuracies(0.5, 0.6), data={"name": "digits", "clients": clients})

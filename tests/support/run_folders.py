@@ -11,6 +11,7 @@ import pyarrow as pa
 import raysim
 from raysim.run_folder import experiment_record, run_table
 from raysim.run_folder.client_table import CLIENT_SCHEMA
+from raysim.run_folder.passed_parts import Passed
 from raysim.run_folder.rows import table
 from raysim.run_folder.writer import RunFolder
 
@@ -36,14 +37,15 @@ def write(
     training_clients: int | None = None,
     clients_of: str = "test",
     own_models: Mapping[str, Mapping[str, Any]] | None = None,
+    passed: tuple[str, ...] = (),
     **sections: Any,
 ) -> Path:
     """Record a run with these rows; `round` is counted. `clients`: accuracy by client of a split, after the last.
 
-    `own_models`: by client, columns of its row of personal models on that split.
+    `own_models`: by client, columns of its row of personal models on that split. `passed`: keywords of parts.
     """
     counted = [{"round": index, **row} for index, row in enumerate(rows)]
-    facts = experiment_record.PlannedFacts(data_fingerprint, training_clients)
+    facts = experiment_record.PlannedFacts(data_fingerprint, training_clients, passed=Passed(passed))
     RunFolder.create(path, experiment(**sections), "fingerprint", facts=facts)
     run_table.write_table(table(counted), path / "rounds.parquet")
     if clients is not None:
