@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import nn
@@ -195,4 +197,27 @@ def test_a_module_that_may_compute_otherwise_is_said(tmp_path: Path, caplog: pyt
     assert [each for each in caplog.messages if "scored" in each] == [
         f"{tmp_path / '1'}: model= has other code than when the run began; its values are scored in the experiment's "
         f"module"
+    ]
+
+
+def test_data_that_were_prepared_otherwise_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Not other examples of the same source: the paper's models are of such."""
+    rng = np.random.default_rng(0)
+    table = {"client": np.arange(40) % 4, "x": list(rng.normal(size=(40, 3))), "y": np.arange(40) % 2}
+    pq.write_table(pa.table(table), tmp_path / "train.parquet")
+    data = {"name": "arrow", "train": str(tmp_path / "train.parquet")}
+    experiment = made(name="linear").changed({"data": data, "evaluation.split": "train"})
+    changed: dict[str, dict[str, Any]] = {
+        "own": {},
+        "halved": {"data.scale": 0.5, "seed": 1},
+        "fewer": {"data.clients": 2, "data.seed": 2, "seed": 2},
+    }
+    for name, changes in changed.items():
+        raysim.run(experiment.changed(changes), path=tmp_path / name)
+    caplog.clear()
+    for name in ("halved", "fewer"):
+        raysim.interpolate(experiment, tmp_path / "own", tmp_path / name, [0.5])
+    assert [each for each in caplog.messages if "scored" in each] == [
+        f"{tmp_path / 'halved'} was trained on data that were prepared otherwise: data.scale was 0.5, and is 1.0; its "
+        f"values are scored on the experiment's data"
     ]

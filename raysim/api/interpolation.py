@@ -14,6 +14,9 @@ import pyarrow as pa
 import torch
 
 from raysim.api.preflight import ITS_PARTS, check_has_parts, check_one, check_same, other_tensors, with_executor
+from raysim.data.partitioned import Partitioned
+from raysim.data.populated import Populated
+from raysim.data.section import paths
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.resolve import resolve
@@ -130,6 +133,13 @@ def _weights(plan: Plan, given: Mapping[str, npt.ArrayLike] | Place) -> Weights:
             raise RunFolderError(f"{given} must have a model of the experiment's kind, but there {tensors} here.")
         for remark in _other_module(plan, folder):
             log.warning("%s: %s; its values are scored in the experiment's module", given, remark)
+        if prepared := _other_data(plan, folder):
+            log.warning(
+                "%s was trained on data that were prepared otherwise: %s; its values are scored on the experiment's "
+                "data",
+                given,
+                "; ".join(prepared),
+            )
         if other := frozen.other_values(folder, plan.model.constants):
             raise RunFolderError(
                 f"{given}: {other[0]} than in the experiment's module. Take runs of the same frozen parameters "
@@ -147,6 +157,18 @@ def _other_module(plan: Plan, folder: Path) -> Iterator[str]:
     had = experiment_record.stored_passed(folder)
     if had is not None and "model" in had.other_code(plan.passed):
         yield "model= has other code than when the run began"
+
+
+def _other_data(plan: Plan, folder: Path) -> list[str]:
+    """Return in what the source of the data of a folder's run differs, whatever of it the clients had."""
+    was, now = (each.data for each in (experiment_record.stored_experiment(folder), plan.experiment))
+    if was is None or now is None:
+        return []
+    dealing = {*Partitioned.model_fields, *Populated.model_fields, *paths(was), *paths(now)}
+    had, have = (each.model_dump(mode="json", exclude=dealing) for each in (was, now))
+    if was.name != now.name:
+        had, have = {"name": was.name}, {"name": now.name}
+    return differences.differing(had, have, "data.")
 
 
 def _state(folder: Path, given: Place) -> ServerState | None:
