@@ -35,6 +35,16 @@ def summary(dataset: FederatedDataset) -> str:
     return "\n".join(lines)
 
 
+def median(sizes: Int64s) -> str:
+    """Return the median as text; of an even number of sizes it may lie halfway between two.
+
+    >>> median(np.array([1, 2])), median(np.array([1000, 1002, 1004]))
+    ('1.5', '1,002')
+    """
+    value = float(np.median(sizes))
+    return f"{value:,.0f}" if value.is_integer() else f"{value:,.1f}"
+
+
 def _heading(dataset: FederatedDataset) -> list[str]:
     task = "regression" if dataset.num_classes is None else f"classification, {dataset.num_classes} classes"
     return [f"x            {_field(dataset.x)}", f"y            {_field(dataset.y)}", f"task         {task}"]
@@ -52,7 +62,7 @@ def _split(split: Split, num_classes: int | None, padding: int | None) -> list[s
     lines = [
         f"clients   {len(split):,}",
         f"examples  {sizes.sum():,}{about}",
-        f"sizes     min {sizes.min():,}, median {np.median(sizes):,.0f}, max {sizes.max():,}{about}",
+        f"sizes     min {sizes.min():,}, median {median(sizes)}, max {sizes.max():,}{about}",
     ]
     if num_classes is not None:
         counts = np.zeros(num_classes, np.int64)

@@ -15,6 +15,7 @@ from raysim.client.optimizers import choice as optimizers
 from raysim.config.counted import counted
 from raysim.config.section import Section
 from raysim.data.dataset import Split
+from raysim.data.describe import median
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.resolve import precision_remark
 from raysim.engine.rounds.selection import Selection, select, transfers
@@ -59,7 +60,7 @@ def _clients(split: Split) -> str:
     sizes = split.sizes(positions)
     about = "about " if len(positions) < len(split) else ""
     examples = round(float(sizes.mean()) * len(split))
-    each = f"{sizes.min():,} to {sizes.max():,} each (median {np.median(sizes):,.0f})"
+    each = f"{sizes.min():,} to {sizes.max():,} each (median {median(sizes)})"
     return f"{counted(len(split), 'client')}, {about}{counted(examples, 'example')}, {about}{each}"
 
 

@@ -91,6 +91,8 @@ def test_a_description_counts_clients_examples_and_labels() -> None:
     assert "clients   3" in text
     assert "examples  7" in text
     assert "sizes     min 1, median 2, max 4" in text
+    two = FederatedDataset.from_clients({k: (np.zeros((k, 1)), np.zeros(k)) for k in (1, 2)})
+    assert "sizes     min 1, median 1.5, max 2" in describe(two)
     assert "0  2   28.6 %" in text
     assert "1  5   71.4 %" in text
     assert "examples  0" in text
