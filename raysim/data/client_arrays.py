@@ -46,7 +46,8 @@ def client_id(split: str, key: object) -> str:
         raise DataError(
             f"a client id must be text that UTF-8 can hold, but split {split!r} has {key!r}, with a lone surrogate"
         )
-    return str(key)
+    # Of an enum with texts, str() has the member's name.
+    return str.__str__(key)
 
 
 def is_utf8(text: str) -> bool:

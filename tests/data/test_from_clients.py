@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,19 @@ def test_the_examples_of_a_dataset_are_read_only() -> None:
     data = FederatedDataset.from_clients({"a": (X.copy(), Y.copy())})
     with pytest.raises(ValueError, match="read-only"):
         data.train.arrays().x[0] = 0  # type: ignore[union-attr]
+
+
+class Site(str, Enum):  # noqa: UP042 - `StrEnum` has no other text
+    """An enum of texts, whose str() is its member's name."""
+
+    HERE = "here"
+
+
+def test_ids_of_an_enum_are_its_texts() -> None:
+    clients: dict[str, Any] = {Site.HERE: (X, Y)}
+    data = FederatedDataset.from_clients(clients)
+    assert (data.train.id_of(0), data.train.position_of(Site.HERE)) == ("here", 0)
+    assert data.fingerprint == FederatedDataset.from_clients({"here": (X, Y)}).fingerprint
 
 
 def test_a_masked_array_without_masked_values_is_taken() -> None:
