@@ -16,7 +16,7 @@ from raysim.data.partitions.iid import Iid
 from raysim.data.partitions.natural import Natural
 from raysim.data.partitions.partition import Partition, divide
 from raysim.data.partitions.shuffled import Shuffled, mix
-from raysim.errors import ExperimentError
+from raysim.errors import ExperimentError, within
 from raysim.seeds import key
 
 Assignment = dict[str, list[tuple[str, Int64s]]]
@@ -89,6 +89,13 @@ def assign(
                 )
             # A seed of their own: with the same one, test client k would prefer the classes of training client k.
             own = key(seed, "test/partition")
-            tested = mix(divide(section.partition, test_labels, others, own, coarse_of=coarse_of), section.mix, own)
+            try:
+                dealt = divide(section.partition, test_labels, others, own, coarse_of=coarse_of)
+            except ExperimentError as error:
+                raise ExperimentError(
+                    f"data.test_clients = {others} deals the {len(test_labels):,} test examples by the same partition: "
+                    f"{within(error)}"
+                ) from None
+            tested = mix(dealt, section.mix, own)
             assignment["test"] = [(f"test-{client}", part) for client, part in enumerate(tested)]
     return assignment

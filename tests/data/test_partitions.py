@@ -304,6 +304,10 @@ def test_other_clients_for_test_are_mixed_as_those_that_train() -> None:
 def test_there_are_at_most_as_many_test_clients_as_test_examples() -> None:
     with pytest.raises(ExperimentError, match=r"data.test_clients must be in 1..40, .* but is 41"):
         assigned(test_clients=41)
+    # Else the shards would be those of the training examples, of which there are enough.
+    said = r"data\.test_clients = 5 deals the 40 test examples by the same partition: .* 5 clients, 60 shards"
+    with pytest.raises(ExperimentError, match=said):
+        assigned(test_clients=5, partition={"name": "shards", "shards": 60})
 
 
 @given(num_clients=st.integers(2, 100), share=st.floats(0.01, 0.99), seed=st.integers(0, 99))
