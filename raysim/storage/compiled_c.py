@@ -67,6 +67,10 @@ class NoLibraryError(Exception):
     """Why there is no library here; the text goes on behind a colon."""
 
 
+class NoCompilerError(NoLibraryError):
+    """A machine of a kind that has no libraries; of any other reason people are warned."""
+
+
 @dataclass(frozen=True)
 class CSource:
     """A file in C, whose REAL is the type of its numbers.
@@ -102,6 +106,26 @@ def library(source: CSource, dtype: torch.dtype) -> ctypes.CDLL:
     """
     if dtype not in REALS:
         raise NoLibraryError(f"it is written for float32 and float64, and the weights are {dtype}")
+    try:
+        return _loaded(source, dtype)
+    except NoCompilerError:
+        raise
+    except NoLibraryError as error:
+        if source.contracted:
+            _warn(str(error))
+        raise
+
+
+@cache
+def _warn(why: str) -> None:
+    """Warn once per process: it can be put right, and the same run has other bits before and after."""
+    log.warning(
+        "raysim's code in C is not used here: %s. With it, training is faster, and has other last digits",
+        why,
+    )
+
+
+def _loaded(source: CSource, dtype: torch.dtype) -> ctypes.CDLL:
     try:
         compiler = _compiler()
         folder, name = _own_folder(), f"{source.path.stem}-{_digest(source, dtype, compiler)}"
@@ -165,7 +189,7 @@ def _compiler() -> list[str]:
     for name in COMPILERS:
         if path := shutil.which(name):
             return [path]
-    raise NoLibraryError(f"there is no C compiler: none of {', '.join(COMPILERS)} is on the PATH, and CC is not set")
+    raise NoCompilerError(f"there is no C compiler: none of {', '.join(COMPILERS)} is on the PATH, and CC is not set")
 
 
 def _compile_to(source: CSource, compiler: list[str], dtype: torch.dtype, folder: Path, name: str) -> Path:

@@ -27,6 +27,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     compiled_c.library.cache_clear()
     compiled_c.obstacle.cache_clear()
+    compiled_c._warn.cache_clear()
     yield tmp_path / "cache" / f"kernels-{os.geteuid()}"
     compiled_c.library.cache_clear()
     compiled_c.obstacle.cache_clear()
@@ -171,6 +172,44 @@ def test_without_a_kernel_the_other_forms_train_and_say_what_is_lacking(
         ResourceError, match=r"needs a C compiler, .* on every machine, but on .* set engine\.trainer = 'fused'"
     ):
         deltas(wide, (3,), {"batch_size": 2})
+
+
+@pytest.mark.parametrize("lacking", [no_such_compiler, failing_compiler, no_room, unreadable_compiler, no_home])
+@pytest.mark.usefixtures("fresh")
+def test_what_is_amiss_with_compiler_or_cache_is_warned_of_once_because_last_digits_change(
+    lacking: Callable[[pytest.MonkeyPatch, Path], str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wanted = lacking(monkeypatch, tmp_path)
+    for _ in range(2):
+        assert chosen(wide()).trainer != "compiled"
+        compiled_c.obstacle.cache_clear()
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert wanted in told
+    assert "other last digits" in told
+
+
+@pytest.mark.parametrize("why", STRANGE)
+def test_a_folder_that_others_could_write_to_is_warned_of(
+    fresh: Path, caplog: pytest.LogCaptureFixture, why: str
+) -> None:
+    fresh.mkdir(parents=True)
+    STRANGE[why](fresh)
+    assert chosen(wide()).trainer != "compiled"
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert why in told
+    assert "other last digits" in told
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_machine_without_a_compiler_is_not_warned_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    no_compiler(monkeypatch, tmp_path)
+    assert chosen(wide()).trainer != "compiled"
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def failing_with(complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
