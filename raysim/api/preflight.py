@@ -73,6 +73,14 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
         check_fits(found.state, plan.begins, path)
         if plan.passed.has_params and not plan.passed.begins_as(experiment_record.stored_passed(path) or plan.passed):
             log.warning("params= is not used: the run of %s goes on from its checkpoint", path)
+        is_over = stopping.is_over(plan.experiment, found.done, found.stopped)
+        if not is_over and (other := experiment_record.other_versions(path)):
+            log.warning(
+                "the run of %s goes on with other versions: %s; further rounds may have other numbers, at least in "
+                "their last digits",
+                path,
+                ", ".join(other),
+            )
     return Opening(path, found.done, profile=profile, stopped=found.stopped)
 
 

@@ -43,6 +43,9 @@ _RECORDED = MappingProxyType(
 
 
 _PACKAGES = ("raysim", "ray", "torch", "numpy", "pyarrow")
+_NOT_INSTALLED = "not installed"
+_COMPUTING = ("raysim", "torch", "numpy")
+"""Those of which a run's numbers depend, at least in their last digits."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class PlannedFacts:
     privacy: what `[server.privacy]` promises; None without it.
     tensors: names and shapes of the tensors in checkpoints.
     passed: what a script passed beside the experiment.
+    versions: of the packages by which the rounds were computed; None: the present ones.
     """
 
     data: str | None = None
@@ -63,6 +67,7 @@ class PlannedFacts:
     privacy: Mapping[str, Any] | None = None
     tensors: Mapping[str, Any] | None = None
     passed: Passed | None = None
+    versions: Mapping[str, str] | None = None
 
 
 NO_FACTS = PlannedFacts()
@@ -82,7 +87,7 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, facts
         **({} if facts.privacy is None else {"privacy": facts.privacy}),
         "tensors": facts.tensors,
         **({} if facts.passed is None else facts.passed.record),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        "versions": _versions() if facts.versions is None else dict(facts.versions),
     }
     write_json(record, path / RECORD)
 
@@ -186,6 +191,27 @@ def other_version(path: Path) -> str:
     )
 
 
+def stored_versions(path: Path) -> Mapping[str, str]:
+    """Read the versions of the packages by which a folder's run was last begun."""
+    versions: Mapping[str, str] = _stored(path)["versions"]
+    return versions
+
+
+def other_versions(path: Path) -> list[str]:
+    """Return the packages by which a run's rounds are computed, and which had other versions when it was last begun.
+
+    Each with both versions, as part of a sentence.
+    """
+    written = stored_versions(path)
+    had = {name: written.get(name, _NOT_INSTALLED) for name in _COMPUTING}
+    # A checkout has no version: whether it is another one, nobody knows.
+    return [
+        f"{name} {before} before, {now} now"
+        for name, before in had.items()
+        if (now := _version(name)) != before and _NOT_INSTALLED not in (before, now)
+    ]
+
+
 def _stored(path: Path) -> Mapping[str, Any]:
     """Read experiment.json; every entry that it must have is there, and of its kind."""
     file = path / RECORD
@@ -213,9 +239,13 @@ def _written_by(file: Path) -> str:
     return f" As far as it can be read, raysim {written} wrote it, and this is raysim {_version('raysim')}."
 
 
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+
+
 @functools.cache
 def _version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return "not installed"
+        return _NOT_INSTALLED

@@ -428,6 +428,29 @@ def rewritten(folder: Path, version: str | None, **keys: Any) -> None:
     sealed_json.write(file, record)
 
 
+@pytest.mark.parametrize(("package", "is_said"), [("torch", True), ("numpy", True), ("raysim", True), ("ray", False)])
+def test_a_run_that_goes_on_with_other_versions_says_so_once(
+    tmp_path: Path,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    package: str,
+    is_said: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder, file = tmp_path / "run", tmp_path / "run" / "experiment.json"
+    raysim.run(experiment(rounds=1), dataset=dataset, path=folder)
+    record = json.loads(file.read_text())
+    record["versions"][package] = "0.0.1"
+    sealed_json.write(file, record)
+    raysim.resume(folder, dataset=dataset)
+    assert "goes on with other versions" not in caplog.text, "no round is left"
+    raysim.resume(folder, dataset=dataset, rounds=2)
+    assert (f"goes on with other versions: {package} 0.0.1 before," in caplog.text) == is_said
+    caplog.clear()
+    raysim.resume(folder, dataset=dataset, rounds=3)
+    assert "goes on with other versions" not in caplog.text
+
+
 def test_a_folder_of_another_version_says_so_where_it_does_not_fit(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
