@@ -22,13 +22,28 @@ class _Setting(NamedTuple):
     new: Any
 
 
+def _attribute(module: Any, name: str, new: bool) -> _Setting:
+    return _Setting(partial(getattr, module, name), partial(setattr, module, name), new)
+
+
 _SETTINGS = (
     _Setting(torch.get_default_dtype, torch.set_default_dtype, torch.float32),
-    _Setting(lambda: torch.backends.mkldnn.enabled, partial(setattr, torch.backends.mkldnn, "enabled"), True),
+    _attribute(torch.backends.mkldnn, "enabled", True),
+    _attribute(torch.backends.cudnn, "enabled", True),
+    # It chooses kernels by their times, so bits would follow from those.
+    _attribute(torch.backends.cudnn, "benchmark", False),
+    _attribute(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", True),
+    _attribute(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", True),
     _Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, True),
     _Setting(torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp, True),
     _Setting(torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp, True),
     _Setting(torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp, True),
+    _Setting(torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp, True),
+    _Setting(
+        torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed,
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp,
+        False,
+    ),
     # torch does not say it, but numbers of Python are flushed too.
     _Setting(lambda: sys.float_info.min / 2 == 0, torch.set_flush_denormal, False),
 )
@@ -62,11 +77,36 @@ def as_on_workers() -> Iterator[None]:
         yield
 
 
+def renew() -> None:
+    """Give this process, one of raysim's own, what a new process has, for good.
+
+    A module of the script may have set something else as it was imported. In the script's process, where it has set it
+    too, that is left out by `as_on_workers`.
+    """
+    with one_at_a_time():
+        before = _get_current_function_mode_stack()
+        if len(others := _without_devices(before)) < len(before):
+            _set_modes(others)
+        for each in _SETTINGS:
+            if each.read() != each.new:
+                each.write(each.new)
+        if _precision_of_products() != "highest":
+            torch.set_float32_matmul_precision("highest")
+        for kind in _short_products_on_cpus():
+            kind.fp32_precision = "ieee"
+        for device in ("cpu", "cuda"):
+            torch.set_autocast_enabled(device, False)
+
+
+def _without_devices(modes: Sequence[TorchFunctionMode]) -> list[TorchFunctionMode]:
+    return [each for each in modes if not isinstance(each, DeviceContext)]
+
+
 @contextmanager
 def _without_default_device() -> Iterator[None]:
     # Tensors would be made elsewhere, and torch's transformer layers take other kernels, even if the device is the CPU.
     before = _get_current_function_mode_stack()
-    others = [each for each in before if not isinstance(each, DeviceContext)]
+    others = _without_devices(before)
     if len(others) == len(before):
         yield
         return
@@ -110,12 +150,7 @@ def _new_settings() -> Iterator[None]:
 
 @contextmanager
 def _whole_products() -> Iterator[None]:
-    try:
-        before = torch.get_float32_matmul_precision()
-    except RuntimeError:
-        # Each kind of product has a setting of its own.
-        before = "highest"
-    short = [each for each in _products_on_cpus() if each.fp32_precision not in ("none", "ieee")]
+    before, short = _precision_of_products(), _short_products_on_cpus()
     settings = [each.fp32_precision for each in short]
     if before == "highest":
         for each in short:
@@ -130,6 +165,18 @@ def _whole_products() -> Iterator[None]:
                 each.fp32_precision = setting
         else:
             torch.set_float32_matmul_precision(before)
+
+
+def _precision_of_products() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # Each kind of product has a setting of its own.
+        return "highest"
+
+
+def _short_products_on_cpus() -> list[Any]:
+    return [each for each in _products_on_cpus() if each.fp32_precision not in ("none", "ieee")]
 
 
 def _products_on_cpus() -> list[Any]:

@@ -54,6 +54,31 @@ def test_the_same_experiment_gives_the_same_bits(
         assert bits(finished) == bits(expected)
 
 
+class OfSettingModule:
+    """A loss whose module sets torch as it is imported, and so in every process that receives the loss."""
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        is_new = torch.get_default_dtype() == torch.float32 and torch.backends.mkldnn.enabled
+        return functional.cross_entropy(outputs, targets, reduction="none") * (1 if is_new else 2)
+
+    def __reduce__(self) -> tuple[Callable[[], OfSettingModule], tuple[()]]:
+        return _imported, ()
+
+
+def _imported() -> OfSettingModule:
+    torch.set_default_dtype(torch.float64)
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    return OfSettingModule()
+
+
+def test_what_a_module_of_the_script_sets_as_it_is_imported_changes_no_bits(
+    engine: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    parts: Any = {"dataset": dataset, "loss": OfSettingModule()}
+    expected = [bits(each) for each in raysim.rounds(experiment(engine={"workers": 0, "chunk_size": 1}), **parts)]
+    assert [bits(each) for each in raysim.rounds(experiment(engine=engine), **parts)] == expected
+
+
 def test_whose_reports_count_is_the_same_wherever_they_are_trained(
     engine: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:

@@ -231,10 +231,60 @@ def test_products_are_whole_inside_a_block(around: str) -> None:
         assert torch.equal(a @ a, usual)
 
 
+def _is_enabled(module: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], object]]:
+    return lambda: getattr(module, name), lambda value: setattr(module, name, value)
+
+
+OF_CARDS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "cuDNN": _is_enabled(torch.backends.cudnn, "enabled"),
+    "kernels of cuDNN by their times": _is_enabled(torch.backends.cudnn, "benchmark"),
+    "attention of cuDNN": (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
+    "sums of attention in bf16": (
+        torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed,
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp,
+    ),
+    "sums of products in bf16": _is_enabled(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+    "sums of products in float16": _is_enabled(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
+}
+"""Settings of torch by which products on a card have other bits, or bits that follow from times."""
+
+
+@pytest.mark.parametrize("name", OF_CARDS)
+def test_a_card_has_the_settings_of_a_new_process_inside_a_block(name: str) -> None:
+    read, write = OF_CARDS[name]
+    usual = read()
+    write(not usual)
+    try:
+        with torch_settings.as_on_workers():
+            assert read() == usual
+        assert read() != usual
+    finally:
+        write(usual)
+
+
 def test_torch_has_the_settings_of_a_new_process_inside_a_block() -> None:
     usual = defaults()
     with other_defaults(), torch_settings.as_on_workers():
         assert defaults() == usual
+
+
+def test_a_process_of_raysim_s_own_has_the_settings_of_a_new_one_for_good() -> None:
+    usual = defaults(), torch.get_float32_matmul_precision()
+    torch.set_default_dtype(torch.float64)
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.set_flush_denormal(True)
+    torch.set_float32_matmul_precision("medium")
+    torch.set_autocast_enabled("cpu", True)
+    torch.set_default_device("meta")
+    torch_settings.renew()
+    try:
+        assert (defaults(), torch.get_float32_matmul_precision()) == usual
+        assert not torch.is_autocast_enabled("cpu")
+        assert torch.empty(0).device.type == "cpu"
+    finally:
+        torch.set_default_device(None)
 
 
 class OfTransformer(torch.nn.Module):

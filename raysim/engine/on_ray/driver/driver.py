@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from raysim.config import torch_settings
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.cluster.dashboard import Dashboard
@@ -87,6 +88,8 @@ class Driver:
         name: str | None = None,
         start: tuple[ServerState, Seen] | None = None,
     ) -> None:
+        # The modules of the plan's parts are imported now.
+        torch_settings.renew()
         self._start = start
         self._plan, self._placement, self._started_pools, self._opening, self._name = (
             plan,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from raysim import card
 from raysim.cohort.tree import Node, TreeFold
+from raysim.config import torch_settings
 from raysim.engine import numerics, wire
 from raysim.engine.job import COMBINE, JobBroadcast, Kind, Shard, on_host
 from raysim.engine.many.segment import Host
@@ -217,6 +218,8 @@ Run = Callable[[Kind, JobBroadcast, int, object, list[Tensor] | None], object]
 
 def _pool(sent: SentPlan, name: str, gpus: float) -> Run:
     plan, device = receive_plan(sent), numerics.choose_device(gpus)
+    # The modules of its parts are imported now.
+    torch_settings.renew()
     numerics.fix(plan.experiment.engine.threads, device, plan.experiment.engine.precision)
     return Pool(plan, device, name, ExampleMemory(numerics.take_share(gpus))).run
 
