@@ -185,6 +185,8 @@ AROUND: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "short products": short_products,
     "other defaults": other_defaults,
     "other device": other_device,
+    # Steps are recorded as without it: they are not refused because it reads their gradients.
+    "search for NaN": lambda: torch.autograd.set_detect_anomaly(True),
 }
 
 

@@ -134,7 +134,8 @@ def record(step: Callable[[], Any], tape: Tape) -> Any:
         NotRecorded: says why.
     """
     try:
-        with _NoReading(tape), _Recorder(tape):
+        # A script's search for NaN reads each gradient, which is no course of the module's.
+        with torch.autograd.set_detect_anomaly(False), _NoReading(tape), _Recorder(tape):
             return step()
     finally:
         if tape.refusal is not None:
