@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -116,3 +118,31 @@ def test_a_ray_that_does_not_start_names_the_variable_of_its_folder(
     monkeypatch.setattr("raysim.engine.on_ray.cluster.joining.start", fails)
     with pytest.raises(ResourceError, match=f"a folder of the environment variable {variable}: set it to another one"):
         connected(None).__enter__()
+
+
+ENDS_ITS_CONNECTION = """
+import ray, raysim
+
+experiment = raysim.Experiment.model_validate({
+    "rounds": 3, "data": {"name": "digits", "clients": 10}, "model": {"name": "linear"}, "cohort": {"size": 4},
+    "engine": {"workers": 1, "cpus_per_worker": 0.5},
+})
+ray.init(address="local", num_cpus=1, include_dashboard=False)
+steps = raysim.rounds(experiment, executor="ray")
+next(steps)
+ray.shutdown()
+try:
+    next(steps)
+except raysim.ResourceError as error:
+    print(error)
+print("Ray runs" if ray.is_initialized() else "no Ray runs")
+"""
+
+
+@pytest.mark.ray
+def test_a_script_that_ends_its_connection_between_two_rounds_is_told_so_and_no_other_ray_is_started() -> None:
+    command = [sys.executable, "-c", ENDS_ITS_CONNECTION]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    said, *others = done.stdout.splitlines()
+    assert said.startswith("This script has ended its connection to Ray (ray.shutdown()) while a run used it. Call")
+    assert others == ["no Ray runs"]

@@ -71,11 +71,12 @@ def answer(reference: ObjectRef[T], folder: str | None = None, wait_s: float = m
         RaysimError: the driver raised this error.
         ExperimentError: it cannot import a module that it needs.
         WorkerLostError: its process died, or the Ray that this script has started.
-        ResourceError: there is no answer after `wait_s`.
+        ResourceError: there is no answer after `wait_s`, or the script has ended its connection.
     """
     end_s = time.monotonic() + wait_s
     try:
         while time.monotonic() < end_s:
+            check_connected(folder)
             with suppress(exceptions.GetTimeoutError):
                 answered: T = ray.get(reference, timeout=own_ray.POLL_S)
                 return answered
@@ -92,6 +93,19 @@ def answer(reference: ObjectRef[T], folder: str | None = None, wait_s: float = m
             raise unknown from None
         advice = "" if folder is None else f". What it had checkpointed can be resumed: {resume_command(folder)}"
         raise WorkerLostError(f"the driver's process died ({error}){advice}") from None
+
+
+def check_connected(folder: str | None) -> None:
+    """Raise ResourceError if the script has ended the connection that a run uses: Ray's next call would start a Ray.
+
+    `folder`: as for `answer`.
+    """
+    if not ray.is_initialized():
+        advice = "" if folder is None else f" What the run had checkpointed can be resumed: {resume_command(folder)}."
+        raise ResourceError(
+            f"This script has ended its connection to Ray (ray.shutdown()) while a run used it.{advice} Call "
+            f"ray.shutdown() when the run, or the loop over its rounds, has ended."
+        )
 
 
 def wait_for_all(references: Sequence[ObjectRef[object]]) -> None:

@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster import forked, handles, own_ray, run_names, sendable
 from raysim.engine.on_ray.cluster.cluster import connected, place
-from raysim.engine.on_ray.cluster.remote_errors import answer, wait_for_all
+from raysim.engine.on_ray.cluster.remote_errors import answer, check_connected, wait_for_all
 from raysim.engine.on_ray.driver.driver import Driver, DriverHandle
 from raysim.engine.on_ray.driver.watched_driver import WatchedDriver, WatchedDriverHandle
 from raysim.engine.on_ray.executor.on_ray import start_pools
@@ -187,6 +187,7 @@ def rounds(
             while True:
                 # The call for the next round waits behind this round's call, so the driver begins it at once, while
                 # the reader uses this round.
+                check_connected(run_folder)
                 ahead.append(driver.advance.remote())
                 if (packed := answer(ahead[0], run_folder)) is None:
                     break
@@ -195,7 +196,7 @@ def rounds(
                 yield finished
         finally:
             try:
-                if ahead and own_ray.died() is None:
+                if ahead and own_ray.died() is None and ray.is_initialized():
                     driver.stop.options(concurrency_group=BESIDE).remote()
                     wait_for_all(list(ahead))
                     answer(driver.close.remote(), run_folder)
@@ -204,8 +205,9 @@ def rounds(
 
 
 def _kill(driver: DriverHandle | WatchedDriverHandle) -> None:
-    # A Ray that died takes the driver with it, and its control service would not answer.
-    if own_ray.died() is None:
+    # A Ray that died takes the driver with it, and its control service would not answer. So does a connection that the
+    # script has ended.
+    if own_ray.died() is None and ray.is_initialized():
         handles.kill(driver)
 
 
