@@ -24,6 +24,7 @@ from raysim.client.proximal import Bounded, penalised_names
 from raysim.client.trainer import Client, LocalStart, Updates
 from raysim.client.trainers.kernel.kernel import BOUNDED, SHRUNK, DenseKernel, Penalised, StartingPoint, Windows
 from raysim.client.trainers.layers.elementwise import Dropout
+from raysim.client.trainers.layers.parameter import unread
 from raysim.client.trainers.local_steps import LinearSteps, StepRule
 from raysim.client.trainers.scores import MOST_KEPT, Scores
 from raysim.client.trainers.trainer_table import STACK_NUMBERS
@@ -188,11 +189,14 @@ def _laid_out(clients: ChunkClients) -> _LaidOut:
 class CompiledNetwork:
     """What `Fused` asks of a network, by the kernel: gradients at weights of its own."""
 
-    def __init__(self, kernel: DenseKernel, like: Weights) -> None:
+    def __init__(self, kernel: DenseKernel, like: Weights, layout: Layout) -> None:
         self._kernel = kernel
         self.params, self.gradient = torch.zeros_like(like.params), torch.zeros_like(like.params)
+        self._unread = unread(layout, kernel.names, self.gradient)
         self.dropouts: list[Dropout] = []
 
     def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> tuple[Tensor, None]:
         """See `fused.Network`."""
+        for piece in self._unread:
+            piece.zero_()
         return self._kernel.gradient(self.params, h, targets, alpha, self.gradient), None

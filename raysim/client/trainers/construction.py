@@ -144,7 +144,7 @@ def _by_hand(
         if rule.by_kernel:
             return Compiled(kernel, task, rule, model.params)
         by_gradient = replace(rule, plain=False)
-        return Fused(layers, task, by_gradient, products, lambda plain: CompiledNetwork(kernel, like))
+        return Fused(layers, task, by_gradient, products, lambda plain: CompiledNetwork(kernel, like, model.params))
     return Stacked(layers, model, task, rule, products, recorder=recorder)
 
 

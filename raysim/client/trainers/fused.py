@@ -25,7 +25,7 @@ from raysim.client.trainers.layers.build import for_one
 from raysim.client.trainers.layers.conv2d import channels_last
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.layers.layer import every
-from raysim.client.trainers.layers.parameter import Parameter
+from raysim.client.trainers.layers.parameter import Parameter, unread
 from raysim.client.trainers.local_steps import LocalSteps, StepRule, StepVectors
 from raysim.client.trainers.recognise import Recognised
 from raysim.client.trainers.scores import Scores
@@ -149,12 +149,14 @@ class LayersByHand:
         self.params = torch.zeros_like(like.params)
         self.gradient = self.params if plain else torch.zeros_like(like.params)
         values, into = model.params.views(self.params), model.params.views(self.gradient)
-        keep = 1.0 if plain else 0.0
+        keep, read = 1.0 if plain else 0.0, set()
 
         def parameter(name: str) -> Parameter:
+            read.add(name)
             return Parameter(values[name], into[name], keep)
 
         made = for_one(layers, parameter, like.params, precision, kernels)
+        self._unread = [] if plain else unread(model.params, read, self.gradient)
         self.dropouts = [layer for layer in every(made) if isinstance(layer, Dropout)]
         self._backward = [(made[i].backward, i > lowest) for i in range(len(made) - 1, lowest - 1, -1)]
         self._forward = [layer.forward for layer in made]
@@ -162,6 +164,8 @@ class LayersByHand:
 
     def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> tuple[Tensor, Tensor | None]:
         """See `Network`."""
+        for piece in self._unread:
+            piece.zero_()
         for forward in self._forward:
             h = forward(h)
         dy, factor, losses = self._loss_gradient(h, targets)

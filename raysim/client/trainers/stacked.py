@@ -29,7 +29,7 @@ from raysim.client.trainers.cuda_graphs import Pass, Recorder, Recordings
 from raysim.client.trainers.layers.build import for_stack, turned
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.layers.layer import Layer, every
-from raysim.client.trainers.layers.parameter import Parameter
+from raysim.client.trainers.layers.parameter import Parameter, unread
 from raysim.client.trainers.local_steps import Bend, LocalSteps, Point, StepRule, StepVectors
 from raysim.client.trainers.recognise import Recognised
 from raysim.client.trainers.scores import Scores
@@ -229,8 +229,14 @@ class _Network:
         precision: torch.dtype,
     ) -> None:
         values, into = model.params.views(params), model.params.views(gradient)
-        keep = 1.0 if plain else 0.0
-        layers = for_stack(recognised.layers, lambda name: Parameter(values[name], into[name], keep), params, precision)
+        keep, read = 1.0 if plain else 0.0, set()
+
+        def parameter(name: str) -> Parameter:
+            read.add(name)
+            return Parameter(values[name], into[name], keep)
+
+        layers = for_stack(recognised.layers, parameter, params, precision)
+        self._unread = [] if plain else unread(model.params, read, gradient)
         lowest = recognised.lowest_with_parameters
         self._layers: list[Layer] = layers
         self._dropouts = [layer for layer in every(layers) if isinstance(layer, Dropout)]
@@ -252,6 +258,8 @@ class _Network:
         """
         for drawing, key in zip(self._dropouts, keys, strict=True):
             drawing.address(key.unsqueeze(0))
+        for piece in self._unread:
+            piece.zero_()
         for layer in self._layers:
             h = layer.forward(h)
         outputs = h.flatten(0, 1)

@@ -318,6 +318,45 @@ def test_in_float32_forms_agree_to_rounding(trainer: str, name: str) -> None:
     assert float((got - wanted).norm()) < 1e-2 * float(wanted.norm())
 
 
+class HoldsMore(nn.Module):
+    """More layers than its forward calls: in front of those, between them, and behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.inner = nn.Linear(3, 5), nn.Linear(8, 6)
+        self.between, self.out, self.behind = nn.Linear(4, 2, bias=False), nn.Linear(6, 4), nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.tanh(self.inner(x)))
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        {"optimizer": {"weight_decay": 0.3}},
+        {"optimizer": {"momentum": 0.5, "weight_decay": 0.3}},
+        {"optimizer": {"name": "adam", "weight_decay": 0.3}},
+        {"optimizer": {"name": "adagrad", "weight_decay": 0.3}, "correction": {"name": "prox", "mu": 0.3}},
+        {"optimizer": {"weight_decay": 0.3}, "max_grad_norm": 0.01},
+    ],
+    ids=["decay", "momentum", "adam", "pull", "clipping"],
+)
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_layer_that_is_not_called_has_the_gradient_zero_at_every_step(trainer: str, work: dict[str, Any]) -> None:
+    data, work = dataset((8,), classes=4), {"batch_size": 4, **work}
+    got, wanted = (train(each, HoldsMore, data, work) for each in (trainer, "one_by_one"))
+    assert_same(got, wanted)
+    again = train(trainer, HoldsMore, data, work, positions=(4, 3, 2, 1, 0))
+    assert_same(again, {name: values.flip(0) for name, values in wanted.items()})
+    model, weights = create(HoldsMore, 0, torch.float64)
+    moved = model.params.views(wanted["delta"])["before.weight"]
+    if work["optimizer"] == {"weight_decay": 0.3} and "max_grad_norm" not in work:
+        steps = torch.tensor([len(range(0, n, 4)) for n in SIZES], dtype=torch.float64)
+        kept = (1 - LR * 0.3) ** steps
+        first = model.params.views(weights.params)["before.weight"]
+        torch.testing.assert_close(moved, (kept - 1).view(-1, 1, 1) * first)
+
+
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_trainer_can_be_used_again(trainer: str) -> None:
     factory, shape = MODELS[{"vmap": "cnn_mcmahan", "compiled": "mlp"}.get(trainer, "cnn")]

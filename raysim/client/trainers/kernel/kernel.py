@@ -136,6 +136,8 @@ class DenseKernel:
             for column in (dense.widths, dense.behind, [offsets[name] for name in dense.weights], starts)
         ]
         named = [name for pair in zip(dense.weights, dense.biases, strict=True) for name in pair]
+        self.names = frozenset(name for name in named if name is not None)
+        """Of the groups that the line reads; the layout may have others."""
         # A module may hold layers that its forward does not call: they have a column of zeros.
         self._in_layout = torch.tensor(
             [named.index(name) if name in named else len(named) for name in layout.names], dtype=torch.int64
