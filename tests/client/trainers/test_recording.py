@@ -270,6 +270,11 @@ def scheduled(self: Any, x: Tensor) -> Tensor:
     return self.b(self.a(x)) * self.schedule.at
 
 
+def split_by_value(self: Any, x: Tensor) -> Tensor:
+    first, second = torch.tensor_split(self.a(x), 1 + x.flatten().topk(1).indices % 6, dim=1)
+    return self.b(torch.cat([first, 2 * second], dim=1))
+
+
 def masked(self: Any, x: Tensor) -> Tensor:
     return self.b(self.a(x)) * (x[x > 0].shape[0] + 1.0)
 
@@ -279,6 +284,9 @@ REFUSED: Mapping[str, tuple[Callable[[], nn.Module], str]] = {
     "item": (lambda: Written(lambda self, x: self.b(self.a(x)) * x.max().item()), "reads a value"),
     "numpy": (lambda: Written(lambda self, x: self.b(self.a(x)) * float(x.numpy().max())), "calls numpy"),
     "tolist": (lambda: Written(lambda self, x: self.b(self.a(x)) * max(x.flatten().tolist())), "calls tolist"),
+    "text": (lambda: Written(lambda self, x: self.b(self.a(x)) * (1.0 + len(str(x[0, 0])))), "calls __repr__"),
+    "formatted": (lambda: Written(lambda self, x: self.b(self.a(x)) * (1.0 + len(f"{x}"))), "calls __format__"),
+    "split by value": (lambda: Written(split_by_value), "calls tensor_split"),
     "shape by value": (lambda: Written(masked), "shape that depends on values"),
     "counts its calls": (lambda: Written(counting, calls=0), "changes what the module holds"),
     "keeps a schedule": (lambda: Written(scheduled, schedule=Schedule()), "changes what the module holds"),

@@ -24,9 +24,21 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 READS_VALUES = frozenset(
-    {"numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage", "__reduce_ex__"}
+    {
+        "numpy",
+        "tolist",
+        "__array__",
+        "__dlpack__",
+        "data_ptr",
+        "storage",
+        "untyped_storage",
+        "__reduce_ex__",
+        "__repr__",
+        "__format__",
+    }
 )
-"""Calls on a tensor that read it, or hand its memory out, without an operator that a mode sees."""
+"""Calls on a tensor that read it, or hand its memory out, without an operator that a mode sees. A text of it is made
+with all modes off."""
 
 _aten = torch.ops.aten
 _AS_VIEWS = {
@@ -197,9 +209,16 @@ class _NoReading(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
-        if name in READS_VALUES:
+        # tensor_split reads where to split from a tensor's memory.
+        if name in READS_VALUES or (name == "tensor_split" and _holds_tensor((args[1:], kwargs))):
             raise self._tape.refuse(f"calls {name} of a tensor, on whose values its course may depend")
         return func(*args, **(kwargs or {}))
+
+
+def _holds_tensor(tree: Any) -> bool:
+    found: list[Tensor] = []
+    map_tensors(tree, found.append)
+    return len(found) > 0
 
 
 def map_tensors(tree: Any, function: Callable[[Tensor], Any]) -> Any:
