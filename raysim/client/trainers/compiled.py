@@ -24,10 +24,10 @@ from raysim.client.proximal import Bounded, penalised_names
 from raysim.client.trainer import Client, LocalStart, Updates
 from raysim.client.trainers.kernel.kernel import BOUNDED, SHRUNK, DenseKernel, Penalised, StartingPoint, Windows
 from raysim.client.trainers.layers.elementwise import Dropout
-from raysim.client.trainers.layers.parameter import unread
 from raysim.client.trainers.local_steps import LinearSteps, StepRule
 from raysim.client.trainers.scores import MOST_KEPT, Scores
 from raysim.client.trainers.trainer_table import STACK_NUMBERS
+from raysim.client.trainers.unread import UnreadSteps, unread_gradient
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.models.task import Task
@@ -57,6 +57,7 @@ class Compiled:
         assert rule.by_kernel
         self._kernel, self._task, self._rule, self._layout = kernel, task, rule, layout
         self._deltas, self._means = torch.zeros(0), torch.zeros(0)
+        self._unread = UnreadSteps(layout, kernel.names)
 
     def train(
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
@@ -104,8 +105,9 @@ class Compiled:
         """Train the clients from several starts only if they have owners: the losses of one client add up otherwise."""
         inputs = clients.inputs
         windows = self._windows(inputs, starts[0].weights.params) if self._rule.samples else None
+        points = [self._start(start, inputs, state) for start in starts]
         outputs, squares = self._kernel.train(
-            [self._start(start, inputs, state) for start in starts],
+            points,
             laid_out.x,
             laid_out.y,
             laid_out.rows,
@@ -113,6 +115,11 @@ class Compiled:
             deltas,
             windows,
         )
+        if self._unread:
+            of_start = squares.view(len(starts), len(clients), -1)
+            for point, start, own, squared in zip(points, starts, deltas, of_start, strict=True):
+                drift = self._drift(start, inputs, state)
+                self._unread.take(point, drift, laid_out.batches.steps, own, squared, windows)
         num, targets, owners = len(starts) * len(clients), laid_out.targets, laid_out.owners
         if owners is not None and len(starts) > 1:
             targets = targets.repeat(len(starts), *[1] * (targets.dim() - 1))
@@ -138,6 +145,11 @@ class Compiled:
         first = torch.stack(inputs.begins) if inputs.begins else None
         penalised = None if rule.proximal is None else _penalised(rule.proximal, self._layout, inputs.received, lr)
         return StartingPoint(x, scale, keep, constant, first, rule.anchored, penalised)
+
+    def _drift(self, start: LocalStart, inputs: LocalInputs, state: Mapping[str, Tensor] | None) -> Tensor | None:
+        """What a local step adds to y - x where the gradient is 0: its constant at x = 0."""
+        at_zero = torch.zeros_like(start.weights.params)
+        return LinearSteps.of(self._rule, at_zero, inputs, True, start.lr, state).constant
 
     def _windows(self, inputs: LocalInputs, like: Tensor) -> Windows:
         ranges = [window for own in inputs.windows for window in own]
@@ -192,7 +204,7 @@ class CompiledNetwork:
     def __init__(self, kernel: DenseKernel, like: Weights, layout: Layout) -> None:
         self._kernel = kernel
         self.params, self.gradient = torch.zeros_like(like.params), torch.zeros_like(like.params)
-        self._unread = unread(layout, kernel.names, self.gradient)
+        self._unread = unread_gradient(layout, kernel.names, self.gradient)
         self.dropouts: list[Dropout] = []
 
     def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> tuple[Tensor, None]:

@@ -25,10 +25,11 @@ from raysim.client.trainers.layers.build import for_one
 from raysim.client.trainers.layers.conv2d import channels_last
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.layers.layer import every
-from raysim.client.trainers.layers.parameter import Parameter, unread
+from raysim.client.trainers.layers.parameter import Parameter
 from raysim.client.trainers.local_steps import LocalSteps, StepRule, StepVectors
 from raysim.client.trainers.recognise import Recognised
 from raysim.client.trainers.scores import Scores
+from raysim.client.trainers.unread import unread_gradient
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
@@ -156,7 +157,7 @@ class LayersByHand:
             return Parameter(values[name], into[name], keep)
 
         made = for_one(layers, parameter, like.params, precision, kernels)
-        self._unread = [] if plain else unread(model.params, read, self.gradient)
+        self._unread = [] if plain else unread_gradient(model.params, read, self.gradient)
         self.dropouts = [layer for layer in every(made) if isinstance(layer, Dropout)]
         self._backward = [(made[i].backward, i > lowest) for i in range(len(made) - 1, lowest - 1, -1)]
         self._forward = [layer.forward for layer in made]

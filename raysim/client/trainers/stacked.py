@@ -29,12 +29,13 @@ from raysim.client.trainers.cuda_graphs import Pass, Recorder, Recordings
 from raysim.client.trainers.layers.build import for_stack, turned
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.layers.layer import Layer, every
-from raysim.client.trainers.layers.parameter import Parameter, unread
+from raysim.client.trainers.layers.parameter import Parameter
 from raysim.client.trainers.local_steps import Bend, LocalSteps, Point, StepRule, StepVectors
 from raysim.client.trainers.recognise import Recognised
 from raysim.client.trainers.scores import Scores
 from raysim.client.trainers.together import lay_together
 from raysim.client.trainers.transposed import Turned
+from raysim.client.trainers.unread import unread_gradient
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
@@ -236,7 +237,7 @@ class _Network:
             return Parameter(values[name], into[name], keep)
 
         layers = for_stack(recognised.layers, parameter, params, precision)
-        self._unread = [] if plain else unread(model.params, read, gradient)
+        self._unread = [] if plain else unread_gradient(model.params, read, gradient)
         lowest = recognised.lowest_with_parameters
         self._layers: list[Layer] = layers
         self._dropouts = [layer for layer in every(layers) if isinstance(layer, Dropout)]

@@ -8,15 +8,12 @@ The results here are gradients of weights, whose shapes are the model's.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from math import gcd
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-from raysim.models.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -65,15 +62,6 @@ class Parameter:
         if self.keep == 0:
             return self.into.zero_()
         return self.into if self.keep == 1 else self.into.mul_(self.keep)
-
-
-def unread(layout: Layout, read: Collection[str], gradient: Tensor) -> list[Tensor]:
-    """Return the places in a (..., P) gradient buffer of the groups that no layer reads.
-
-    A module may hold layers that its forward does not call. Their gradient is 0, and no layer writes it, but weight
-    decay, corrections and optimizers write over the buffer: zero these places before every local step.
-    """
-    return layout.only(set(layout.names).difference(read)).pieces(gradient)
 
 
 BLOCK_BYTES = 16
