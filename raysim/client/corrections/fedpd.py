@@ -3,7 +3,8 @@
 client  y from y_i by local steps; lambda_i <- lambda_i + mu (y - x); y_i <- y; it sends y_i + lambda_i / mu - x
 server  x <- the clients' mean of y_i + lambda_i / mu
 
-State, of clients alone: lambda_i starts at 0, y_i at the initial model.
+State, of clients alone: lambda_i starts at 0, y_i at the initial model as the client receives it: compressed, under
+`server.compression` of the model.
 
 Every client takes part in every round. Started at x instead of y_i it is FedDyn with h_i = -lambda_i. FedGLAD's f acts
 on the mean of what is sent, and not on lambda_i.
