@@ -6,6 +6,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -104,6 +107,34 @@ def test_a_sweep_is_read_as_far_as_its_points_have_begun(
     shutil.rmtree(tmp_path / "all" / "cohort.size=5")
     with pytest.raises(raysim.RunFolderError, match="holds a sweep, no point of which has begun"):
         raysim.read(tmp_path / "all")
+
+
+def test_a_trial_of_other_data_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Which table it was trained on is no setting, so the folder is in its place as far as these tell."""
+    for number, name in enumerate(("own", "other")):
+        x = np.random.default_rng(number).normal(size=(40, 3))
+        table = pa.table({"client": np.arange(40) % 4, "x": list(x), "y": np.arange(40) % 2})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        data = {"name": "arrow", "train": str(tmp_path / f"{name}.parquet")}
+        made = {
+            "name": name,
+            "rounds": 1,
+            "data": data,
+            "model": {"name": "linear"},
+            "cohort": {"size": 2},
+            "trials": 2,
+        }
+        raysim.run_trials(raysim.Experiment.model_validate(made), path=tmp_path / name, executor="local")
+    caplog.clear()
+    raysim.read(tmp_path / "own")
+    assert caplog.messages == []
+    shutil.rmtree(tmp_path / "own" / "trial-1")
+    shutil.copytree(tmp_path / "other" / "trial-1", tmp_path / "own" / "trial-1")
+    raysim.read(tmp_path / "own")
+    (said,) = caplog.messages
+    assert said.startswith(
+        f"{tmp_path / 'own' / 'trial-1'} was run on other data than {tmp_path / 'own' / 'trial-0'}: "
+    )
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -19,6 +20,8 @@ from raysim.run_folder import client_table, experiment_record, files, kept_check
 from raysim.run_folder.series_record import stored_sweep
 from raysim.storage.reading import parsing
 from raysim.storage.remote.folder import named, read_only_copy
+
+log = logging.getLogger("raysim")
 
 
 def read(path: str | Path) -> Result | TrialsResult | SweepResult:
@@ -56,7 +59,28 @@ def read(path: str | Path) -> Result | TrialsResult | SweepResult:
 def _begun(members: Sequence[Member], swept: Iterable[str] = ()) -> list[Member]:
     begun = [member for member in members if (member.path / files.RECORD).exists()]
     series.check_places(begun, swept)
+    for warning in _of_other_data(begun):
+        log.warning("%s", warning)
     return begun
+
+
+def _of_other_data(begun: Sequence[Member]) -> Iterator[str]:
+    """Yield a sentence for each run whose data are not those of a run before, which the series says are the same."""
+    # Workers import raysim too.
+    from raysim.report.same_data import draws_by_seed
+
+    first: dict[tuple[str, int | None], tuple[Path, str]] = {}
+    for path, experiment in begun:
+        data, found = experiment.data, experiment_record.stored_data_fingerprint(path)
+        if data is None or found is None:
+            continue
+        seed = (experiment.seed if data.seed is None else data.seed) if draws_by_seed(data) else None
+        other, expected = first.setdefault((data.model_dump_json(exclude={"seed"}), seed), (path, found))
+        if found != expected:
+            yield (
+                f"{named(path)} was run on other data than {named(other)}: its folder was exchanged, or the data's "
+                f"files were changed meanwhile. Means over both mean little"
+            )
 
 
 def _run(path: Path, of_model: bool = True) -> Result:

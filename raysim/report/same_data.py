@@ -22,9 +22,17 @@ def same_data(run: Run, other: Run) -> bool:
     if run.experiment.data is None:
         # A script may make data by the run's seed.
         return run.seeds != other.seeds
-    if run.seeds[1] == other.seeds[1] or not _draws(run.experiment.data):
+    if run.seeds[1] == other.seeds[1] or not draws_by_seed(run.experiment.data):
         return False
     return run.experiment.data.name not in OWN or files(run) == files(other)
+
+
+def draws_by_seed(data: Any) -> bool:
+    """Return whether the data depend on their seed."""
+    if not isinstance(data, Populated):
+        return True
+    is_whole = isinstance(data.partition, Natural) and data.clients is None
+    return not is_whole or bool(data.mix or data.holdout or data.holdout_examples)
 
 
 def files(run: Run) -> dict[str, Any]:
@@ -36,11 +44,3 @@ def files(run: Run) -> dict[str, Any]:
 def short(run: Run) -> str | None:
     """Return the first digits of the data's fingerprint, which tell data of the same files apart."""
     return None if run.data_fingerprint is None else run.data_fingerprint[:_DIGITS]
-
-
-def _draws(data: Any) -> bool:
-    """Return whether the data depend on their seed."""
-    if not isinstance(data, Populated):
-        return True
-    is_whole = isinstance(data.partition, Natural) and data.clients is None
-    return not is_whole or bool(data.mix or data.holdout or data.holdout_examples)
