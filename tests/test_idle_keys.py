@@ -48,6 +48,14 @@ def said(experiment: raysim.Experiment, data: Any, caplog: pytest.LogCaptureFixt
             {"client": {"optimizer": SGD["optimizer"]}},
             "client.batch_size = 4 has no effect: all of fedex.configs set batch_size",
         ),
+        *(
+            (
+                {"client": {**SGD, "batch_size": "full", key: True}},
+                {"client": {**SGD, "batch_size": "full"}},
+                f"client.{key} = true has no effect: with client.batch_size = 'full' an epoch is one batch",
+            )
+            for key in ("fill_last_batch", "drop_last")
+        ),
         (
             {"systems": TIME},
             {"systems": {"time": TIME["time"]}},
@@ -67,7 +75,18 @@ def said(experiment: raysim.Experiment, data: Any, caplog: pytest.LogCaptureFixt
             )
         ),
     ],
-    ids=["tau_eff", "lr", "batch size", "min_reports", "median", "trimmed mean", "krum", "multi-Krum"],
+    ids=[
+        "tau_eff",
+        "lr",
+        "batch size",
+        "filled",
+        "dropped",
+        "min_reports",
+        "median",
+        "trimmed mean",
+        "krum",
+        "multi-Krum",
+    ],
 )
 def test_a_key_that_changes_nothing_is_said(
     sections: dict[str, Any],
@@ -97,6 +116,12 @@ def test_a_key_that_changes_nothing_is_said(
         {"systems": {**TIME, "session_s": 2.0}},
         {"systems": TIME, "client": {**SGD, "mid_round_dropout": 0.5}},
         {"systems": TIME, "cohort": {"size": 7, "sampler": {"name": "md"}}},
+        {"client": {**SGD, "drop_last": True}},
+        {"client": {"batch_size": "full", "drop_last": True, "schedule": [{"round": 9, "batch_size": 4}]}},
+        {
+            "client": {"batch_size": "full", "fill_last_batch": True},
+            "fedex": {"split": "train", "configs": [{"batch_size": 4}, {"optimizer.lr": 0.1}]},
+        },
         {"server": {"weighting": "examples"}},
         {"server": {"weighting": "uniform", "aggregator": MEDIAN}},
         {"server": {"weighting": "examples", "aggregator": {"name": "geometric_median"}}},

@@ -34,6 +34,7 @@ def remarks(experiment: Experiment) -> Iterator[Idle]:
     yield from _replaced_by_fedex(experiment)
     yield from _min_reports(experiment)
     yield from _weighting(experiment)
+    yield from _short_batches(experiment)
 
 
 def _tau_eff(experiment: Experiment) -> Iterator[Idle]:
@@ -89,3 +90,16 @@ def _weighting(experiment: Experiment) -> Iterator[Idle]:
             f"server.weighting = {server.weighting!r} has no effect: server.aggregator.name = {rule.name!r} counts "
             f"all clients alike",
         )
+
+
+def _short_batches(experiment: Experiment) -> Iterator[Idle]:
+    # A configuration of FedEx, or a later entry of the schedule, may have batches of another size.
+    if any(section.batch_sizes for section in (experiment.client, *experiment.configurations)):
+        return
+    for key in ("fill_last_batch", "drop_last"):
+        if getattr(experiment.client, key):
+            yield Idle(
+                f"client.{key}",
+                f"client.{key} = true has no effect: with client.batch_size = 'full' an epoch is one batch, which is "
+                f"not short",
+            )
