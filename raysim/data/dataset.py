@@ -176,7 +176,8 @@ class FederatedDataset:
         (3, 2)
 
         Args:
-            train: (x, y), anything `np.asarray` takes; a partition by labels needs one whole-number label an example.
+            train: (x, y), anything `np.asarray` takes; a partition by labels needs one label an example, a whole
+                number or a truth value.
             test: likewise, or None. Clients get test examples in proportion to their training examples of a class.
             keys: clients, partition, mix, holdout, holdout_examples, test_clients and seed, as in a file (see `raysim
                 keys data`); `clients` must be given, and `seed` is 0 if it is not.

@@ -58,5 +58,5 @@ def _pair(split: str, given: Any) -> Pair:
 
 
 def _labels(section: Partitioned, y: npt.NDArray[Any]) -> Int64s:
-    has_one = y.ndim == 1 and np.issubdtype(y.dtype, np.integer)
+    has_one = y.ndim == 1 and y.dtype.kind in "iub"
     return classes(section.partition, y, None if has_one else f"y has rows of {y.dtype} of shape {y.shape[1:]}")

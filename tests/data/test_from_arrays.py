@@ -65,3 +65,15 @@ def test_without_test_examples_there_is_no_such_split() -> None:
 def test_what_does_not_fit_is_named(train: Any, keys: dict[str, Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         raysim.FederatedDataset.from_arrays(train, **keys)
+
+
+@pytest.mark.parametrize("partition", [{"name": "iid"}, {"name": "dirichlet", "alpha": 0.5}], ids=str)
+def test_truth_values_are_dealt_as_the_classes_0_and_1(partition: dict[str, Any]) -> None:
+    kinds = (bool, np.int64)
+    given = [(X, (Y % 2).astype(kind)) for kind in kinds]
+    made = [raysim.FederatedDataset.from_arrays(pair, pair, clients=4, partition=partition) for pair in given]
+    for split in ("train", "test"):
+        for position in range(4):
+            of_truth, of_numbers = (one.splits[split].client(position) for one in made)
+            np.testing.assert_array_equal(of_truth[0], of_numbers[0])
+            np.testing.assert_array_equal(of_truth[1], of_numbers[1])
