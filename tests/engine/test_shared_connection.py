@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,24 +126,42 @@ import ray, raysim
 
 experiment = raysim.Experiment.model_validate({
     "rounds": 3, "data": {"name": "digits", "clients": 10}, "model": {"name": "linear"}, "cohort": {"size": 4},
-    "engine": {"workers": 1, "cpus_per_worker": 0.5},
+    "engine": {"workers": 1, "cpus_per_worker": 0.5}, "evaluation": {"every": 1},
 })
 ray.init(address="local", num_cpus=1, include_dashboard=False)
-steps = raysim.rounds(experiment, executor="ray")
-next(steps)
-ray.shutdown()
 try:
-    next(steps)
+    {between}
 except raysim.ResourceError as error:
     print(error)
 print("Ray runs" if ray.is_initialized() else "no Ray runs")
 """
 
+BETWEEN_ROUNDS = """
+    for _ in raysim.rounds(experiment, executor="ray"):
+        ray.shutdown()
+"""
+
+BETWEEN_REPORTS = """
+    with raysim.Runs(experiment, executor="ray") as runs:
+        runs.start([(experiment, "first"), (experiment.changed({"seed": 1}), "second")])
+        for _ in runs.reports():
+            ray.shutdown()
+"""
+
+BEFORE_MORE_RUNS = """
+    with raysim.Runs(experiment, executor="ray") as runs:
+        ray.shutdown()
+        runs.start([(experiment, "first")])
+"""
+
 
 @pytest.mark.ray
-def test_a_script_that_ends_its_connection_between_two_rounds_is_told_so_and_no_other_ray_is_started() -> None:
-    command = [sys.executable, "-c", ENDS_ITS_CONNECTION]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+@pytest.mark.parametrize("between", [BETWEEN_ROUNDS, BETWEEN_REPORTS, BEFORE_MORE_RUNS])
+def test_a_script_that_ends_its_connection_while_a_run_uses_it_is_told_so_and_no_other_ray_is_started(
+    between: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", ENDS_ITS_CONNECTION.replace("{between}", between.strip())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path)
     said, *others = done.stdout.splitlines()
     assert said.startswith("This script has ended its connection to Ray (ray.shutdown()) while a run used it. Call")
     assert others == ["no Ray runs"]

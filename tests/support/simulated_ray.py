@@ -293,6 +293,9 @@ class SimulatedRay:
     def available_resources(self) -> Mapping[str, float]:
         return {"CPU": sum(map(self._free, self.room))}
 
+    def is_initialized(self) -> bool:
+        return True
+
     def get_runtime_context(self) -> Any:
         return SimpleNamespace(get_node_id=lambda: next(iter(self.room)))
 

@@ -21,7 +21,7 @@ from raysim.engine.job import COMBINE, Job, Outcome, Part, Shard, Stopped
 from raysim.engine.on_ray.cluster import handles, own_ray
 from raysim.engine.on_ray.cluster.cluster import Growth, Placement, actor_options, room_for
 from raysim.engine.on_ray.cluster.data_on_nodes import SentPlan, SentRuns, send_plan
-from raysim.engine.on_ray.cluster.remote_errors import cause_of, own_error, raise_again
+from raysim.engine.on_ray.cluster.remote_errors import cause_of, check_connected, own_error, raise_again
 from raysim.engine.on_ray.cluster.wait import Wait
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, line
 from raysim.engine.on_ray.executor import events
@@ -167,6 +167,7 @@ class OnRay:
 
     def submit(self, job: Job) -> int:
         """Put the broadcast where every node can map it, and assign the workers their first units."""
+        check_connected(None)
         starting = sum(not worker.node for worker in self._table.workers.values())
         self._on(events.CapacityAdded(self._growth.lacking(starting + self._table.num_given_up)))
         start_s = time.perf_counter()
@@ -210,6 +211,8 @@ class OnRay:
     def _serve(self) -> None:
         """Wait for a reply, or for the polling interval, and carry out the commands that follow."""
         own_ray.check()
+        # Between two reports of several runs the script has the word.
+        check_connected(None)
         calls = list(self._calls)
         ready, _ = ray.wait(calls, num_returns=1, timeout=POLL_S)
         if len(calls) > MANY_CALLS:
@@ -276,8 +279,9 @@ class OnRay:
                 self._actors[worker].drop.remote(key)
             case events.End(worker):
                 actor = self._actors.pop(worker)
-                # A control service that is gone would not answer; the workers end with the rest of Ray.
-                if own_ray.died() is None:
+                # A control service that is gone would not answer; the workers end with the rest of Ray. So they do
+                # with a connection that the script has ended.
+                if own_ray.died() is None and ray.is_initialized():
                     handles.kill(actor)
                 self._calls = {reference: n for reference, n in self._calls.items() if n in self._table.calls}
             case events.Count(call, node):
