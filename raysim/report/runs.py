@@ -172,7 +172,6 @@ def read(path: Path) -> Run:
     """
     experiment, notes = experiment_record.stored_experiment(path), list[Note]()
     passed = experiment_record.stored_passed(path)
-    passed = experiment_record.stored_passed(path)
     try:
         rounds = round_table.read_rounds(path)
     except RunFolderError as error:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import raysim
 from raysim.client.trainers.kernel.depthwise import SOURCE
 from raysim.engine.plan.resolve import resolve
-from raysim.errors import RunFolderError
+from raysim.errors import ModelError, RunFolderError
 from tests.support.kernel import needs_kernel, without_library
 
 
@@ -75,6 +75,20 @@ def test_what_is_made_in_c(images: raysim.FederatedDataset, groups: int, engine:
     plan = resolve(experiment(**engine), dataset=images, model=partial(Depth, groups))
     assert plan.choice.kernels.depthwise == in_c
     assert plan.choice.record.get("depthwise", False) == in_c
+
+
+@pytest.mark.parametrize(("engine", "trainer"), [({}, "interpreted"), ({"dtype": "float64"}, "recorded")])
+def test_large_maps_are_interpreted_only_where_it_is_made_in_c(
+    images: raysim.FederatedDataset, engine: dict[str, Any], trainer: str
+) -> None:
+    # Its positions see 864,000 numbers of 34,560.
+    client = experiment().client.model_copy(update={"batch_size": 10})
+    large = experiment(**engine).model_copy(update={"client": client})
+    assert resolve(large, dataset=images, model=Depth).choice.trainer == trainer
+    if trainer == "recorded":
+        named = large.model_copy(update={"engine": large.engine.model_copy(update={"trainer": "interpreted"})})
+        with pytest.raises(ModelError, match="torch is faster there"):
+            resolve(named, dataset=images, model=Depth)
 
 
 def params(run: raysim.Run) -> torch.Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 from raysim.client.trainers.kernel.operators import Code
 from raysim.client.trainers.recording import norms, windows
 from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted, viewed
+from raysim.client.trainers.recording.own_kernels import OwnKernels
 from raysim.client.trainers.recording.simplify import storage
 from raysim.client.trainers.recording.tape import Op
 
@@ -81,6 +82,9 @@ def lower(op: Op, results: Any, args: Sequence[Any], kwargs: Mapping[str, Any], 
     name = _name(op)
     names = [argument.name for argument in op.function._schema.arguments]
     named = {**dict(zip(names, args, strict=False)), **kwargs}
+    if isinstance(op.function, OwnKernels):
+        windows.convolution_back(lines, results, named, has_kernels_in_c=True)
+        return
     _LOWERED[name.removesuffix("_")](lines, args[0] if name.endswith("_") else results, named)
 
 

@@ -77,7 +77,7 @@ def convolution(lines: InstructionList, y: Tensor, named: Mapping[str, Any]) -> 
         lines.by_number(Code.FILL, y)
     else:
         lines.by_number(Code.COPY, y, b.view(1, -1, 1, 1))
-    _check_size(windows, x, w, y, groups)
+    _check_size(windows, x, y, depthwise.gains_much(w.shape, groups))
     if _has_own_kernels(w, groups):
         seen = windows.of(_padded(lines, windows, x), y.shape[2:])
         for i, j in product(*map(range, windows.kernel)):
@@ -89,14 +89,19 @@ def convolution(lines: InstructionList, y: Tensor, named: Mapping[str, Any]) -> 
         lines.product(into[:, group], kernels[group], columns[:, group], 1.0, 1.0)
 
 
-def convolution_back(lines: InstructionList, out: Any, named: Mapping[str, Any]) -> None:
-    """Gradients of x, w and b."""
+def convolution_back(
+    lines: InstructionList, out: Any, named: Mapping[str, Any], has_kernels_in_c: bool = False
+) -> None:
+    """Gradients of x, w and b.
+
+    `has_kernels_in_c`: where it is not interpreted, that of w is made in C (`own_kernels.py`).
+    """
     dy, x, w, groups = named["grad_output"], named["input"], named["weight"], named["groups"]
     dx, dw, db = (one if wanted else None for one, wanted in zip(out, named["output_mask"], strict=True))
     if db is not None:
         lines.sum(db.view(1, -1, *(1 for _ in dy.shape[2:])), dy)
     windows, (x, w, dy) = _laid_out(named, x, w, dy)
-    _check_size(windows, x, w, dy, groups)
+    _check_size(windows, x, dy, has_kernels_in_c and depthwise.gains_much(w.shape, groups))
     dx, dw = (None if one is None else with_rows(one) for one in (dx, dw))
     if _has_own_kernels(w, groups):
         _own_kernels_back(lines, windows, (dx, dw), (dy, x, w))
@@ -181,11 +186,12 @@ def _laid_out(named: Mapping[str, Any], *maps: Tensor) -> tuple[_Windows, tuple[
     return _Windows((w.shape[2], w.shape[3]), stride, padding, dilation), (x, w, y)
 
 
-def _check_size(windows: _Windows, x: Tensor, w: Tensor, y: Tensor, groups: int) -> None:
+def _check_size(windows: _Windows, x: Tensor, y: Tensor, lays_out_nothing: bool) -> None:
+    """Raise NotInterpreted for large ones. `lays_out_nothing`: what positions see is laid out by no other way either:
+    such are the forward pass of depthwise kernels, and their gradient in C."""
     positions = prod(x.shape[:2]) * prod(y.shape[2:])
     seen = positions * prod(windows.kernel)
-    # Nobody lays out what positions see where the kernels' gradient is made in C.
-    if (positions if depthwise.gains_much(w.shape, groups) else seen) > MOST_BESIDE:
+    if (positions if lays_out_nothing else seen) > MOST_BESIDE:
         raise SlowerInterpreted(f"has a convolution whose positions see {seen:,} numbers, and torch is faster there")
     if seen > MOST_LAID_OUT:
         raise NotInterpreted("has a convolution that torch is faster at")
