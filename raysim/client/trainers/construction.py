@@ -132,10 +132,10 @@ def _by_hand(
     layers = recognise(model.module())
     assert isinstance(layers, Recognised), layers
     if choice.trainer == "fused":
-        kernels = _kernels(choice, like)
+        filtering = _kernels(choice, like).winograd
 
         def network(plain: bool) -> LayersByHand:
-            return LayersByHand(layers, model, like, task, plain, products, kernels)
+            return LayersByHand(layers, model, like, task, plain, products, filtering)
 
         return Fused(layers, task, rule, products, network)
     # Where the script's machine has no card but the workers have, those take the trainer for cards.

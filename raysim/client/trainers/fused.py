@@ -20,7 +20,7 @@ from raysim.client import dropout
 from raysim.client.chunk_clients import LocalInputs
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers import loss_gradient
-from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
+from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.layers.build import for_one
 from raysim.client.trainers.layers.conv2d import channels_last
 from raysim.client.trainers.layers.elementwise import Dropout
@@ -142,7 +142,7 @@ class LayersByHand:
         task: Task,
         plain: bool,
         precision: torch.dtype,
-        kernels: Kernels = BY_TORCH,
+        winograd: Winograd | None = None,
     ) -> None:
         skipped = int(flattens_first(recognised))
         layers = recognised.layers[skipped:]
@@ -156,7 +156,7 @@ class LayersByHand:
             read.add(name)
             return Parameter(values[name], into[name], keep)
 
-        made = for_one(layers, parameter, like.params, precision, kernels)
+        made = for_one(layers, parameter, like.params, precision, winograd)
         self._unread = [] if plain else unread_gradient(model.params, read, self.gradient)
         self.dropouts = [layer for layer in every(made) if isinstance(layer, Dropout)]
         self._backward = [(made[i].backward, i > lowest) for i in range(len(made) - 1, lowest - 1, -1)]

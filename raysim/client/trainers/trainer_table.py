@@ -75,8 +75,8 @@ much as some fifty recorded steps save, and to make an interpreted one from thos
 MOST_SHAPES = MappingProxyType({"recorded": 500_000, "interpreted": 1_500_000})
 """Numbers of a client up to which they are: beyond it, that costs more than it saves."""
 
-CONVOLVING: tuple[TrainerName, ...] = (*RECORDED, "fused")
-"""Trainers that may compute convolutions in C."""
+FILTERING: tuple[TrainerName, ...] = (*RECORDED, "fused")
+"""Trainers that may compute convolutions by minimal filtering."""
 
 MOST_INTERPRETED = 1_500_000
 """Numbers of a client up to which recorded steps are interpreted: with 4.1 million in dense layers torch's products
@@ -343,9 +343,9 @@ def _kernels_used(given: TrainingConditions, trainer: TrainerName, module: nn.Mo
     fits = given.device_kind == "cpu" and given.threads == 1
     if not fits or (given.precision, given.dtype) != ("float32", "float32"):
         return NONE_USED
-    filters = trainer in CONVOLVING and any(winograd.may_gain(p.shape) for p in module.parameters())
+    filters = trainer in FILTERING and any(winograd.may_gain(p.shape) for p in module.parameters())
     recurs = trainer in RECORDED and _has_lstm(module)
-    by_channel = trainer in CONVOLVING and any(map(_is_depthwise, module.modules()))
+    by_channel = trainer in RECORDED and any(map(_is_depthwise, module.modules()))
     return KernelsUsed(
         filters and compiled_c.obstacle(winograd.SOURCE, torch.float32) is None,
         recurs and compiled_c.obstacle(lstm.SOURCE, torch.float32) is None,

@@ -13,9 +13,7 @@ from torch.nn import functional
 
 from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.kernel.depthwise import Depthwise, gains, gains_much, is_depthwise
-from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
-from raysim.client.trainers.layers.conv2d import Conv2d
-from raysim.client.trainers.layers.parameter import Parameter
+from raysim.client.trainers.kernel.kernels import Kernels
 from raysim.client.trainers.recording import channels_last
 from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.models.model import create
@@ -249,20 +247,3 @@ def test_recorded_steps_are_autograds(
     assert (5, 5) in by.kernels
     # Torch is faster at maps that lie channels last, and the interpreter at few numbers.
     assert ((3, 3) in by.kernels) == (not lies_last and not interprets)
-
-
-def test_layers_by_hand_make_torchs_gradients() -> None:
-    module = nn.Conv2d(6, 6, 5, 2, 1, dilation=2, groups=6).double()
-    x, found = torch.randn(4, 6, 13, 14, dtype=torch.float64), []
-    by = Counted()
-    for kernels in (Kernels(depthwise=by), BY_TORCH):
-        given = dict(module.named_parameters())
-        into = {name: torch.zeros_like(one) for name, one in given.items()}
-        weight, bias = (Parameter(given[name].detach(), into[name], 0.0) for name in ("weight", "bias"))
-        layer = Conv2d(module, weight, bias, torch.float64, kernels)
-        y = layer.forward(x)
-        dx = layer.backward(torch.cos(torch.arange(y.numel(), dtype=y.dtype)).view(y.shape), 1.0, True)
-        found.append((*into.values(), dx))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
-    assert by.kernels == [(5, 5)]

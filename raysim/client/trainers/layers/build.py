@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
+from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.layers.attention import CausalSelfAttention
 from raysim.client.trainers.layers.chain import Chain, Residual, Tied
 from raysim.client.trainers.layers.conv2d import Conv2d, StackedConv2d
@@ -74,11 +74,11 @@ def for_one(
     parameters: Parameters,
     like: Tensor,
     precision: torch.dtype,
-    kernels: Kernels = BY_TORCH,
+    winograd: Winograd | None = None,
 ) -> list[Layer]:
     """Layers for one client after another; `like` gives dtype and device, `precision` that of large products.
-    `kernels` compute convolutions that gain by them."""
-    kinds = _ONE._replace(conv2d=partial(Conv2d, kernels=kernels))
+    `winograd` computes convolutions that gain by it."""
+    kinds = _ONE._replace(conv2d=partial(Conv2d, winograd=winograd))
     return _layers(kinds, placed, parameters, like, precision)
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raysim.client.trainers.kernel import depthwise, winograd
-from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
+from raysim.client.trainers.kernel.winograd import Winograd, gains
 from raysim.client.trainers.layers.parameter import Parameter, product
 
 
@@ -34,7 +33,7 @@ class Conv2d:
         weight: (out, in / groups, kernel height, kernel width).
         bias: (out,), or None.
         precision: dtype of the products.
-        kernels: compute convolutions that gain by them.
+        winograd: computes convolutions that gain by it.
     """
 
     def __init__(
@@ -43,14 +42,12 @@ class Conv2d:
         weight: Parameter,
         bias: Parameter | None,
         precision: torch.dtype,
-        kernels: Kernels = BY_TORCH,
+        winograd: Winograd | None = None,
     ) -> None:
         self._weight, self._bias = weight, bias
         moves = [*module.stride, *module.dilation, module.groups]
         self._padding: tuple[Any, ...] = tuple(module.padding)
-        self._winograd = kernels.winograd if moves == [1, 1, 1, 1, 1] else None
-        has_gain = depthwise.gains_much(weight.value.shape, module.groups)
-        self._depthwise = kernels.depthwise if has_gain else None
+        self._winograd = winograd if moves == [1, 1, 1, 1, 1] else None
         self._how: tuple[Any, ...] = (
             list(module.stride), list(module.padding), list(module.dilation), False, [0, 0], module.groups
         )  # fmt: skip
@@ -79,14 +76,12 @@ class Conv2d:
             return self._accept(dy, alpha, dx, dw, db)
         sizes = None if self._bias is None else [dy.shape[1]]
         dy = dy.to(self._used.dtype).contiguous(memory_format=torch.channels_last)
-        mask = [need_dx, self._depthwise is None, self._bias is not None]
+        mask = [need_dx, True, self._bias is not None]
         dx, dw, db = _convolution_backward(dy, self._x, self._used, sizes, *self._how, mask)
-        if self._depthwise is not None:
-            dw = self._depthwise.kernels_gradient(dy, self._x, self._used.shape, *self._how[:3])
         return self._accept(dy, alpha, dx if need_dx else None, dw, db)
 
     def _filters(self, x: Tensor) -> bool:
-        return self._winograd is not None and winograd.gains(x.shape, self._weight.value.shape, self._padding)
+        return self._winograd is not None and gains(x.shape, self._weight.value.shape, self._padding)
 
     def _accept(self, dy: Tensor, alpha: float, dx: Tensor | None, dw: Tensor | None, db: Tensor | None) -> Tensor:
         assert dw is not None
