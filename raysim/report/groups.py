@@ -85,7 +85,7 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
             notes.append(f"{twice} has the settings and seeds of {shown}, so it is not counted again.")
     members = [tuple(of_method.values()) for of_method in found]
     apart = [[next(iter(trials.values())) for trials in alike] for alike in methods.values() if len(alike) > 1]
-    records = [_told(of_method[0], apart) for of_method in members]
+    records = [_told(of_method, apart) for of_method in members]
     differing = differences.distinguishing(records)
     labels = _labels(members, records, differing)
     drawn = looks(_score(of_method) for of_method in members)
@@ -219,17 +219,22 @@ def _method(run: Run) -> dict[str, Any]:
     return record | {part: experiment.name for part in run.passed if part in _WITHOUT_LABEL}
 
 
-def _told(run: Run, apart: Sequence[Sequence[Run]]) -> dict[str, Any]:
+def _told(runs: Sequence[Run], apart: Sequence[Sequence[Run]]) -> dict[str, Any]:
     """Return a method's settings, with the files of its data if there are methods that only their data tell apart.
 
     apart: the first runs of such methods, together for one setting. Where files do not tell either, as where these were
     changed, the data's fingerprint is added.
     """
-    record = _method(run)
+    first = runs[0]
+    record = _method(first)
+    of_script = first.experiment.data is None
+    # Beside methods of files, the run's name tells those of a script's data.
+    apart = [alike for alike in apart if not of_script or alike[0].experiment.data is None]
     if apart:
-        record["data"] = {**(record["data"] or {}), **files(run)}
+        record["data"] = {**(record["data"] or {}), **files(first)}
         if any(len({json.dumps(files(each), sort_keys=True) for each in alike}) < len(alike) for alike in apart):
-            record["data"]["fingerprint"] = short(run)
+            # An older raysim recorded none.
+            record["data"]["fingerprint"] = next(filter(None, map(short, runs)), None)
     return record
 
 

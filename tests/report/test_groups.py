@@ -132,6 +132,9 @@ def test_other_data_are_a_warning_that_names_them(tmp_path: Path) -> None:
     assert note.startswith("Runs of different data are compared: those of ")
 
 
+OWN_TABLE = {"name": "arrow", "train": "own.parquet"}
+
+
 def of_table(path: Path, file: str, seed: int, fingerprint: str, **settings: Any) -> None:
     data = {"name": "arrow", "train": f"{file}.parquet", **settings}
     write(path, accuracies(0.5, 0.6), data=data, seed=seed, data_fingerprint=fingerprint)
@@ -169,6 +172,21 @@ def test_a_table_that_was_changed_between_runs_makes_two_methods(tmp_path: Path)
     groups, (note,) = of(tmp_path)
     assert [group.label for group in groups] == ["data.fingerprint = before 1", "data.fingerprint = later 12"]
     assert note.startswith("Runs of different data are compared: ")
+
+
+def test_a_fingerprint_is_of_whichever_trial_has_one(tmp_path: Path) -> None:
+    """An older raysim recorded none."""
+    for seed, found in enumerate((None, "first 12", "second 1")):
+        write(tmp_path / f"{seed}", accuracies(0.5), data=OWN_TABLE, seed=seed, data_fingerprint=found)
+    labels = [group.label for group in of(tmp_path)[0]]
+    assert labels == ["data.fingerprint = first 12", "data.fingerprint = second 1"]
+
+
+def test_runs_of_a_scripts_data_have_none_beside_tables_that_were_changed(tmp_path: Path) -> None:
+    for name in ("before", "later"):
+        write(tmp_path / name, accuracies(0.5), data=OWN_TABLE, data_fingerprint=f"{name} 1234")
+    write(tmp_path / "script", accuracies(0.5), data=None, name="mine", data_fingerprint="mine 1234")
+    assert "data = none, run = mine" in [group.label for group in of(tmp_path)[0]]
 
 
 def test_the_same_data_are_no_warning(tmp_path: Path) -> None:
