@@ -19,6 +19,7 @@ from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.models.model import create
 from raysim.models.task import task_for
 from tests.support.kernel import PROCESSORS, compiled_for, needs_kernel
+from tests.support.lying import as_it_is, last, part
 
 _backward = torch.ops.aten.convolution_backward.default
 
@@ -39,21 +40,6 @@ SHAPES = (
 @pytest.fixture(autouse=True)
 def _kernel() -> None:
     needs_kernel()
-
-
-def as_it_is(tensor: Tensor) -> Tensor:
-    return tensor
-
-
-def last(tensor: Tensor) -> Tensor:
-    return tensor.contiguous(memory_format=torch.channels_last)
-
-
-def part(tensor: Tensor) -> Tensor:
-    """The same numbers, with others around and between them."""
-    wide = torch.full((*tensor.shape[:2], tensor.shape[2] + 1, 2 * tensor.shape[3] + 3), torch.nan, dtype=tensor.dtype)
-    lying = wide[:, :, 1:, 3::2][..., : tensor.shape[3]]
-    return lying.copy_(tensor)
 
 
 def drawn(shape: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:

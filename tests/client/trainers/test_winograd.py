@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from raysim.client.trainers.kernel.winograd import Winograd, gains
 from tests.support.kernel import PROCESSORS, compiled_for, needs_kernel
+from tests.support.lying import as_it_is, last, part
 
 CONTIGUOUS, LAST = torch.contiguous_format, torch.channels_last
 _backward = torch.ops.aten.convolution_backward
@@ -33,21 +34,6 @@ SHAPES = (
 @pytest.fixture(autouse=True)
 def _kernel() -> None:
     needs_kernel()
-
-
-def as_it_is(tensor: Tensor) -> Tensor:
-    return tensor
-
-
-def last(tensor: Tensor) -> Tensor:
-    return tensor.contiguous(memory_format=LAST)
-
-
-def part(tensor: Tensor) -> Tensor:
-    """The same numbers, with others around and between them."""
-    wide = torch.full((*tensor.shape[:2], tensor.shape[2] + 1, 2 * tensor.shape[3] + 3), torch.nan, dtype=tensor.dtype)
-    lying = wide[:, :, 1:, 3::2]
-    return lying.copy_(tensor)
 
 
 def drawn(shape: tuple[Any, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:

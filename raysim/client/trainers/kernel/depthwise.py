@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.kernel.operands import check
+from raysim.client.trainers.kernel.operands import address, check, int64s, placed
 from raysim.client.trainers.kernel.vectorised import vectorised
 from raysim.storage.compiled_c import library
 
@@ -74,12 +74,12 @@ class Depthwise:
         behind = self._behind(x, w, stride, padding, dilation)
         check("A convolution", "maps", x, x.shape, self._dtype)
         check("A convolution", "gradients", dy, (*x.shape[:2], *behind), self._dtype)
-        shape = _int64s((*x.shape, *w[2:], *behind, *stride, *padding, *dilation))
+        shape = int64s((*x.shape, *w[2:], *behind, *stride, *padding, *dilation))
         if (room := self._library.room_for(shape)) > len(self._room):
             self._room = torch.empty(room, dtype=self._dtype)
         dw = torch.empty(tuple(w), dtype=self._dtype)
         self._library.kernels_gradient(
-            *(shape, *_placed(x), *_placed(dy), _address(dw), _address(self._room)),
+            *(shape, *placed(x), *placed(dy), address(dw), address(self._room)),
         )
         return dw
 
@@ -99,15 +99,3 @@ class Depthwise:
         if min(behind) < 1:
             raise RuntimeError(f"Maps {tuple(x.shape)} are smaller than the kernels {tuple(w)} with their dilation.")
         return behind
-
-
-def _placed(tensor: Tensor) -> tuple[ctypes.c_void_p, ctypes.Array[ctypes.c_int64]]:
-    return _address(tensor), _int64s(tensor.stride())
-
-
-def _address(tensor: Tensor) -> ctypes.c_void_p:
-    return ctypes.c_void_p(tensor.data_ptr())
-
-
-def _int64s(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * len(numbers))(*numbers)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.kernel.operands import check
+from raysim.client.trainers.kernel.operands import address, check
 from raysim.client.trainers.kernel.vectorised import vectorised
 from raysim.storage.compiled_c import library
 
@@ -67,7 +67,7 @@ class CompiledLstm:
         # Names hold the copies for as long as the library works on them.
         added, u = added.contiguous(), u.contiguous()
         numbers = self._numbers(shape, backwards)
-        self._library.forward(numbers, *map(_address, (u, added, gates, states, cells, squashed, self._room)))
+        self._library.forward(numbers, *map(address, (u, added, gates, states, cells, squashed, self._room)))
         return states, gates, cells, squashed
 
     def backward(
@@ -107,7 +107,7 @@ class CompiledLstm:
                 to.copy_(one)
         u, gates, cells, squashed, dy = (one.contiguous() for one in (u, gates, cells, squashed, dy))
         numbers = self._numbers(shape, backwards)
-        self._library.backward(numbers, *map(_address, (u, gates, cells, squashed, dy, da, *ends, self._room)))
+        self._library.backward(numbers, *map(address, (u, gates, cells, squashed, dy, da, *ends, self._room)))
         return da, ends[0], ends[1]
 
     def _made(self, shapes: Sequence[Sequence[int]], into: Sequence[Tensor]) -> list[Tensor]:
@@ -142,7 +142,3 @@ class CompiledLstm:
 
     def _check(self, tensor: Tensor, shape: Sequence[int], name: str) -> None:
         check("An LSTM", name, tensor, shape, self._dtype)
-
-
-def _address(tensor: Tensor) -> ctypes.c_void_p:
-    return ctypes.c_void_p(tensor.data_ptr())

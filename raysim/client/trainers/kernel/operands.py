@@ -1,7 +1,8 @@
-"""Checks what a library in C is handed, which sees addresses alone."""
+"""Checks what a library in C is handed, which sees addresses alone, and says where it lies."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 import torch
@@ -29,3 +30,18 @@ def check(whose: str, name: str, tensor: Tensor, shape: Sequence[int], dtype: to
             f"{whose} needs {name} of shape {tuple(shape)} and {dtype} on the CPU, but got shape "
             f"{tuple(tensor.shape)}, {tensor.dtype}, {tensor.device}{without}."
         )
+
+
+def placed(tensor: Tensor) -> tuple[ctypes.c_void_p, ctypes.Array[ctypes.c_int64]]:
+    """Where the tensor's numbers begin, and its strides."""
+    return address(tensor), int64s(tensor.stride())
+
+
+def address(tensor: Tensor) -> ctypes.c_void_p:
+    """Where the tensor's numbers begin."""
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+def int64s(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    """The numbers in memory."""
+    return (ctypes.c_int64 * len(numbers))(*numbers)

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.kernel.operands import check
+from raysim.client.trainers.kernel.operands import address, check, int64s, placed
 from raysim.client.trainers.kernel.vectorised import vectorised
 from raysim.storage.compiled_c import library
 
@@ -106,9 +106,7 @@ class Winograd:
         if wanted[1]:
             dw = torch.empty(w.shape, dtype=self._dtype)
             plan = self._plan(shape)
-            self._library.convolve_back(
-                plan.numbers, *_placed(x), *_placed(dy), *_placed(dw), ctypes.c_void_p(self._room.data_ptr())
-            )
+            self._library.convolve_back(plan.numbers, *placed(x), *placed(dy), *placed(dw), address(self._room))
         return dx, dw, dy.sum((0, 2, 3)) if wanted[2] else None
 
     def _convolve(
@@ -117,12 +115,12 @@ class Winograd:
         plan = self._plan(shape)
         self._library.convolve(
             plan.numbers,
-            *_placed(x),
+            *placed(x),
             ctypes.c_void_p(w),
-            _int64s(strides),
-            None if bias is None else ctypes.c_void_p(bias.data_ptr()),
-            *_placed(y),
-            ctypes.c_void_p(self._room.data_ptr()),
+            int64s(strides),
+            None if bias is None else address(bias),
+            *placed(y),
+            address(self._room),
         )
 
     def _shape(self, x: Tensor, w: Tensor, padding: Sequence[int]) -> _Filtered:
@@ -143,7 +141,7 @@ class Winograd:
         """The shape's plan, for which there is room."""
         plan = self._plans.get(shape)
         if plan is None:
-            numbers = _int64s(shape.numbers(self._dtype.itemsize))
+            numbers = int64s(shape.numbers(self._dtype.itemsize))
             plan = self._plans[shape] = _Plan(numbers, self._library.room_for(numbers))
         if plan.room > len(self._room):
             self._room = torch.empty(plan.room, dtype=self._dtype)
@@ -190,11 +188,3 @@ class _Filtered:
         tiles = min(MOST_TILES, max(LEAST_TILES, BLOCK // (_PLACES * size * filled) // WHOLE_ROWS * WHOLE_ROWS))
         together = max(1, min(n, tiles // self._each))
         return n, channels, self.out, *sides, *self.padding, tiles, together
-
-
-def _placed(tensor: Tensor) -> tuple[ctypes.c_void_p, ctypes.Array[ctypes.c_int64]]:
-    return ctypes.c_void_p(tensor.data_ptr()), _int64s(tensor.stride())
-
-
-def _int64s(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    return (ctypes.c_int64 * len(numbers))(*numbers)
