@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from raysim.api.class_means import ClassMeans, Floats, class_means
+from raysim.api.likeness import listed
 from raysim.data import FederatedDataset
 
 CLASSES = 10
@@ -82,8 +83,7 @@ def remark(own: FederatedDataset, other: FederatedDataset) -> str | None:
     moved, distance = _assigned(mine, its)
     if not moved or distance > min(NEAR, as_they_come / NEARER_OF_ALL):
         return None
-    listed = ", ".join(f"{at} like {like}" for at, like in moved[:3]) + (", ..." if len(moved) > 3 else "")
-    return f"features of x of the data look like others of the run's own: {listed}"
+    return f"features of x of the data look like others of the run's own: {listed(moved)}"
 
 
 def _orders(shape: tuple[int, ...]) -> Iterator[FeatureOrder]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from raysim.api.class_means import ClassMeans, Floats, class_means
+from raysim.api.likeness import listed
 from raysim.data import FederatedDataset
 
 CLASSES = 200
@@ -30,8 +31,7 @@ def remark(own: FederatedDataset, other: FederatedDataset) -> str | None:
     moved, distance = _assigned(mine, its)
     if not moved or distance > min(NEAR, as_they_come / NEARER):
         return None
-    listed = ", ".join(f"{at} like {like}" for at, like in moved[:3]) + (", ..." if len(moved) > 3 else "")
-    return f"classes of the data look like others of the run's own: {listed}"
+    return f"classes of the data look like others of the run's own: {listed(moved)}"
 
 
 def _assigned(mine: ClassMeans, its: ClassMeans) -> tuple[list[tuple[int, int]], float]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from raysim.api import feature_order, label_order
+from raysim.api.likeness import listed
 from raysim.data import FederatedDataset
 from raysim.data.field import Field
 from raysim.data.tokens.words import Words
@@ -115,10 +116,9 @@ def _of_numbers(own: FederatedDataset, other: FederatedDataset) -> Iterator[str]
             f"{shared:.0%}. Scores mean little if these are names of other things, as those of another tokeniser"
         )
     elif renamed := _renamed(mine, its):
-        listed = ", ".join(f"{at} like {like}" for at, like in renamed[:3]) + (", ..." if len(renamed) > 3 else "")
         yield (
-            f"numbers in x of the data are as frequent as others of the run's own: {listed}. Scores mean little if "
-            f"they are names of the same things in another order"
+            f"numbers in x of the data are as frequent as others of the run's own: {listed(renamed)}. Scores mean "
+            f"little if they are names of the same things in another order"
         )
 
 

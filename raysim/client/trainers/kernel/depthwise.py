@@ -33,8 +33,7 @@ def gains_much(w: Sequence[int], groups: int) -> bool:
 
 def gains(x: Tensor, w: Sequence[int]) -> bool:
     """Whether the gradient of depthwise kernels is made faster than by torch, as the maps x lie."""
-    lies_last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous() if x.dim() == 4 else False
-    return tuple(w[2:]) != USUAL or not lies_last
+    return tuple(w[2:]) != USUAL or x.is_contiguous() or not x.is_contiguous(memory_format=torch.channels_last)
 
 
 class Depthwise:
@@ -78,9 +77,7 @@ class Depthwise:
         if (room := self._library.room_for(shape)) > len(self._room):
             self._room = torch.empty(room, dtype=self._dtype)
         dw = torch.empty(tuple(w), dtype=self._dtype)
-        self._library.kernels_gradient(
-            *(shape, *placed(x), *placed(dy), address(dw), address(self._room)),
-        )
+        self._library.kernels_gradient(shape, *placed(x), *placed(dy), address(dw), address(self._room))
         return dw
 
     def _behind(

@@ -11,19 +11,19 @@ from torch import Tensor
 
 from raysim.client.trainers.kernel.winograd import Winograd, gains
 from raysim.client.trainers.recording.simplify import Program
+from raysim.client.trainers.recording.stand_in import StandIn
 from raysim.client.trainers.recording.tape import Op, Slot
 
 _aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
-class Filtering:
-    """Stands for torch's convolution, or for its backward pass, with the same arguments and results.
+class Filtering(StandIn):
+    """Of torch's convolution, or of its backward pass.
 
-    overload: torch's. by: what computes it. layout: of the map that it makes.
+    by: what computes it. layout: of the map that it makes.
     """
 
-    overload: Any
     by: Winograd
     layout: torch.memory_format = torch.contiguous_format
 
@@ -39,19 +39,6 @@ class Filtering:
     def is_backward(self) -> bool:
         """Whether it is the backward pass."""
         return self.overload is _aten.convolution_backward.default
-
-    @property
-    def _schema(self) -> Any:
-        return self.overload._schema
-
-    @property
-    def tags(self) -> Any:
-        """Of torch's operator."""
-        return self.overload.tags
-
-    def name(self) -> str:
-        """Of torch's operator."""
-        return str(self.overload.name())
 
 
 def by_filtering(program: Program, values: Sequence[Tensor], by: Winograd, dtype: torch.dtype) -> Program:

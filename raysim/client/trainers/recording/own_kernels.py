@@ -11,6 +11,7 @@ from torch import Tensor
 
 from raysim.client.trainers.kernel.depthwise import Depthwise, gains, is_depthwise
 from raysim.client.trainers.recording.simplify import Program
+from raysim.client.trainers.recording.stand_in import StandIn
 from raysim.client.trainers.recording.tape import Op
 from raysim.client.trainers.recording.windows import pair, with_rows
 
@@ -18,8 +19,8 @@ _BACKWARD = torch.ops.aten.convolution_backward.default
 
 
 @dataclass(frozen=True)
-class OwnKernels:
-    """Stands for torch's backward pass of a depthwise convolution, with the same arguments and results.
+class OwnKernels(StandIn):
+    """Of torch's backward pass of a depthwise convolution.
 
     by: makes the gradient of the kernels, where that gains as the maps lie. The rest is torch's.
     """
@@ -30,29 +31,16 @@ class OwnKernels:
         """What torch's operator returns."""
         dy, x, w, sizes, stride, padding, dilation, *others, mask = args
         if not gains(x, w.shape):
-            made: tuple[Tensor | None, Tensor | None, Tensor | None] = _BACKWARD(*args)
+            made: tuple[Tensor | None, Tensor | None, Tensor | None] = self.overload(*args)
             return made
         dx = db = None
         if mask[0]:
-            dx = _BACKWARD(dy, x, w, sizes, stride, padding, dilation, *others, [True, False, False])[0]
+            dx = self.overload(dy, x, w, sizes, stride, padding, dilation, *others, [True, False, False])[0]
         if mask[2]:
             db = dy.sum((0, *range(2, dy.dim())))
         moves = (pair(one, fill) for one, fill in ((stride, 1), (padding, 0), (dilation, 1)))
         dw = self.by.kernels_gradient(with_rows(dy), with_rows(x), with_rows(w).shape, *moves)
         return dx, dw.view(w.shape), db
-
-    @property
-    def _schema(self) -> Any:
-        return _BACKWARD._schema
-
-    @property
-    def tags(self) -> Any:
-        """Of torch's operator."""
-        return _BACKWARD.tags
-
-    def name(self) -> str:
-        """Of torch's operator."""
-        return str(_BACKWARD.name())
 
 
 def by_own_kernels(program: Program, values: Sequence[Tensor], by: Depthwise, dtype: torch.dtype) -> Program:
@@ -66,7 +54,7 @@ def by_own_kernels(program: Program, values: Sequence[Tensor], by: Depthwise, dt
     """
 
     def replaced(op: Op) -> Op:
-        return replace(op, function=OwnKernels(by)) if _may(op, values, dtype) else op
+        return replace(op, function=OwnKernels(_BACKWARD, by)) if _may(op, values, dtype) else op
 
     ops = tuple(map(replaced, program.ops))
     return program if ops == program.ops else replace(program, ops=ops)
@@ -78,5 +66,8 @@ def _may(op: Op, values: Sequence[Tensor], dtype: torch.dtype) -> bool:
     _, x, w, _, _, _, _, transposed, _, groups, mask = op.args
     kernels = values[w.number]
     is_here = kernels.dtype == values[x.number].dtype == dtype and kernels.device.type == "cpu"
-    is_read = all(slot is None or values[slot.number].is_contiguous() for slot in op.results[1:2])
-    return bool(mask[1] and not transposed and is_here and is_read and is_depthwise(kernels.shape, groups))
+    if not (mask[1] and is_here and not transposed and is_depthwise(kernels.shape, groups)):
+        return False
+    # What reads the gradient may rely on torch's layout of it.
+    gradient = op.results[1]
+    return gradient is None or bool(values[gradient.number].is_contiguous())
