@@ -58,7 +58,6 @@ class PlannedFacts:
     privacy: what `[server.privacy]` promises; None without it.
     tensors: names and shapes of the tensors in checkpoints.
     passed: what a script passed beside the experiment.
-    versions: of the packages by which the rounds were computed; None: the present ones.
     """
 
     data: str | None = None
@@ -67,7 +66,6 @@ class PlannedFacts:
     privacy: Mapping[str, Any] | None = None
     tensors: Mapping[str, Any] | None = None
     passed: Passed | None = None
-    versions: Mapping[str, str] | None = None
 
 
 NO_FACTS = PlannedFacts()
@@ -87,7 +85,7 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, facts
         **({} if facts.privacy is None else {"privacy": facts.privacy}),
         "tensors": facts.tensors,
         **({} if facts.passed is None else facts.passed.record),
-        "versions": _versions() if facts.versions is None else dict(facts.versions),
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
     write_json(record, path / RECORD)
 
@@ -191,18 +189,12 @@ def other_version(path: Path) -> str:
     )
 
 
-def stored_versions(path: Path) -> Mapping[str, str]:
-    """Read the versions of the packages by which a folder's run was last begun."""
-    versions: Mapping[str, str] = _stored(path)["versions"]
-    return versions
-
-
 def other_versions(path: Path) -> list[str]:
     """Return the packages by which a run's rounds are computed, and which had other versions when it was last begun.
 
     Each with both versions, as part of a sentence.
     """
-    written = stored_versions(path)
+    written = _stored(path)["versions"]
     had = {name: written.get(name, _NOT_INSTALLED) for name in _COMPUTING}
     # A checkout has no version: whether it is another one, nobody knows.
     return [
@@ -237,10 +229,6 @@ def _written_by(file: Path) -> str:
     except (RunFolderError, LookupError, TypeError):
         return ""
     return f" As far as it can be read, raysim {written} wrote it, and this is raysim {_version('raysim')}."
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
 
 
 @functools.cache

@@ -174,6 +174,16 @@ def test_a_table_that_was_changed_between_runs_makes_two_methods(tmp_path: Path)
     assert note.startswith("Runs of different data are compared: ")
 
 
+@pytest.mark.parametrize(("seed", "sizes"), [(0, [1, 1]), (1, [2])], ids=["of one seed", "of two"])
+def test_a_scripts_data_may_follow_from_the_seed_and_from_nothing_else(
+    seed: int, sizes: list[int], tmp_path: Path
+) -> None:
+    for place, its in enumerate((0, seed)):
+        found = f"drawn {place}"
+        write(tmp_path / f"{place}", accuracies(0.5), data=None, name="mine", seed=its, data_fingerprint=found)
+    assert [len(group.runs) for group in of(tmp_path)[0]] == sizes
+
+
 def test_a_fingerprint_is_of_whichever_trial_has_one(tmp_path: Path) -> None:
     """An older raysim recorded none."""
     for seed, found in enumerate((None, "first 12", "second 1")):

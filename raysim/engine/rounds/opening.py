@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from raysim.engine.plan.first_answers import answers
 from raysim.engine.plan.plan import Plan
-from raysim.experiment import stopping
 from raysim.experiment.stopping import StopReason
 from raysim.run_folder import experiment_record, frozen
 from raysim.run_folder.checkpoint_check import check_fits
@@ -72,9 +71,6 @@ def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterato
             # What was passed at the run's start stays.
             had = experiment_record.stored_passed(path)
             facts = facts if had is None else replace(facts, passed=had)
-            if stopping.is_over(experiment, opening.done, opening.stopped):
-                # No round is computed by the present ones.
-                facts = replace(facts, versions=experiment_record.stored_versions(path))
 
         def record() -> None:
             if opening.done is not None:

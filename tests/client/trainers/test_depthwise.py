@@ -207,6 +207,31 @@ def bound_to(model: Any, weights: Any, recording: StepRecording, plain: bool) ->
     return made
 
 
+class Turned(nn.Module):
+    """A depthwise convolution that is transposed, whose kernels have the shape of one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.out = nn.ConvTranspose2d(3, 3, 5, stride=2, groups=3), nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.out(torch.tanh(self.up(x.view(len(x), 3, 8, 8))).mean((2, 3))))
+
+
+def test_a_transposed_convolution_is_torchs() -> None:
+    model, weights = create(Turned, 0, torch.float64)
+    by = Counted()
+    recording = StepRecording((4,), kernels=Kernels(depthwise=by))
+    got, wanted = (bound_to(model, weights, one, True) for one in (recording, StepRecording()))
+    x, y = torch.randn(4, 3 * 8 * 8, dtype=torch.float64), torch.arange(4)
+    assert got.record([x], [y], [4])
+    for bound in (got, wanted):
+        with torch.no_grad():
+            bound.differentiate(x, y, None, -0.1)
+    torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-10, atol=1e-12)
+    assert not by.kernels
+
+
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("lies_last", [True, False])
 @pytest.mark.parametrize("plain", [True, False])

@@ -33,7 +33,7 @@ def gains_much(w: Sequence[int], groups: int) -> bool:
 
 def gains(x: Tensor, w: Sequence[int]) -> bool:
     """Whether the gradient of depthwise kernels is made faster than by torch, as the maps x lie."""
-    return tuple(w[2:]) != USUAL or x.is_contiguous() or not x.is_contiguous(memory_format=torch.channels_last)
+    return tuple(w[2:]) != USUAL or not x.is_contiguous(memory_format=torch.channels_last)
 
 
 class Depthwise:

@@ -66,8 +66,4 @@ def _may(op: Op, values: Sequence[Tensor], dtype: torch.dtype) -> bool:
     _, x, w, _, _, _, _, transposed, _, groups, mask = op.args
     kernels = values[w.number]
     is_here = kernels.dtype == values[x.number].dtype == dtype and kernels.device.type == "cpu"
-    if not (mask[1] and is_here and not transposed and is_depthwise(kernels.shape, groups)):
-        return False
-    # What reads the gradient may rely on torch's layout of it.
-    gradient = op.results[1]
-    return gradient is None or bool(values[gradient.number].is_contiguous())
+    return bool(mask[1] and is_here and not transposed and is_depthwise(kernels.shape, groups))
