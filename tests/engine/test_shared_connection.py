@@ -7,8 +7,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,7 +30,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         finally:
             end()
 
-    context = type("Context", (), {"gcs_address": "here"})
+    context = partial(Mock, gcs_address="here", get_node_id=lambda: "node", get_job_id=lambda: "1")
     monkeypatch.setattr("ray.is_initialized", lambda: bool(running))
     monkeypatch.setattr("ray.get_runtime_context", context)
     monkeypatch.setattr("ray.shutdown", running.clear)
@@ -138,30 +140,43 @@ print("Ray runs" if ray.is_initialized() else "no Ray runs")
 
 BETWEEN_ROUNDS = """
     for _ in raysim.rounds(experiment, executor="ray"):
-        ray.shutdown()
+        {ends}
 """
 
 BETWEEN_REPORTS = """
     with raysim.Runs(experiment, executor="ray") as runs:
         runs.start([(experiment, "first"), (experiment.changed({"seed": 1}), "second")])
         for _ in runs.reports():
-            ray.shutdown()
+            {ends}
 """
 
 BEFORE_MORE_RUNS = """
     with raysim.Runs(experiment, executor="ray") as runs:
-        ray.shutdown()
+        {ends}
         runs.start([(experiment, "first")])
 """
 
+BY_A_LOGGER = """
+    def log(row):
+        {ends}
+    raysim.run(experiment, executor="ray", loggers=[log])
+"""
+
+
+BEGINS_ANOTHER = 'ray.shutdown(); ray.init(address="local", num_cpus=1, include_dashboard=False)'
+
 
 @pytest.mark.ray
-@pytest.mark.parametrize("between", [BETWEEN_ROUNDS, BETWEEN_REPORTS, BEFORE_MORE_RUNS])
-def test_a_script_that_ends_its_connection_while_a_run_uses_it_is_told_so_and_no_other_ray_is_started(
-    between: str, tmp_path: Path
+@pytest.mark.parametrize(("ends", "left"), [("ray.shutdown()", "no Ray runs"), (BEGINS_ANOTHER, "Ray runs")])
+@pytest.mark.parametrize("between", [BETWEEN_ROUNDS, BETWEEN_REPORTS, BEFORE_MORE_RUNS, BY_A_LOGGER])
+def test_a_script_that_ends_its_connection_while_a_run_uses_it_is_told_so_and_its_own_next_ray_stays(
+    between: str, ends: str, left: str, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", ENDS_ITS_CONNECTION.replace("{between}", between.strip())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path)
+    script = ENDS_ITS_CONNECTION.replace("{between}", between.strip()).replace("{ends}", ends)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path
+    )
+    assert done.stdout.splitlines(), done.stderr
     said, *others = done.stdout.splitlines()
-    assert said.startswith("This script has ended its connection to Ray (ray.shutdown()) while a run used it. Call")
-    assert others == ["no Ray runs"]
+    assert said.startswith("This script has ended its connection to Ray (ray.shutdown()) while a run used it.")
+    assert others == [left]

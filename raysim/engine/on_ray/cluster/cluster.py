@@ -17,6 +17,7 @@ from typing import Any
 import ray
 
 from raysim.engine.on_ray.cluster import answering, forked, joining, own_ray, warm_workers
+from raysim.engine.on_ray.cluster.connection import Connection
 from raysim.engine.on_ray.cluster.lasting_thread import lasting
 from raysim.engine.on_ray.cluster.wait import Room
 from raysim.errors import ResourceError
@@ -57,8 +58,8 @@ os.register_at_fork(after_in_child=_guard_forked)
 
 
 @contextmanager
-def connected(address: str | None, run_folder: Path | None = None) -> Iterator[None]:
-    """Connect to Ray inside the block; change nothing outside it.
+def connected(address: str | None, run_folder: Path | None = None) -> Iterator[Connection]:
+    """Connect to Ray inside the block, and yield the connection; change nothing outside it.
 
     Args:
         address: None starts a cluster on this machine that ends with the last of this process's blocks (or uses the
@@ -72,8 +73,9 @@ def connected(address: str | None, run_folder: Path | None = None) -> Iterator[N
     """
     with _TURN:
         counts = _connect(address, run_folder)
+        connection = Connection()
     try:
-        yield
+        yield connection
     except Exception:
         own_ray.check()
         raise
@@ -125,15 +127,17 @@ def _made(address: str | None, run_folder: Path | None) -> Iterator[None]:
     # Ray warns at every start that token authentication is on, which is intended.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     if address is None:
+        connection = Connection()
         with (
             warm_workers.serving() as server,
             joining.quiet_after_death(),
             joining.agent_port() as agent_port,
             lasting() as in_lasting_thread,
-            own_ray.watched(run_folder, ray.shutdown, server) as begun,
+            own_ray.watched(run_folder, lambda: connection.end(), server) as begun,
         ):
             setup_worker = None if server is None else warm_workers.__file__
             in_lasting_thread(lambda: _start(begun, setup_worker, agent_port))
+            connection = Connection()
             yield
         return
     try:
@@ -148,10 +152,11 @@ def _made(address: str | None, run_folder: Path | None) -> Iterator[None]:
             f"Where it uses token authentication, this user needs its token (RAY_AUTH_TOKEN or ~/.ray/auth_token), "
             f"and for a host:port the environment variable RAY_AUTH_MODE=token."
         ) from None
+    connection = Connection()
     try:
         yield
     finally:
-        ray.shutdown()
+        connection.end()
 
 
 def _start(begun: Callable[[own_ray.Processes], None], setup_worker: str | None, agent_port: int | None) -> None:

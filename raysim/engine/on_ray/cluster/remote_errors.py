@@ -13,6 +13,7 @@ import ray
 from ray import exceptions
 
 from raysim.engine.on_ray.cluster import own_ray
+from raysim.engine.on_ray.cluster.connection import Connection
 from raysim.errors import ExperimentError, RaysimError, ResourceError, WorkerLostError
 from raysim.storage.remote.folder import resume_command
 
@@ -59,13 +60,19 @@ def raise_again(error: exceptions.RayTaskError) -> NoReturn:
     raise error
 
 
-def answer(reference: ObjectRef[T], folder: str | None = None, wait_s: float = math.inf) -> T:
+def answer(
+    reference: ObjectRef[T],
+    folder: str | None = None,
+    wait_s: float = math.inf,
+    connection: Connection | None = None,
+) -> T:
     """Wait for the driver's answer.
 
     Args:
         reference: to the answer.
         folder: the name of its run's folder for people; None if there is none, or it is not known.
         wait_s: for how long. It is for calls that only wait for the process of the driver to start.
+        connection: by which the reference came; None: the present one.
 
     Raises:
         RaysimError: the driver raised this error.
@@ -74,9 +81,10 @@ def answer(reference: ObjectRef[T], folder: str | None = None, wait_s: float = m
         ResourceError: there is no answer after `wait_s`, or the script has ended its connection.
     """
     end_s = time.monotonic() + wait_s
+    connection = connection or Connection()
     try:
         while time.monotonic() < end_s:
-            check_connected(folder)
+            connection.check(folder)
             with suppress(exceptions.GetTimeoutError):
                 answered: T = ray.get(reference, timeout=own_ray.POLL_S)
                 return answered
@@ -93,19 +101,6 @@ def answer(reference: ObjectRef[T], folder: str | None = None, wait_s: float = m
             raise unknown from None
         advice = "" if folder is None else f". What it had checkpointed can be resumed: {resume_command(folder)}"
         raise WorkerLostError(f"the driver's process died ({error}){advice}") from None
-
-
-def check_connected(folder: str | None) -> None:
-    """Raise ResourceError if the script has ended the connection that a run uses: Ray's next call would start a Ray.
-
-    `folder`: as for `answer`.
-    """
-    if not ray.is_initialized():
-        advice = "" if folder is None else f" What the run had checkpointed can be resumed: {resume_command(folder)}."
-        raise ResourceError(
-            f"This script has ended its connection to Ray (ray.shutdown()) while a run used it.{advice} Call "
-            f"ray.shutdown() when the run, or the loop over its rounds, has ended."
-        )
 
 
 def wait_for_all(references: Sequence[ObjectRef[object]]) -> None:

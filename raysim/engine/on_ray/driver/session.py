@@ -14,7 +14,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster import forked, handles, own_ray, run_names, sendable
 from raysim.engine.on_ray.cluster.cluster import connected, place
-from raysim.engine.on_ray.cluster.remote_errors import answer, check_connected, wait_for_all
+from raysim.engine.on_ray.cluster.connection import Connection
+from raysim.engine.on_ray.cluster.remote_errors import answer, wait_for_all
 from raysim.engine.on_ray.driver.driver import Driver, DriverHandle
 from raysim.engine.on_ray.driver.watched_driver import WatchedDriver, WatchedDriverHandle
 from raysim.engine.on_ray.executor.on_ray import start_pools
@@ -73,7 +74,7 @@ def run(
         seen = finished["round"] + 1
         watcher.row(finished)
 
-    with connected(address, opening.path), with_states_folder(plan, opening.path) as plan:
+    with connected(address, opening.path) as connection, with_states_folder(plan, opening.path) as plan:
         _check_shared(plan, opening.path)
         driver, _ = _start(plan, opening, after, None if address is None else name)
         try:
@@ -83,26 +84,28 @@ def run(
             weights: Weights = wire.unpack(answer(driver.weights.remote(), opening.named))
             return weights
         except BaseException:
-            with suppress(RaysimError):
-                stop(driver, opening.named, row, seen)
+            if connection.lives:
+                with suppress(RaysimError):
+                    stop(driver, opening.named, row, seen)
             raise
         finally:
             if address is None:
-                _kill(driver)
+                _kill(driver, connection)
 
 
 def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Experiment], None], name: str) -> str:
     """Start a run that needs no script, and return its name once a worker has started; see `run`."""
     plan = sendable.checked(plan)
     opening = opening.absolute()
-    with connected(address, opening.path), with_states_folder(plan, opening.path) as plan:
+    with connected(address, opening.path) as connection, with_states_folder(plan, opening.path) as plan:
         _check_shared(plan, opening.path)
         driver, name = _start(plan, opening, after, name)
         try:
             follow(driver, NO_WATCHER, opening.named, until="running")
         except BaseException:
-            with suppress(RaysimError):
-                stop(driver, opening.named)
+            if connection.lives:
+                with suppress(RaysimError):
+                    stop(driver, opening.named)
             raise
         return name
 
@@ -124,8 +127,10 @@ def follow(
     """
     stage: Stage = "starting"
     workers = 0
+    connection = Connection()
     while stage not in ENDED and stage != until:
-        news = answer(driver.watch.remote(stage, seen, workers), run_folder)
+        connection.check(run_folder)
+        news = answer(driver.watch.remote(stage, seen, workers), run_folder, connection=connection)
         with forked.ended():
             if news.workers:
                 watcher.started(list(news.workers))
@@ -172,7 +177,7 @@ def rounds(
     plan = sendable.checked(plan)
     opening = None if opening is None else opening.absolute()
     path, run_folder = (None, None) if opening is None else (opening.path, opening.named)
-    with connected(address, path), with_states_folder(plan, path) as plan:
+    with connected(address, path) as connection, with_states_folder(plan, path) as plan:
         _check_shared(plan, path)
         placement = place(plan.experiment.engine)
         driver: DriverHandle = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(
@@ -187,27 +192,27 @@ def rounds(
             while True:
                 # The call for the next round waits behind this round's call, so the driver begins it at once, while
                 # the reader uses this round.
-                check_connected(run_folder)
+                connection.check(run_folder)
                 ahead.append(driver.advance.remote())
-                if (packed := answer(ahead[0], run_folder)) is None:
+                if (packed := answer(ahead[0], run_folder, connection=connection)) is None:
                     break
                 ahead.popleft()
                 finished: Finished = wire.unpack(packed)
                 yield finished
         finally:
             try:
-                if ahead and own_ray.died() is None and ray.is_initialized():
+                if ahead and own_ray.died() is None and connection.lives:
                     driver.stop.options(concurrency_group=BESIDE).remote()
                     wait_for_all(list(ahead))
                     answer(driver.close.remote(), run_folder)
             finally:
-                _kill(driver)
+                _kill(driver, connection)
 
 
-def _kill(driver: DriverHandle | WatchedDriverHandle) -> None:
+def _kill(driver: DriverHandle | WatchedDriverHandle, connection: Connection) -> None:
     # A Ray that died takes the driver with it, and its control service would not answer. So does a connection that the
     # script has ended.
-    if own_ray.died() is None and ray.is_initialized():
+    if own_ray.died() is None and connection.lives:
         handles.kill(driver)
 
 
@@ -252,10 +257,11 @@ def _wait_for_process(driver: Any, wait_s: float, run_folder: str | None) -> Non
 
     Ray starts a process that dies before it registers again and again, and reports nothing.
     """
+    connection = Connection()
     try:
-        answer(driver.__ray_ready__.remote(), run_folder, wait_s)
+        answer(driver.__ray_ready__.remote(), run_folder, wait_s, connection)
     except BaseException:
-        _kill(driver)
+        _kill(driver, connection)
         raise
 
 

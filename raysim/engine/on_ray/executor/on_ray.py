@@ -21,7 +21,8 @@ from raysim.engine.job import COMBINE, Job, Outcome, Part, Shard, Stopped
 from raysim.engine.on_ray.cluster import handles, own_ray
 from raysim.engine.on_ray.cluster.cluster import Growth, Placement, actor_options, room_for
 from raysim.engine.on_ray.cluster.data_on_nodes import SentPlan, SentRuns, send_plan
-from raysim.engine.on_ray.cluster.remote_errors import cause_of, check_connected, own_error, raise_again
+from raysim.engine.on_ray.cluster.connection import Connection
+from raysim.engine.on_ray.cluster.remote_errors import cause_of, own_error, raise_again
 from raysim.engine.on_ray.cluster.wait import Wait
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, line
 from raysim.engine.on_ray.executor import events
@@ -131,6 +132,7 @@ class OnRay:
 
     def __init__(self, plan: Plan | SentRuns, placement: Placement, started_pools: StartedPools | None = None) -> None:
         started_pools = started_pools or start_pools(plan, placement)
+        self._connection = Connection()
         self._sent, self._started_pools, self._placement = started_pools.sent, list(started_pools.actors), placement
         self._growth = Growth(placement)
         self._table = DispatchTable((ray.get_runtime_context().get_node_id(),), time.monotonic())
@@ -167,7 +169,7 @@ class OnRay:
 
     def submit(self, job: Job) -> int:
         """Put the broadcast where every node can map it, and assign the workers their first units."""
-        check_connected(None)
+        self._connection.check()
         starting = sum(not worker.node for worker in self._table.workers.values())
         self._on(events.CapacityAdded(self._growth.lacking(starting + self._table.num_given_up)))
         start_s = time.perf_counter()
@@ -212,7 +214,7 @@ class OnRay:
         """Wait for a reply, or for the polling interval, and carry out the commands that follow."""
         own_ray.check()
         # Between two reports of several runs the script has the word.
-        check_connected(None)
+        self._connection.check()
         calls = list(self._calls)
         ready, _ = ray.wait(calls, num_returns=1, timeout=POLL_S)
         if len(calls) > MANY_CALLS:
@@ -281,7 +283,7 @@ class OnRay:
                 actor = self._actors.pop(worker)
                 # A control service that is gone would not answer; the workers end with the rest of Ray. So they do
                 # with a connection that the script has ended.
-                if own_ray.died() is None and ray.is_initialized():
+                if own_ray.died() is None and self._connection.lives:
                     handles.kill(actor)
                 self._calls = {reference: n for reference, n in self._calls.items() if n in self._table.calls}
             case events.Count(call, node):
