@@ -20,7 +20,75 @@ PULL = {**SGD, "correction": {"name": "prox", "mu": 0.5}}
 NOVA = {"aggregator": {"name": "fednova", "tau_eff": "sum_p_tau"}}
 MEDIAN = {"name": "median"}
 TIME = {"time": {"name": "straggler", "alpha": 0.01, "lambda": 0.1}, "min_reports": 5}
+ON_TIME = {"time": TIME["time"]}
+OVER_SELECTED = {**ON_TIME, "over_selection": 1.5}
+NO_NOISE = {"name": "gaussian", "noise_multiplier": 0}
+
+WITHIN: tuple[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any] | None, str], ...] = (
+    ("cohort.sampler", {"name": "adafl", "alpha": 1}, {"keep_total": True}, {}, "keep_total = True has no effect"),
+    ("server.clip", {"lr": 0, "initial": 0.1}, {"quantile": 0.1}, {}, "quantile = 0.1 has no effect: with lr = 0"),
+    ("server.zeroing", {"lr": 0, "initial": 0.01}, {"quantile": 0.1}, {}, "quantile = 0.1 has no effect: with lr = 0"),
+    ("cohort.sampler", {"name": "availability", "open": 1}, {"day": 3}, {}, "sampler.day = 3.0 has no effect"),
+    ("cohort.sampler", {"name": "availability", "open": 1}, {"spread": 0.1}, {}, "sampler.spread = 0.1 has no effect"),
+    ("server.lr_schedule", {"name": "cosine", "final": 1}, {"length": 2}, None, "lr_schedule.length = 2 has no effect"),
+    ("server.lr_schedule", {"name": "step", "factor": 1}, {"every": 2}, None, "lr_schedule.every = 2 has no effect"),
+    ("cohort.growth", {"factor": 1}, {"every": 2}, None, "cohort.growth.every = 2 has no effect: with factor = 1"),
+    (
+        "server.aggregator",
+        {"name": "geometric_median", "iterations": 0},
+        {"nu": 0.5},
+        {},
+        "server.aggregator.nu = 0.5 has no effect: with iterations = 0 no step is taken",
+    ),
+    ("server.optimizer", {"name": "momentum", "beta1": 0}, {"dampened": True}, {}, "dampened = True has no effect"),
+    ("server.privacy", NO_NOISE, {"delta": 1e-3}, {}, "server.privacy.delta = 0.001 has no effect: with noise_mul"),
+    ("server.privacy", NO_NOISE, {"accountant": "rdp"}, {}, "accountant = 'rdp' has no effect: with noise_multi"),
+    ("server.privacy", NO_NOISE, {"noise_cohort_size": 19}, {}, "noise_cohort_size = 19 has no effect: with noise_mul"),
+    (
+        "client.compression",
+        {"name": "random_k", "fraction": 1},
+        {"scale": "least"},
+        {},
+        "client.compression.scale = 'least' has no effect: with fraction = 1",
+    ),
+)
+"""Section, values that leave other keys without effect, such a key, what is left without it (None: nothing of the
+section), and what is said."""
+
+ACTING: dict[str, dict[str, Any]] = {
+    "adafl": {"alpha": 0.5},
+    "availability": {"open": 0.5},
+    "cohort.growth": {"factor": 2.0},
+    "cosine": {"final": 0.5},
+    "gaussian": {"noise_multiplier": 0.5},
+    "geometric_median": {"iterations": 1},
+    "momentum": {"beta1": 0.5},
+    "random_k": {"fraction": 0.5},
+    "server.clip": {"lr": 0.1},
+    "server.zeroing": {"lr": 0.1},
+    "step": {"factor": 0.5},
+}
+"""With these the same keys have an effect."""
+
 RATES = {"split": "train", "configs": [{"optimizer.lr": 0.1}, {"optimizer": {"name": "sgd", "lr": 0.5}}]}
+
+
+def name_of(section: str, off: dict[str, Any]) -> str:
+    """Return the choice's name, or the section where it has none."""
+    return str(off.get("name", section))
+
+
+def _at(section: str, values: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the sections with these values at a dotted key, beside what the key needs."""
+    table, key = section.split(".")
+    private: dict[str, Any] = {"clip": {"fixed": 0.1}, "weighting": "uniform"}
+    all_beside: dict[str, dict[str, Any]] = {
+        "cohort": {"size": 7},
+        "server": private if key == "privacy" else {},
+        "client": SGD,
+    }
+    beside = all_beside[table]
+    return {table: {**beside, **({} if values is None else {key: values})}}
 
 
 def said(experiment: raysim.Experiment, data: Any, caplog: pytest.LogCaptureFixture) -> tuple[list[str], Any]:
@@ -63,6 +131,28 @@ def said(experiment: raysim.Experiment, data: Any, caplog: pytest.LogCaptureFixt
         ),
         *(
             (
+                {"cohort": {"size": 20, **cohort}, **others},
+                {"cohort": {"size": 20}, **without},
+                f"{key} has no effect: with cohort.size = 20 every round has all 20 training clients",
+            )
+            for cohort, others, without, key in (
+                ({"seed": 3}, {}, {}, "cohort.seed = 3"),
+                ({"sampler": {"name": "adafl"}}, {}, {}, "cohort.sampler.name = 'adafl'"),
+                ({"growth": {"every": 1}}, {}, {}, "cohort.growth"),
+                ({}, {"systems": OVER_SELECTED}, {"systems": ON_TIME}, "systems.over_selection = 1.5"),
+            )
+        ),
+        (
+            {"cohort": {"sampler": {"name": "bernoulli", "probability": 1}, "seed": 3}},
+            {"cohort": {"sampler": {"name": "bernoulli", "probability": 1}}},
+            "cohort.seed = 3 has no effect: with cohort.sampler.probability = 1 every round has all training clients",
+        ),
+        *(
+            (_at(section, {**off, **idle}), _at(section, None if left is None else {**off, **left}), text)
+            for section, off, idle, left, text in WITHIN
+        ),
+        *(
+            (
                 {"server": {"aggregator": rule, "weighting": "examples"}},
                 {"server": {"aggregator": rule}},
                 f"server.weighting = 'examples' has no effect: server.aggregator.name = {rule['name']!r} counts all",
@@ -82,6 +172,12 @@ def said(experiment: raysim.Experiment, data: Any, caplog: pytest.LogCaptureFixt
         "filled",
         "dropped",
         "min_reports",
+        "seed of all clients",
+        "attention to all clients",
+        "growth of all clients",
+        "over-selection of all clients",
+        "seed of certain draws",
+        *(section for section, *_ in WITHIN),
         "median",
         "trimmed mean",
         "krum",
@@ -126,6 +222,11 @@ def test_a_key_that_changes_nothing_is_said(
         {"server": {"weighting": "uniform", "aggregator": MEDIAN}},
         {"server": {"weighting": "examples", "aggregator": {"name": "geometric_median"}}},
         {"server": {"weighting": "ida"}},
+        *(_at(section, {**off, **ACTING[name_of(section, off)], **idle}) for section, off, idle, *_ in WITHIN),
+        {"cohort": {"size": 19, "seed": 3, "sampler": {"name": "adafl"}, "growth": {"every": 1}}},
+        {"cohort": {"size": 20, "seed": 3, "sampler": {"name": "md"}}},
+        {"cohort": {"seed": 3, "sampler": {"name": "bernoulli", "probability": 0.9}}},
+        {"cohort": {"size": 20, "seed": 0}},
     ],
 )
 def test_nothing_is_said_of_keys_that_may_change_something(

@@ -71,7 +71,7 @@ class Arguments:
         """Resolve a run; raises its errors before anything is written to the disk."""
         return resolve(with_executor(member.experiment, self.executor), **self.parts)
 
-    def connection(self, experiment: Experiment, at_once: bool = True) -> AbstractContextManager[None]:
+    def connection(self, experiment: Experiment, at_once: bool = True) -> AbstractContextManager[object]:
         """Connect to Ray, once for all members, if they use it; not `at_once`: if they use it from the start."""
         place = begins(with_executor(experiment, self.executor).engine, self.executor, self.address)
         if place == "here" or (place == "here at first" and not at_once):

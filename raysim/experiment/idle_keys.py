@@ -6,11 +6,16 @@ named here has no effect for sure: not every such key is found.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from raysim.client.optimizers.sgd import ClientSgd
+from raysim.cohort.adafl import AdaFl
+from raysim.cohort.bernoulli import Bernoulli
+from raysim.cohort.uniform import UniformSampler
 from raysim.config import overrides
+from raysim.experiment import idle_within
 from raysim.experiment.compatibility import correction_of
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.leaving import leaving
@@ -24,12 +29,15 @@ class Idle(NamedTuple):
     text: str
 
 
-def remarks(experiment: Experiment) -> Iterator[Idle]:
+def remarks(experiment: Experiment, population: int) -> Iterator[Idle]:
     """Yield each such key.
 
     Args:
         experiment: its parts of a script are bound; of others their properties are not known.
+        population: number of training clients.
     """
+    yield from itertools.starmap(Idle, idle_within.idle_keys(experiment))
+    yield from _all_clients(experiment, population)
     yield from _tau_eff(experiment)
     yield from _replaced_by_fedex(experiment)
     yield from _min_reports(experiment)
@@ -66,6 +74,27 @@ def _replaced_by_fedex(experiment: Experiment) -> Iterator[Idle]:
 
 def _nested(change: Mapping[str, Any]) -> dict[str, Any]:
     return overrides.apply({}, change, ())
+
+
+def _all_clients(experiment: Experiment, population: int) -> Iterator[Idle]:
+    """Yield what chooses among clients, where every round has all of them."""
+    cohort, systems = experiment.cohort, experiment.systems
+    sampler, size = cohort.sampler, cohort.size
+    if isinstance(sampler, UniformSampler | AdaFl) and size is not None and size >= population:
+        because = f"with cohort.size = {size} every round has all {population} training clients"
+        if sampler.name != "uniform":
+            yield Idle("cohort.sampler", f"cohort.sampler.name = {sampler.name!r} has no effect: {because}")
+        if cohort.growth is not None and cohort.growth.factor > 1:
+            yield Idle("cohort.growth", f"cohort.growth has no effect: {because}")
+        if systems is not None and systems.over_selection > 1:
+            key = "systems.over_selection"
+            yield Idle(key, f"{key} = {systems.over_selection:g} has no effect: {because}")
+    elif isinstance(sampler, Bernoulli) and sampler.probability == 1:
+        because = "with cohort.sampler.probability = 1 every round has all training clients"
+    else:
+        return
+    if cohort.seed is not None and cohort.seed != experiment.seed:
+        yield Idle("cohort.seed", f"cohort.seed = {cohort.seed} has no effect: {because}")
 
 
 def _min_reports(experiment: Experiment) -> Iterator[Idle]:

@@ -87,7 +87,7 @@ def _of_keys(plan: Plan) -> Iterator[_Remark]:
         yield _Remark("cohort.sampler", f"cohort.sampler: {shortage}")
     if (few := plan.experiment.client.few_samples) is not None:
         yield _Remark("client.posterior", f"client.posterior: {few}")
-    for idle in idle_keys.remarks(plan.experiment):
+    for idle in idle_keys.remarks(plan.experiment, len(plan.dataset.train)):
         yield _Remark(f"no effect of {idle.key}", idle.text)
     evaluation = plan.experiment.evaluation
     if "every" in evaluation.model_fields_set and not evaluated_splits(plan) and not own_models.splits(plan.experiment):

@@ -20,8 +20,8 @@ from raysim.engine import wire
 from raysim.engine.job import COMBINE, Job, Outcome, Part, Shard, Stopped
 from raysim.engine.on_ray.cluster import handles, own_ray
 from raysim.engine.on_ray.cluster.cluster import Growth, Placement, actor_options, room_for
-from raysim.engine.on_ray.cluster.data_on_nodes import SentPlan, SentRuns, send_plan
 from raysim.engine.on_ray.cluster.connection import Connection
+from raysim.engine.on_ray.cluster.data_on_nodes import SentPlan, SentRuns, send_plan
 from raysim.engine.on_ray.cluster.remote_errors import cause_of, own_error, raise_again
 from raysim.engine.on_ray.cluster.wait import Wait
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, line
