@@ -109,6 +109,18 @@ def test_methods_and_bases_of_a_class_count() -> None:
     assert part_code.digest([functools.partial(made.step)]) is not None
 
 
+def test_what_a_partial_presets_counts() -> None:
+    part = compiled("def part(at, scale=1.0, name=''):\n    return scale")
+    presets: list[dict[str, Any]] = [{"scale": 1.0}, {"scale": 1.0}, {"scale": 2.0}, {"name": "a"}]
+    one, same, *others = [part_code.digest(functools.partial(part, **preset)) for preset in presets]
+    assert one == same
+    assert len({one, part_code.digest(part), *others}) == 4
+    nested = [part_code.digest([functools.partial(functools.partial(part, scale=each))]) for each in (1.0, 2.0)]
+    assert nested[0] != nested[1]
+    # An object has no text that stays.
+    assert len({part_code.digest(functools.partial(part, object())) for _ in range(2)}) == 1
+
+
 def test_what_is_not_the_scripts_has_no_digest() -> None:
     assert part_code.digest(torch.nn.Linear(1, 1)) is None
     assert part_code.digest(torch.relu) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations, starmap
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from raysim.report.looks import CurveStyle, looks
 from raysim.report.runs import Run
 from raysim.report.same_data import files, same_data, short
 from raysim.report.series import MeanCourse, Series, last_of, over_trials, rising
+from raysim.run_folder.part_code import digits, other_code
 from raysim.storage.remote.folder import named
 
 LISTED = 24
@@ -71,8 +73,8 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
     notes = []
     for run in runs:
         alike = methods.setdefault(json.dumps(_method(run), sort_keys=True), [])
-        # Data that differ make other methods, though no setting tells.
-        of_method = next((each for each in alike if all(same_data(run, trial) for trial in each.values())), None)
+        # Data or code of parts that differ make other methods, though no setting tells.
+        of_method = next((each for each in alike if all(_are_alike(run, trial) for trial in each.values())), None)
         if of_method is None:
             of_method = {}
             alike.append(of_method)
@@ -85,12 +87,12 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
             notes.append(f"{twice} has the settings and seeds of {shown}, so it is not counted again.")
     members = [tuple(of_method.values()) for of_method in found]
     apart = [[next(iter(trials.values())) for trials in alike] for alike in methods.values() if len(alike) > 1]
-    records = [_told(of_method, apart) for of_method in members]
+    records = [_told(of_method, apart) | _told_by_code(of_method, apart) for of_method in members]
     differing = differences.distinguishing(records)
     labels = _labels(members, records, differing)
     drawn = looks(_score(of_method) for of_method in members)
     groups = [Group(*fields) for fields in zip(labels, differing, members, drawn, strict=True)]
-    return groups, [*notes, *_different_data(groups)]
+    return groups, [*notes, *_different_data(groups), *_different_code(apart)]
 
 
 def with_labels(groups: Sequence[Group], names: Iterable[str]) -> list[Group]:
@@ -230,12 +232,46 @@ def _told(runs: Sequence[Run], apart: Sequence[Sequence[Run]]) -> dict[str, Any]
     of_script = first.experiment.data is None
     # Beside methods of files, the run's name tells those of a script's data.
     apart = [alike for alike in apart if not of_script or alike[0].experiment.data is None]
+    apart = [alike for alike in apart if not all(starmap(_is_other_code, combinations(alike, 2)))]
     if apart:
         record["data"] = {**(record["data"] or {}), **files(first)}
         if any(len({json.dumps(files(each), sort_keys=True) for each in alike}) < len(alike) for alike in apart):
             # An older raysim recorded none.
             record["data"]["fingerprint"] = next(filter(None, map(short, runs)), None)
     return record
+
+
+def _are_alike(run: Run, other: Run) -> bool:
+    return same_data(run, other) and not _is_other_code(run, other)
+
+
+def _is_other_code(run: Run, other: Run) -> bool:
+    return bool(other_code(run.code, other.code))
+
+
+def _told_by_code(runs: Sequence[Run], apart: Sequence[Sequence[Run]]) -> dict[str, Any]:
+    """Return the first digits of the code of the parts that alone tell a method from another; `apart`: as `_told`."""
+    first = runs[0]
+    alike = next((each for each in apart if any(one is first for one in each)), ())
+    return {f"code of {keyword}": digits(first.code[keyword]) for keyword in _keywords_apart(alike)}
+
+
+def _keywords_apart(alike: Sequence[Run]) -> list[str]:
+    """Return the keywords of parts whose code tells some of these runs apart, and that all of them have."""
+    pairs = combinations([run.code for run in alike], 2)
+    found = dict.fromkeys(keyword for one, other in pairs for keyword in other_code(one, other))
+    return [keyword for keyword in found if all(keyword in run.code for run in alike)]
+
+
+def _different_code(apart: Sequence[Sequence[Run]]) -> Iterator[str]:
+    """Yield a sentence for methods that only the code of a script's parts tells apart."""
+    for alike in apart:
+        for keyword in _keywords_apart(alike):
+            paths = ", ".join(named(run.path) for run in alike)
+            yield (
+                f"The code of {keyword}= differs between runs of the same settings, so they are methods of their own: "
+                f"see {paths}. A label of the part says which is which; where it has none, the name of the run."
+            )
 
 
 def _labels(

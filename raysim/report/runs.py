@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +55,8 @@ class Run:
 
     rounds: a row per finished round. clients: a row per client of the newest evaluation. data_fingerprint: of its
     dataset, None if an older raysim did not record it. cautions: notes that a reader must know. training_clients: of
-    its dataset, None likewise. passed: keywords of the parts that a script passed.
+    its dataset, None likewise. passed: keywords of the parts that a script passed. code: digests of the code of those
+    that have such.
     """
 
     path: Path
@@ -67,6 +68,7 @@ class Run:
     cautions: tuple[Note, ...] = ()
     training_clients: int | None = None
     passed: tuple[str, ...] = ()
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -206,6 +208,7 @@ def read(path: Path) -> Run:
         tuple(notes),
         experiment_record.stored_training_clients(path),
         () if passed is None else passed.names,
+        {} if passed is None else passed.code,
     )
 
 

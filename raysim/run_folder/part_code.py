@@ -43,8 +43,8 @@ def digest(part: object) -> str | None:
     It is that of the instructions, constants and names: comments, docstrings and the place in the file do not count.
     Functions and classes of scripts count that the code reads by their name alone, from where it was defined, and so do
     numbers, texts and tuples of them, unless the code sets them. What it reads as an attribute does not count (of
-    another module, of an object), nor what is in lists and dictionaries. Another version of Python has other
-    instructions, so the digest begins with it.
+    another module, of an object), nor what is in lists and dictionaries. Of a functools.partial its arguments
+    count likewise. Another version of Python has other instructions, so the digest begins with it.
 
     Returns:
         None where there is no code of the script's.
@@ -54,6 +54,8 @@ def digest(part: object) -> str | None:
     for function in own:
         _add_function(found, function)
         found.update(repr([item for item in _read(function).items() if _is_plain(item[1])]).encode())
+    for arguments in _preset(part):
+        found.update(repr(arguments).encode())
     return f"{_VERSION}:{found.hexdigest()}" if own else None
 
 
@@ -188,7 +190,23 @@ def differs(one: str, other: str) -> bool:
     return one != other and one.partition(":")[0] == other.partition(":")[0]
 
 
-_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}/2"
+def other_code(codes: Mapping[str, str], others: Mapping[str, str]) -> list[str]:
+    """Return the keywords of parts that two runs have, and whose code is another.
+
+    >>> other_code({"loss": "3.11:ab", "model": "3.11:cd"}, {"loss": "3.11:ef", "model": "3.11:cd"})
+    ['loss']
+    """
+    return [keyword for keyword, one in codes.items() if differs(one, others.get(keyword, one))]
+
+
+def digits(digest: str) -> str:
+    """Return the first digits of a digest, which tell code apart for people."""
+    return digest.rpartition(":")[2][:_DIGITS]
+
+
+_DIGITS = 8
+
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}/3"
 """Python's version, and which things a digest is of: after a change there, one is not compared with those before."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -214,6 +232,17 @@ def functions(part: object) -> Iterator[FunctionType]:
                 held = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
                 if isinstance(held, FunctionType):
                     yield held
+
+
+def _preset(part: object) -> Iterator[list[object]]:
+    """Yield the constants among the arguments that each functools.partial of a part presets."""
+    if isinstance(part, list | tuple):
+        for each in part:
+            yield from _preset(each)
+    elif isinstance(part, functools.partial):
+        named = sorted(part.keywords.items())
+        yield [each for each in (*part.args, *named) if _is_plain(each)]
+        yield from _preset(part.func)
 
 
 _INSTALLED = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})

@@ -85,7 +85,7 @@ class Passed(NamedTuple):
 
     def other_code(self, other: Passed) -> list[str]:
         """Return the keywords of parts that both know, and whose code is another."""
-        return [name for name, one in self.code.items() if part_code.differs(one, other.code.get(name, one))]
+        return part_code.other_code(self.code, other.code)
 
     def other_names(self, other: Passed) -> list[str]:
         """Return the keywords that only one of both has, without those that are known otherwise."""

@@ -218,3 +218,36 @@ def test_the_headline_is_the_test_accuracy_where_there_is_one(tmp_path: Path) ->
         write(tmp_path / f"{number}", [row], rounds=1)
         assert headline(of(tmp_path / f"{number}")[0]) == best
         del row[best]
+
+
+def test_runs_whose_part_of_a_script_has_other_code_are_other_methods(tmp_path: Path) -> None:
+    """Also with other seeds, which would be averaged as trials of one method."""
+    own = {"aggregator": {"name": "own"}}
+    for place, digest in enumerate(("3.11/3:aaaa", "3.11/3:bbbb", "3.11/3:aaaa", "3.12/3:cccc")):
+        code = {"aggregator": digest, "loss": "3.11/3:same"}
+        write(tmp_path / f"{place}", accuracies(0.5), seed=place, server=own, passed=("aggregator",), code=code)
+    groups, notes = of(tmp_path)
+    assert [[run.path.name for run in group.runs] for group in groups] == [["0", "2", "3"], ["1"]]
+    assert [group.label for group in groups] == ["code of aggregator = aaaa", "code of aggregator = bbbb"]
+    (note,) = notes
+    assert note.startswith("The code of aggregator= differs between runs of the same settings, so they are methods of")
+    assert all(str(tmp_path / name) in note for name in ("0", "1"))
+
+
+def test_runs_of_the_same_code_or_of_none_that_is_known_are_one_method(tmp_path: Path) -> None:
+    own = {"aggregator": {"name": "own"}}
+    known = {"aggregator": "3.11/3:aaaa"}
+    for place, code in enumerate((known, known, None)):
+        write(tmp_path / f"{place}", accuracies(0.5), seed=place, server=own, passed=("aggregator",), code=code)
+    ((group,), notes) = of(tmp_path)
+    assert len(group.runs) == 3
+    assert not notes
+
+
+def test_labels_tell_code_apart_only_where_it_alone_does(tmp_path: Path) -> None:
+    for place, digest in enumerate(("3.11/3:aaaa", "3.11/3:bbbb")):
+        own = {"aggregator": {"name": "own", "label": f"rule-{place}"}}
+        write(tmp_path / f"{place}", accuracies(0.5), server=own, passed=("aggregator",), code={"aggregator": digest})
+    groups, notes = of(tmp_path)
+    assert [group.label for group in groups] == [f"server.aggregator = rule-{place}" for place in range(2)]
+    assert not notes

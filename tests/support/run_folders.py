@@ -38,14 +38,15 @@ def write(
     clients_of: str = "test",
     own_models: Mapping[str, Mapping[str, Any]] | None = None,
     passed: tuple[str, ...] = (),
+    code: Mapping[str, str] | None = None,
     **sections: Any,
 ) -> Path:
     """Record a run with these rows; `round` is counted. `clients`: accuracy by client of a split, after the last.
 
-    `own_models`: by client, columns of its row of personal models on that split. `passed`: keywords of parts.
+    `own_models`: by client, columns of its row of personal models on that split. `passed`, `code`: of parts.
     """
     counted = [{"round": index, **row} for index, row in enumerate(rows)]
-    facts = experiment_record.PlannedFacts(data_fingerprint, training_clients, passed=Passed(passed))
+    facts = experiment_record.PlannedFacts(data_fingerprint, training_clients, passed=Passed(passed, code=code or {}))
     RunFolder.create(path, experiment(**sections), "fingerprint", facts=facts)
     run_table.write_table(table(counted), path / "rounds.parquet")
     if clients is not None:
