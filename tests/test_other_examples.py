@@ -205,6 +205,35 @@ def test_another_order_of_labels_is_said(
     )
 
 
+def classified(seed: int, number: int = 360, classes: int = 4, words: int = 3_000, length: int = 30) -> Data:
+    """Texts of classes, each with some words of its own among words of all, filled up with 0."""
+    rng = np.random.default_rng(seed)
+    own = 1 + np.random.default_rng(0).permutation(words).reshape(classes, -1)[:, :40]
+    y = rng.integers(0, classes, number)
+    common = 1 + rng.zipf(1.3, (number, length)) % words
+    x = np.where(rng.random((number, length)) < 0.2, own[y[:, None], rng.integers(0, 40, (number, length))], common)
+    x[np.arange(length) >= rng.integers(length // 2, length + 1, (number, 1))] = 0
+    return dealt(x, y)
+
+
+@pytest.mark.parametrize(("numbers", "listed"), [([1, 0, 2, 3], "0 like 1, 1 like 0"), ([3, 2, 1, 0], "0 like 3, ")])
+def test_another_order_of_the_labels_of_texts_is_said(numbers: list[int], listed: str, experiment: Make) -> None:
+    own, its = classified(1), classified(2)
+    assert shown(own, its, experiment) == []
+    (found,) = shown(own, renumbered(its, np.array(numbers)), experiment)
+    assert found.startswith(f"classes of the data look like others of the run's own: {listed}")
+
+
+def test_nothing_is_said_of_labels_of_texts_that_tell_nothing(experiment: Make) -> None:
+    own, its = classified(1), classified(2)
+    at_random = np.random.default_rng(3).integers(0, 4, 360)
+    clients = {its.train.id_of(k): its.train.client(k) for k in range(len(its.train))}
+    mixed = {name: (x, at_random[60 * k : 60 * k + 60]) for k, (name, (x, _)) in enumerate(clients.items())}
+    assert shown(own, Data.from_clients(train=mixed), experiment) == []
+    few = {name: (x[:2], y[:2]) for name, (x, y) in clients.items()}
+    assert shown(own, Data.from_clients(train=few), experiment) == []
+
+
 NAMES, MOVED = [1, 2, 3, 4], [4, 2, 3, 1]
 
 

@@ -5,6 +5,8 @@ As for orders of features (feature_order.py), means of classes are compared: her
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from raysim.api.class_means import ClassMeans, Floats, class_means
@@ -14,39 +16,43 @@ from raysim.data import FederatedDataset
 CLASSES = 200
 """Classes that are compared, the largest ones."""
 
-FAR, NEARER, NEAR = 10.0, 10.0, 10.0
-"""Labels are others where data differ by more than `FAR` as they come, and by less than `NEAR` in the order that fits
-best, and that is nearer by this factor."""
+
+class Bounds(NamedTuple):
+    """Labels are others where data differ by more than `far` as they come, and by less than `near` in the order that
+    fits best, and that is nearer by the factor `nearer`."""
+
+    far: float
+    nearer: float
+    near: float
 
 
-def remark(own: FederatedDataset, other: FederatedDataset) -> str | None:
-    """Return which classes of the other data look like others of the run's own; None if none does, or for a
-    regression."""
-    both = None if own.num_classes is None else class_means(own, other, CLASSES)
-    if both is None:
+OF_VALUES, OF_NAMES = Bounds(10.0, 10.0, 10.0), Bounds(2.0, 4.0, 2.0)
+"""Counts of names differ less between classes, and less by chance."""
+
+
+def remark(own: FederatedDataset, other: FederatedDataset, of_names: bool = False) -> str | None:
+    """Return which classes of the other data look like others of the run's own; None if none does, or for a regression.
+
+    `of_names`: x has names, as those of tokens.
+    """
+    both = None if own.num_classes is None else class_means(own, other, CLASSES, of_names)
+    if both is None or len(both[0].labels) < 2:
         return None
-    mine, its = both
-    if len(mine.labels) < 2 or (as_they_come := mine.distance(its)) < FAR:
-        return None
-    moved, distance = _assigned(mine, its)
-    if not moved or distance > min(NEAR, as_they_come / NEARER):
-        return None
-    return f"classes of the data look like others of the run's own: {listed(moved)}"
+    moved = _moved(*both, OF_NAMES if of_names else OF_VALUES)
+    return f"classes of the data look like others of the run's own: {listed(moved)}" if moved else None
 
 
-def _assigned(mine: ClassMeans, its: ClassMeans) -> tuple[list[tuple[int, int]], float]:
-    """Return the labels whose classes look like others in the order that fits best, and how far these are."""
+def _moved(mine: ClassMeans, its: ClassMeans, bounds: Bounds) -> list[tuple[int, int]]:
+    """Return the labels whose classes look like others in the order that fits best; none if it does not fit."""
     from scipy.optimize import linear_sum_assignment  # slow to import
 
     costs = np.stack([_costs(mine, its, row) for row in range(len(its.labels))])
     at, like = linear_sum_assignment(costs)
     # A class stays what it is unless another one is nearer for sure.
-    moved = [
-        (int(its.labels[a]), int(mine.labels[b]))
-        for a, b in zip(at, like, strict=True)
-        if costs[a, b] < costs[a, a] / NEARER
-    ]
-    return sorted(moved), float(costs[at, like].mean())
+    moved = [a for a in at.tolist() if costs[a, like[a]] < costs[a, a] / bounds.nearer]
+    if not moved or costs[at, like].mean() > bounds.near or costs[moved, moved].mean() < bounds.far:
+        return []
+    return sorted((int(its.labels[a]), int(mine.labels[like[a]])) for a in moved)
 
 
 def _costs(mine: ClassMeans, its: ClassMeans, row: int) -> Floats:

@@ -49,12 +49,13 @@ def remarks(experiment: Experiment, own: FederatedDataset, other: FederatedDatas
     """
     if own.fingerprint == other.fingerprint:
         return
+    are_names = not (_is_measured(own.x) or _is_measured(other.x))
     if isinstance(getattr(experiment.data, "tokens", None), Words):
         yield (
             "x are numbers of words, in the run's own vocabulary (data.tokens.name = 'words'): scores mean little "
             "unless the data number the same words alike"
         )
-    elif _is_measured(own.x) or _is_measured(other.x):
+    elif not are_names:
         if _is_measured(own.x) != _is_measured(other.x):
             yield (
                 f"x of the data are {_kind(other.x)} for the model, and those of the run's own are {_kind(own.x)}: "
@@ -63,10 +64,10 @@ def remarks(experiment: Experiment, own: FederatedDataset, other: FederatedDatas
         yield from _of_values(own, other)
         if own.x.shape and (order := feature_order.remark(own, other)) is not None:
             yield f"{order}: scores mean little if they were prepared in another order"
-        if (labels := label_order.remark(own, other)) is not None:
-            yield f"{labels}: scores mean little if classes are numbered in another order"
     else:
         yield from _of_numbers(own, other)
+    if (labels := label_order.remark(own, other, are_names)) is not None:
+        yield f"{labels}: scores mean little if classes are numbered in another order"
     if _left_out(own.y) != _left_out(other.y):
         yield (
             f"the data leave out other labels than the run's: {_left_out(other.y)}, where the run leaves out "
