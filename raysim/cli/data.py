@@ -133,7 +133,12 @@ def _is_name(source: Path) -> bool:
 
 def _record(dataset: FederatedDataset) -> dict[str, Any]:
     """Return what a dataset is, for other programs."""
-    splits = {name: {"clients": len(split)} for name, split in dataset.splits.items()}
+    from raysim.data.describe import split_facts
+
+    splits = {
+        name: split_facts(split, dataset.num_classes, dataset.y.padding).record()
+        for name, split in dataset.splits.items()
+    }
     return {
         "fingerprint": dataset.fingerprint,
         "x": str(dataset.x),

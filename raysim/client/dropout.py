@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +26,38 @@ _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 
 PIECE = _MIX_2
 """What the key of a mask rises by from piece to piece of a batch; calls of a layer rise by another number."""
+
+
+AHEAD = 1 << 15
+"""Factors that are drawn at once for local steps to come: a draw of few factors takes as long as one of many."""
+
+
+class StepKey(NamedTuple):
+    """The key of a layer's masks in a client's local step `step`; `of_steps`: int64 (steps,), of all its steps."""
+
+    of_steps: Tensor
+    step: int
+
+
+class StepKeys(NamedTuple):
+    """As `StepKey`, of all layers; `now`: int64 (layers,), those of this step."""
+
+    now: Tensor
+    of_layers: Sequence[Tensor]
+    step: int
+
+    @property
+    def each(self) -> list[StepKey]:
+        """One for each layer."""
+        return [StepKey(of_steps, self.step) for of_steps in self.of_layers]
+
+
+class _Ahead(NamedTuple):
+    """Factors (steps, count) for local steps from `first` on, of a layer with the keys `of_steps`."""
+
+    of_steps: Tensor
+    first: int
+    factors: Tensor
 
 
 class Masks:
@@ -44,6 +77,7 @@ class Masks:
         self._like = like
         self._steps = torch.empty(0, dtype=torch.int64, device=like.device)
         self._draws = torch.empty((2, 0), dtype=torch.int64, device=like.device)
+        self._ahead = _Ahead(self._steps, 0, torch.empty((0, 0)))
 
     @property
     def scratch(self) -> Tensor:
@@ -75,6 +109,17 @@ class Masks:
         kept: Tensor = drawn.ge(self._least)
         return kept.to(self._like.dtype).mul_(self._scale)
 
+    def draw_ahead(self, key: StepKey, count: int, rows: int = 1) -> Tensor:
+        """(count,): as `draw` of this step's key; the factors of steps to come may be drawn with it, and kept."""
+        of_steps, first, factors = self._ahead
+        place = key.step - first
+        if of_steps is not key.of_steps or not 0 <= place < len(factors) or count > factors.shape[1]:
+            steps = max(1, AHEAD // max(1, count))
+            factors = self.draw(key.of_steps[key.step : key.step + steps], count, rows)
+            self._ahead = _Ahead(key.of_steps, key.step, factors)
+            place = 0
+        return factors[place, :count]
+
 
 def _signed(number: int) -> int:
     """The number modulo 2^64, as torch's integers have it."""
@@ -96,6 +141,15 @@ def keys(client_keys: Sequence[int] | UInt64s, steps: int, layers: int, device: 
     return torch.from_numpy(seeds.derive(clients, *address).view(np.int64)).to(device)
 
 
+def keys_of_steps(client_key: int, steps: int, layers: int, device: torch.device) -> Sequence[StepKeys | None]:
+    """The keys of one client by local step; None where there are no layers."""
+    if not layers:
+        return [None] * steps
+    found = keys([client_key], steps, layers, device)[:, :, 0]
+    of_layers = found.unbind()
+    return [StepKeys(now, of_layers, step) for step, now in enumerate(found.unbind(1))]
+
+
 class AddressedDropout(nn.Dropout):
     """Stands in for an nn.Dropout inside a module that autograd trains; `key` is set before every local step.
 
@@ -111,11 +165,12 @@ class AddressedDropout(nn.Dropout):
         self._masks = Masks(p, like)
         self._like, self._first = like, p
         self._key = torch.zeros((), dtype=torch.int64)
+        self._step_key: StepKey | None = None
         self._calls = 0
 
-    def start(self, key: Tensor) -> None:
-        """Begin a local step; `key` is an int64 scalar."""
-        self._key, self._calls = key, 0
+    def start(self, key: Tensor, step_key: StepKey | None = None) -> None:
+        """Begin a local step; `key` is an int64 scalar. `step_key`: the same, among those of the client's steps."""
+        self._key, self._step_key, self._calls = key, step_key, 0
 
     def put_back(self) -> None:
         """Undo what a forward did to `p`."""
@@ -134,11 +189,17 @@ class AddressedDropout(nn.Dropout):
         if self.p == 0:
             # As torch does: all factors are 1.
             return x
+        step_key = self._step_key if call == 0 else None
         if self.p != self._masks.p:
-            self._masks = Masks(self.p, self._like)
-        key = self._key if call == 0 else self._key + _signed(call * _MIX_1)
+            # Whoever changes it may do so in every step, which those to come would be drawn for in vain.
+            self._masks, step_key = Masks(self.p, self._like), None
         rows = len(x) if x.dim() else 1
-        return x * self._masks.draw(key, x.numel(), rows).view(x.shape).to(x.dtype)
+        if step_key is None:
+            key = self._key if call == 0 else self._key + _signed(call * _MIX_1)
+            factors = self._masks.draw(key, x.numel(), rows)
+        else:
+            factors = self._masks.draw_ahead(step_key, x.numel(), rows)
+        return x * factors.view(x.shape).to(x.dtype)
 
     def _call(self) -> int:
         """The number of this call in the local step: in a backward pass, of the call that is computed again."""

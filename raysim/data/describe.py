@@ -1,6 +1,8 @@
-"""Describes a dataset as text."""
+"""Describes a dataset, as text or for other programs."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +13,43 @@ from raysim.data.split import Split
 
 _SIZED_CLIENTS = 100_000
 _READ_CLIENTS = 1_000
+
+
+class SplitFacts(NamedTuple):
+    """clients: of the split. sizes: examples of each of those that were counted. labels: examples of each class, (C,),
+    at the clients whose labels were read, of which there are `num_read`; None for a regression. Padding is not a label.
+    """
+
+    clients: int
+    sizes: Int64s
+    labels: Int64s | None
+    num_read: int
+
+    def record(self) -> dict[str, Any]:
+        """Return what other programs read; `of_clients` says where not all were counted."""
+        counted = {"sizes": len(self.sizes), "labels": None if self.labels is None else self.num_read}
+        sample = {name: count for name, count in counted.items() if count is not None and count < self.clients}
+        return {
+            "clients": self.clients,
+            "examples": int(self.sizes.sum()),
+            "sizes": {
+                "min": int(self.sizes.min()),
+                "median": float(np.median(self.sizes)),
+                "max": int(self.sizes.max()),
+            },
+            "labels": None if self.labels is None else self.labels.tolist(),
+            **({"of_clients": sample} if sample else {}),
+        }
+
+
+def split_facts(split: Split, num_classes: int | None, padding: int | None) -> SplitFacts:
+    """Count sizes and labels of a split; the cost is that of `describe`."""
+    read, labels = _evenly(len(split), _READ_CLIENTS), None
+    if num_classes is not None:
+        labels = np.zeros(num_classes, np.int64)
+        for position in read.tolist():
+            labels += label_counts(split.client(position)[1], num_classes, padding)
+    return SplitFacts(len(split), _sizes(split), labels, len(read))
 
 
 def describe(dataset: FederatedDataset) -> str:
@@ -29,7 +68,8 @@ def summary(dataset: FederatedDataset) -> str:
     """Describe fields, and in a line per split clients, examples and sizes; the cost is that of `describe`."""
     lines = _heading(dataset)
     for name, split in dataset.splits.items():
-        sizes, about = _sizes(split)
+        sizes = _sizes(split)
+        about = _of(len(sizes), len(split))
         of_each = " to ".join(f"{size:,}" for size in sorted({sizes.min(), sizes.max()}))
         lines.append(f"{name:<11}  clients {len(split):,}, examples {sizes.sum():,}, sizes {of_each}{about}")
     return "\n".join(lines)
@@ -57,25 +97,21 @@ def _field(field: Field) -> str:
 
 
 def _split(split: Split, num_classes: int | None, padding: int | None) -> list[str]:
-    read = _evenly(len(split), _READ_CLIENTS)
-    sizes, about = _sizes(split)
+    clients, sizes, labels, num_read = split_facts(split, num_classes, padding)
+    about = _of(len(sizes), clients)
     lines = [
-        f"clients   {len(split):,}",
+        f"clients   {clients:,}",
         f"examples  {sizes.sum():,}{about}",
         f"sizes     min {sizes.min():,}, median {median(sizes)}, max {sizes.max():,}{about}",
     ]
-    if num_classes is not None:
-        counts = np.zeros(num_classes, np.int64)
-        for position in read.tolist():
-            counts += label_counts(split.client(position)[1], num_classes, padding)
-        lines += _histogram(counts, _of(read, split))
+    if labels is not None:
+        lines += _histogram(labels, _of(num_read, clients))
     return lines
 
 
-def _sizes(split: Split) -> tuple[Int64s, str]:
-    """Return examples per client, and the sample's size as text if it is a sample."""
-    sized = _evenly(len(split), _SIZED_CLIENTS)
-    return split.sizes(sized), _of(sized, split)
+def _sizes(split: Split) -> Int64s:
+    """Return examples per client."""
+    return split.sizes(_evenly(len(split), _SIZED_CLIENTS))
 
 
 def _evenly(num_clients: int, at_most: int) -> Int64s:
@@ -84,8 +120,9 @@ def _evenly(num_clients: int, at_most: int) -> Int64s:
     return np.arange(step_count, dtype=np.int64) * num_clients // step_count
 
 
-def _of(positions: Int64s, split: Split) -> str:
-    return "" if len(positions) == len(split) else f" (of {len(positions):,} clients)"
+def _of(counted: int, clients: int) -> str:
+    """Return the sample's size as text if it is a sample."""
+    return "" if counted == clients else f" (of {counted:,} clients)"
 
 
 def _histogram(counts: Int64s, about: str, shown: int = 20) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from raysim.data import downloads
+from raysim.data import describe, downloads
 from raysim.data.sources.published import Published
 from tests.support import tiny
 from tests.support.command import Raysim
@@ -17,6 +18,25 @@ def test_inspect_describes_an_experiments_data(raysim: Raysim) -> None:
     assert raysim("data", "inspect", "tiny.toml", "--set", "data.clients=7") == 0
     assert "classification, 10 classes" in raysim.out
     assert "clients   7" in raysim.out
+
+
+def test_inspect_tells_other_programs_what_it_tells_people(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
+    inspect = ("data", "inspect", "tiny.toml", "--set", "data.clients=7")
+    assert raysim(*inspect) == 0
+    text = raysim.out
+    assert raysim(*inspect, "--json") == 0
+    train = json.loads(raysim.out)["splits"]["train"]
+    assert train["clients"] == 7
+    assert f"examples  {train['examples']:,}" in text
+    assert f"sizes     min {train['sizes']['min']}, median {train['sizes']['median']:g}, max" in text
+    assert sum(train["labels"]) == train["examples"]
+    assert f"       3  {train['labels'][3]}" in text
+    assert "of_clients" not in train
+    monkeypatch.setattr(describe, "_READ_CLIENTS", 2)
+    assert raysim(*inspect, "--json") == 0
+    sample = json.loads(raysim.out)["splits"]["train"]
+    assert sample["of_clients"] == {"labels": 2}
+    assert sum(sample["labels"]) < sum(train["labels"])
 
 
 def test_inspect_describes_a_runs_data(raysim: Raysim) -> None:

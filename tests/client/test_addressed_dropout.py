@@ -31,6 +31,44 @@ def test_a_stack_draws_what_each_client_draws_alone() -> None:
         assert torch.equal(masks.draw(key, 10), row)
 
 
+@pytest.mark.parametrize("p", [0.25, 1.0])
+@pytest.mark.parametrize("counts", [[40] * 9, [40] * 8 + [12], [12] + [40] * 8, [12, 40, 8, 40, 40, 44, 44, 4, 44]])
+def test_what_is_drawn_ahead_is_what_each_step_draws(
+    counts: list[int], p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the batches: short ones first or last; and where the steps ahead are more than are drawn at once."""
+    draws = list[tuple[int, ...]]()
+    draw = Masks.draw
+
+    def counted(self: Masks, keys: torch.Tensor, count: int, rows: int = 1) -> torch.Tensor:
+        draws.append(tuple(keys.shape))
+        return draw(self, keys, count, rows)
+
+    monkeypatch.setattr(dropout, "AHEAD", 4 * 40)
+    masks, alone = Masks(p, torch.empty(0)), Masks(p, torch.empty(0))
+    monkeypatch.setattr(Masks, "draw", counted)
+    for client in (5, 6):
+        of_steps = dropout.keys([client], 9, 2, torch.device("cpu"))[1, :, 0]
+        for step, count in enumerate(counts):
+            ahead = masks.draw_ahead(dropout.StepKey(of_steps, step), count, rows=count // 4)
+            assert torch.equal(ahead, draw(alone, of_steps[step], count, count // 4))
+    assert len(draws) < 2 * len(counts)
+    assert max(draws)[0] > 1
+
+
+def test_a_layer_draws_alike_with_keys_ahead_and_without() -> None:
+    """Also a second call, and where a forward changes the probability in every step."""
+    x = torch.ones(6, 10)
+    of_steps = dropout.keys([5], 7, 1, torch.device("cpu"))[0, :, 0]
+    alone, ahead = (dropout.AddressedDropout(0.5, torch.empty(0)) for _ in range(2))
+    for step, p in enumerate([0.5, 0.5, 0.25, 0.5, 0.0, 0.25, 0.25]):
+        for layer, key in ((alone, None), (ahead, dropout.StepKey(of_steps, step))):
+            layer.start(of_steps[step], key)
+            layer.p = p
+        for _ in range(2):
+            assert torch.equal(alone(x), ahead(x))
+
+
 @pytest.mark.parametrize(("p", "factor"), [(0.0, 1.0), (1.0, 0.0)])
 def test_the_ends_of_the_range_are_exact(p: float, factor: float) -> None:
     assert torch.equal(Masks(p, torch.empty(0)).draw(torch.tensor(1), 5000), torch.full((5000,), factor))

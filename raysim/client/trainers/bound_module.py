@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from raysim.client import dropout
-from raysim.client.dropout import AddressedDropout
+from raysim.client.dropout import AddressedDropout, StepKey, StepKeys
 from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient, side_effects
@@ -89,6 +89,8 @@ class BoundModule:
         self._keys = torch.zeros(len(self.dropouts), dtype=torch.int64, device=self._device)
         """Of the masks of the next local step: recordings read them here."""
         self._key_of_each = self._keys.unbind()
+        self._step_keys: StepKeys | None = None
+        """The same among those of other steps, while a local step by autograd is under way."""
         self.watched = None if objective is None else Watched(objective, self.module, self._precision, self._dtype)
         self.gradient = self.weights.params if plain else torch.zeros_like(like.params)
         """Where gradients go; the weights, where the step is plain."""
@@ -132,12 +134,9 @@ class BoundModule:
         self._frozen = [one for one in self.module.parameters() if not one.requires_grad]
         self._frozen_versions = versions(*self._frozen)
 
-    def keys_of(self, client: Client) -> Sequence[Tensor | None]:
-        """int64 (dropouts,) for each local step: keys of the masks; None where there are none."""
-        num_steps = client.batches.num_steps
-        if not self.dropouts:
-            return [None] * num_steps
-        return dropout.keys([client.key], num_steps, len(self.dropouts), self._device)[:, :, 0].unbind(1)
+    def keys_of(self, client: Client) -> Sequence[StepKeys | None]:
+        """For each local step the keys of the masks; None where there are none."""
+        return dropout.keys_of_steps(client.key, client.batches.num_steps, len(self.dropouts), self._device)
 
     def load(self, broadcast: Weights) -> None:
         """Copy the values in, and undo what an earlier client has done to the module beside them."""
@@ -171,13 +170,13 @@ class BoundModule:
         return self._recorded.record(x, y, lengths)
 
     def differentiate(
-        self, x: Tensor, y: Tensor, keys: Tensor | None, alpha: float, at: ObjectiveAt | None = None
+        self, x: Tensor, y: Tensor, keys: StepKeys | None, alpha: float, at: ObjectiveAt | None = None
     ) -> tuple[Tensor | None, Tensor | None]:
         """Make gradient or step of one batch, without autograd's marks on what is returned.
 
         Args:
             x, y: the batch.
-            keys: int64 (dropouts,), of the masks; None where there are none.
+            keys: of the masks; None where there are none.
             alpha: what a plain step multiplies the gradient with.
             at: for the objective.
 
@@ -185,16 +184,20 @@ class BoundModule:
             outputs, None where there are none to score; losses, None where the outputs say it all.
         """
         if keys is not None:
-            self._keys.copy_(keys)
+            self._keys.copy_(keys.now)
         if (recorded := self._recorded.get(y.shape[0])) is not None:
             if self._graphs is None:
                 return recorded(x, y, alpha)
             outputs, losses = self._graphs.run((x, y), alpha)
             return outputs, losses
-        return self._by_autograd(x, y, alpha, at)
+        self._step_keys = keys
+        try:
+            return self._by_autograd(x, y, alpha, at)
+        finally:
+            self._step_keys = None
 
     def in_pieces(
-        self, x: Tensor, y: Tensor, keys: Tensor | None, alpha: float, at: ObjectiveAt | None = None
+        self, x: Tensor, y: Tensor, keys: StepKeys | None, alpha: float, at: ObjectiveAt | None = None
     ) -> Iterator[tuple[Tensor | None, Tensor | None]]:
         """Make what `differentiate` makes, and yield what it returns, piece by piece: their outputs need not be kept.
 
@@ -205,7 +208,7 @@ class BoundModule:
             return
         assert not self._plain
         if keys is not None:
-            self._keys.copy_(keys)
+            self._keys.copy_(keys.now)
         for number, (piece, wanted) in enumerate(zip(x.chunk(self._pieces), y.chunk(self._pieces), strict=True)):
             if number:
                 self._keys.add_(dropout.PIECE)
@@ -214,12 +217,12 @@ class BoundModule:
             yield None if outputs is None else outputs.detach(), losses.detach()
 
     def differentiate_twice(
-        self, x: Tensor, y: Tensor, keys: Tensor | None, at: ObjectiveAt | None = None
+        self, x: Tensor, y: Tensor, keys: StepKeys | None, at: ObjectiveAt | None = None
     ) -> tuple[Tensor | None, Tensor | None, Curved]:
         """As `differentiate` of a step that is not plain, by autograd; also returns, for one call, the product of the
         mean loss's Hessian with a vector (P,)."""
         if keys is not None:
-            self._keys.copy_(keys)
+            self._keys.copy_(keys.now)
         outputs, losses, gradients = self._gradients(x, y, at, twice=True)
         self._write([None if one is None else one.detach() for one in gradients], 1.0)
 
@@ -266,8 +269,10 @@ class BoundModule:
         return StepObstacles(why, why)
 
     def _start_dropouts(self) -> None:
-        for layer, key in zip(self.dropouts, self._key_of_each, strict=True):
-            layer.start(key)
+        alone: list[StepKey | None] = [None] * len(self.dropouts)
+        of_layers = alone if self._step_keys is None else self._step_keys.each
+        for layer, key, step_key in zip(self.dropouts, self._key_of_each, of_layers, strict=True):
+            layer.start(key, step_key)
 
     def _from_first_draw(self, x: Tensor) -> Tensor:
         self._start_dropouts()

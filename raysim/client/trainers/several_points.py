@@ -15,6 +15,7 @@ from torch import Tensor
 
 from raysim import card
 from raysim.client.chunk_clients import LocalInputs
+from raysim.client.dropout import StepKeys
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
 from raysim.client.trainer import Updates
@@ -91,7 +92,7 @@ class SeveralPoints(ClientByClient):
                 point: Tensor,
                 x: Tensor = batch,
                 y: Tensor = targets,
-                keys: Tensor | None = keys,
+                keys: StepKeys | None = keys,
                 at: ObjectiveAt | None = at,
                 stand: Any = stand,
             ) -> Tensor:

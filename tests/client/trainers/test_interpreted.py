@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import raysim
+from raysim.client import dropout
 from raysim.client.section import ClientSection
 from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.construction import make, step_obstacles
@@ -380,9 +381,7 @@ def steps(name: str, dtype: torch.dtype, plain: bool, rows: int = 5) -> tuple[Bo
     for recording in (StepRecording((rows,), interprets=True), StepRecording()):
         one = BoundModule(model, weights, TASK, dtype, plain=plain, recording=recording)
         one.load(weights)
-        masks = [None] * 3
-        if one.dropouts:
-            masks = [torch.tensor([seed]) for seed in range(3)]  # type: ignore[misc]
+        masks = dropout.keys_of_steps(5, 3, len(one.dropouts), torch.device("cpu"))
         with torch.no_grad():
             for (x, y), keys in zip(batches, masks, strict=True):
                 one.record([x], [y], [rows])

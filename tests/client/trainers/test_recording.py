@@ -185,7 +185,7 @@ def test_recorded_steps_infer_beside_steps_by_autograd(name: str) -> None:
         for lengths in ((4,), ())
     )
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    masks = dropout.keys([5], 1, len(got.dropouts), x.device)[:, 0, 0] if got.dropouts else None
+    (masks,) = dropout.keys_of_steps(5, 1, len(got.dropouts), x.device)
     with torch.no_grad():
         for bound in (got, wanted):
             bound.load(weights)

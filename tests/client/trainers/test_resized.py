@@ -287,10 +287,7 @@ def test_steps_of_short_batches_are_autograds(name: str) -> None:
     x, y = torch.randn(LONGEST, 12, dtype=torch.float64), torch.arange(LONGEST) % 4
     if name == "not finite in trials":
         x = x.abs() + 1.5
-    if got.dropouts:
-        keys: list[Tensor | None] = list(dropout.keys([5, 6], 3, len(got.dropouts), x.device)[:, 0].unbind(1))
-    else:
-        keys = [None, None]
+    keys = list(dropout.keys_of_steps(5, 2, len(got.dropouts), x.device))
     assert got.record([x], [y], [LONGEST])
     # In any order; a batch of another length in between uses the same memory.
     for length in (*LENGTHS, *reversed(LENGTHS)):
@@ -402,7 +399,7 @@ def test_what_a_longer_batch_has_left_passes_for_nothing(p: float, monkeypatch: 
     got, wanted = (bound_to(model, weights, recording) for recording in (RESIZES, StepRecording()))
     x, y = torch.randn(LONGEST, 12, dtype=torch.float64), torch.arange(LONGEST) % 4
     assert got.record([x], [y], [LONGEST])
-    keys = dropout.keys([5], 9, len(got.dropouts), x.device)[:, :, 0].unbind(1)
+    keys = dropout.keys_of_steps(5, 9, len(got.dropouts), x.device)
     assert not all(got.record([x[:length]], [y[:length]], [length]) for length in LENGTHS)
     for length, key in zip((*LENGTHS, *reversed(LENGTHS)), keys, strict=False):
         with torch.no_grad():
@@ -418,7 +415,7 @@ def test_bits_are_those_of_a_recording_of_that_length(name: str) -> None:
     gradients = []
     for recording in (RESIZES, StepRecording(range(1, LONGEST + 1), interprets=True)):
         bound = bound_to(model, weights, recording)
-        key = dropout.keys([5], 1, len(bound.dropouts), x.device)[:, 0, 0] if bound.dropouts else None
+        (key,) = dropout.keys_of_steps(5, 1, len(bound.dropouts), x.device)
         for length in LENGTHS:
             assert bound.record([x[:length]], [y[:length]], [length])
             with torch.no_grad():
@@ -441,7 +438,7 @@ def test_the_bits_do_not_depend_on_which_length_comes_first(name: str) -> None:
             first = torch.randn(length, 12) if order[0] != LONGEST else x[:length]
             targets = torch.randint(0, 4, (length,)) if order[0] != LONGEST else y[:length]
             recorded[length] = bound.record([first], [targets], [length])
-            key = dropout.keys([5], 1, len(bound.dropouts), x.device)[:, 0, 0] if bound.dropouts else None
+            (key,) = dropout.keys_of_steps(5, 1, len(bound.dropouts), x.device)
             with torch.no_grad():
                 bound.differentiate(x[:length], y[:length], key, 1.0)
             made[length] = bound.gradient.clone()
