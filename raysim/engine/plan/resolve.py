@@ -39,6 +39,7 @@ from raysim.engine.plan.prepared_model import FirstModel
 from raysim.errors import ExperimentError
 from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
+from raysim.models import memory
 from raysim.models.task import Task, task_for
 from raysim.run_folder.passed_parts import Passed
 
@@ -88,6 +89,8 @@ def resolve(experiment: Experiment, shared: FederatedDataset | None = None, /, *
             passed=Passed.of(parts),
         )
         checks.check(plan, own_loss=loss is not None)
+    # The trial of the module is over: a script that only watches workers would keep what it took.
+    memory.give_back()
     return plan
 
 

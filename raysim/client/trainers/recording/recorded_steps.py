@@ -136,6 +136,9 @@ class RecordedSteps:
             # The run's first examples were tried before it began, so this is a length that behaves otherwise. A module
             # that fails here trains by autograd, where its own error shows.
             return None
+        finally:
+            # A trial takes several times as much as the steps that follow.
+            memory.give_back()
         # What other lengths are made from takes memory.
         is_kept = longest is not None and length >= longest - 1
         self._attempts[length] = recorded if is_kept else recorded._replace(sized=None)
