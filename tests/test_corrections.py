@@ -316,3 +316,31 @@ def test_a_second_gradient_at_a_batch_sees_the_same_batch(
         [bits(each) for each in raysim.rounds(exp, dataset=own, model=partial(Halving, way))] for way in (False, True)
     )
     assert in_place == apart
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+@pytest.mark.parametrize("correction", ["prox", "feddane", "feddyn"])
+def test_a_pull_leaves_weights_without_a_gradient_where_they_are(
+    correction: str, optimizer: str, dtype: str, experiment: Make
+) -> None:
+    # The first pixel of every digit is 0. What rounding leaves of pull y - pull x there, Adagrad makes to whole steps.
+    exp = experiment(
+        data={"name": "digits", "clients": 4},
+        model={"name": "linear"},
+        client={
+            "optimizer": {"name": optimizer, "lr": 0.02},
+            "batch_size": 32,
+            "local_steps": 3,
+            "correction": {"name": correction, "mu": 0.1},
+        },
+        server={"weighting": "uniform"},
+        cohort={"size": 4},
+        engine={"workers": 0, "dtype": dtype},
+    )
+    first, *_, last = raysim.rounds(exp.changed(["rounds=3"]))
+    (name,) = (name for name in first.params if name.endswith("weight"))
+    begun = first.params[name][:, 0]
+    assert begun.abs().max() > 0
+    assert torch.equal(last.params[name][:, 0], begun)
+    assert not torch.equal(last.params[name][:, 20], first.params[name][:, 20])

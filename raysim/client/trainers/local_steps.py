@@ -154,7 +154,8 @@ class LocalSteps:
         linear = LinearSteps.of(rule, x, inputs, stacked, lr, start) if rule.plain else None
         self._keep: Rate = 1.0 if linear is None else _like(linear.keep, params)
         # Of a plain rule it is added to y, else to the gradient.
-        self._constant = _constant(rule, x, inputs.offsets, stacked, 1.0) if linear is None else linear.constant
+        self._constant = _offset(inputs.offsets, stacked) if linear is None else linear.constant
+        self._away = torch.empty_like(params) if rule.pull and linear is None else None
         self._state: State = {}
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
         self._inverses = torch.zeros_like(params) if rule.sums_inverses else None
@@ -246,8 +247,11 @@ class LocalSteps:
             gradient.sub_(_rows(self._anchor, active))
         if constant is not None:
             gradient.add_(constant)
-        if rule.pull:
-            gradient.add_(params, alpha=rule.pull)
+        if self._away is not None:
+            # y - x first, which is 0 where y = x: pull y - pull x would be rounding, of which an optimizer that divides
+            # by the gradient's size makes whole steps, also of weights that have no gradient.
+            away = torch.sub(params, self._beginning(params), out=_rows(self._away, active))
+            gradient.add_(away, alpha=rule.pull)
         if rule.bend is not None:
             gradient.copy_(rule.bend(gradient, params, self._x, self._received))
         if rule.held is not None:
@@ -257,9 +261,12 @@ class LocalSteps:
 
     def _put_back(self, held: Layout, params: Tensor) -> None:
         """Undo what weight decay, or an optimizer's own, did to groups that do not move."""
-        x = self._x if self._x.dim() == 1 else self._x[: len(params)]
-        for piece, first in zip(held.pieces(params), held.pieces(x), strict=True):
+        for piece, first in zip(held.pieces(params), held.pieces(self._beginning(params)), strict=True):
             piece.copy_(first)
+
+    def _beginning(self, params: Tensor) -> Tensor:
+        """x, of as many rows as `params` has, where rows start from different ones."""
+        return self._x if self._x.dim() == 1 else self._x[: len(params)]
 
     def inverses(self) -> Tensor | None:
         """The sums of 1 / the optimizer's divisors over each client's steps, where asked for: a row per client."""
@@ -282,14 +289,21 @@ def _like(rate: Rate, params: Tensor) -> Rate:
     return rate.to(params.dtype) if isinstance(rate, Tensor) else rate
 
 
+def _offset(offsets: Sequence[Tensor], stacked: bool) -> Tensor | None:
+    """offset_i: (P,), or (K, P) of a stack; None where clients have none. It is only read."""
+    if not offsets:
+        return None
+    return torch.stack(tuple(offsets)) if stacked else offsets[0]
+
+
 def _constant(rule: StepRule, x: Tensor, offsets: Sequence[Tensor], stacked: bool, scale: Rate) -> Tensor | None:
     """scale (offset_i - pull x), fixed for the round: (P,), or (K, P) where rows differ; None where it is 0.
 
     It is only read: it may be the offset itself.
     """
-    if not offsets:
+    constant = _offset(offsets, stacked)
+    if constant is None:
         return x * (-rule.pull * scale) if rule.pull else None
-    constant = torch.stack(tuple(offsets)) if stacked else offsets[0]
     if rule.pull:
         constant = torch.sub(constant, x, alpha=rule.pull)
     return constant if isinstance(scale, float) and scale == 1 else constant * scale
