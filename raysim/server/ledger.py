@@ -21,6 +21,9 @@ CATASTROPHE = 0.5
 Source: Charles et al. (2021), section 3.1.
 """
 
+ROUNDING = 1e-10
+"""Share of a figure's mean by which rounding may spread it: a GSI of clients that agree is 1 and a few last digits."""
+
 
 def opened() -> Ledger:
     """The ledger before the first round."""
@@ -47,6 +50,17 @@ def paired(moments: Tensor, x: float, y: float) -> Tensor:
 
 
 def correlation(moments: Tensor) -> float | None:
-    """Return Pearson's correlation of the pairs so far; None if it is not defined."""
-    _, _, _, xx, yy, xy = moments.tolist()
-    return xy / math.sqrt(xx * yy) if xx > 0 and yy > 0 else None
+    """Return Pearson's correlation of the pairs so far; None if it is not defined, as where a figure is constant."""
+    count, x_mean, y_mean, xx, yy, xy = moments.tolist()
+    if count == 0 or is_constant(xx / count, x_mean) or is_constant(yy / count, y_mean):
+        return None
+    return float(xy / math.sqrt(xx * yy))
+
+
+def is_constant(variance: float, mean: float) -> bool:
+    """Whether a figure varies by no more than rounding may make of it.
+
+    >>> is_constant(0.0, 0.0), is_constant(4.9e-32, 1.0), is_constant(1e-12, 1.0)
+    (True, True, False)
+    """
+    return variance <= (ROUNDING * mean) ** 2

@@ -81,6 +81,20 @@ def test_the_correlation_of_one_pair_is_not_defined() -> None:
     assert ledger.correlation(ledger.paired(ledger.opened()["moments"], 1.0, 2.0)) is None
 
 
+def test_a_figure_that_varies_by_rounding_alone_has_no_correlation(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    moments = ledger.opened()["moments"]
+    assert ledger.correlation(moments) is None
+    for similarity, index in [(0.5, 1.0), (0.7, 1.0 + 2**-52), (0.9, 1.0)]:
+        moments = ledger.paired(moments, similarity, index)
+        assert ledger.correlation(moments) is None
+    # One client agrees with itself, to rounding.
+    exp = experiment(rounds=20, cohort={"size": 1}, server={"diagnostics": {"labels": True}})
+    done = list(raysim.rounds(exp, dataset=dataset))
+    assert {r.metrics["label_gsi_correlation"] for r in done} == {None}
+
+
 def test_a_catastrophe_is_a_fall_below_half() -> None:
     book: dict[str, Any] = dict(ledger.opened())
     assert not ledger.is_catastrophe(book, 0.0)

@@ -17,6 +17,7 @@ from raysim.arrays import Float64s
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
 from raysim.report.series import thin_out
+from raysim.server.ledger import is_constant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,8 +73,8 @@ def _cloud(group: Group) -> _Cloud:
             rows = run.rounds.filter(known)
             parts.append(np.stack([rows["label_similarity"].to_numpy(), rows["gsi"].to_numpy()]))
     similarity, indices = np.concatenate(parts, axis=1) if parts else np.zeros((2, 0))
-    is_constant = len(indices) < 2 or np.ptp(similarity) == 0 or np.ptp(indices) == 0
-    return _Cloud(group, similarity, indices, None if is_constant else float(np.corrcoef(similarity, indices)[0, 1]))
+    undefined = len(indices) < 2 or any(is_constant(one.var(), one.mean()) for one in (similarity, indices))
+    return _Cloud(group, similarity, indices, None if undefined else float(np.corrcoef(similarity, indices)[0, 1]))
 
 
 def _draw(drawn: Sequence[_Cloud], axes: Axes) -> None:

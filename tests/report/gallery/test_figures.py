@@ -340,6 +340,13 @@ def test_correlation_is_pearsons(tmp_path: Path) -> None:
     assert figure.data.num_rows == 3
 
 
+def test_an_index_that_varies_by_rounding_alone_has_no_correlation(tmp_path: Path) -> None:
+    rows = [{"label_similarity": x, "gsi": y} for x, y in ((0.1, 1.0), (0.2, 1.0 + 2**-52), (0.3, 1.0))]
+    write(tmp_path / "run", rows, rounds=3)
+    (figure,) = label_similarity.make(of(tmp_path))
+    assert "undefined" in figure.caption
+
+
 def test_the_timeline_shows_the_last_rounds_and_survives_a_cut_off_file(sweep: Path, tmp_path: Path) -> None:
     (figure,) = worker_timeline.make(of(sweep))
     assert set(figure.data["who"].to_pylist()) == {"driver", "worker 0"}
