@@ -8,7 +8,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from raysim.cli import begin, check, data, kept_model, keys, meant_option, on_cluster, parts, recorded_runs, run, tune
+from raysim.cli import (
+    begin,
+    check,
+    data,
+    kept_model,
+    keys,
+    meant_option,
+    on_cluster,
+    parts,
+    recorded_runs,
+    run,
+    standard_streams,
+    tune,
+)
 from raysim.cli.output import FAILED, MISUSED, say
 from raysim.config.printable import of_record
 from raysim.errors import (
@@ -64,6 +77,7 @@ class _Commands(TyperGroup):
 
 def main() -> None:
     """The `raysim` command."""
+    standard_streams.open_missing()
     app(prog_name="raysim")
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from raysim.config.printable import printable
 from raysim.report import number_formats
+from raysim.report.progress import is_a_terminal
 from raysim.report.standing import Standing
 
 REFRESHES_PER_S = 4
@@ -31,7 +32,7 @@ class LiveBar:
             console=console,
             refresh_per_second=REFRESHES_PER_S,
             # Output of user code goes above the bar, unless standard output is a file.
-            redirect_stdout=sys.stdout.isatty(),
+            redirect_stdout=is_a_terminal(sys.stdout),
         )
 
     def __enter__(self) -> Self:

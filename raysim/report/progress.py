@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from itertools import zip_longest
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, TextIO
 
 from raysim.report.standing import Standing
 
@@ -20,8 +20,8 @@ def place(progress: bool | None) -> Place:
     """Return the place of the progress display.
 
     Args:
-        progress: False: nowhere. True: always, as log lines without notebook and terminal. None: only in a notebook or
-            on a terminal.
+        progress: False: nowhere. True: always, as log lines without notebook and terminal, but for a process without
+            standard error. None: only in a notebook or on a terminal.
     """
     if progress is False:
         return "nowhere"
@@ -29,12 +29,17 @@ def place(progress: bool | None) -> Place:
         return "notebook"
     if is_terminal():
         return "terminal"
-    return "lines" if progress else "nowhere"
+    return "lines" if progress and sys.stderr is not None else "nowhere"
 
 
 def is_terminal() -> bool:
     """Return whether standard error is a terminal that can redraw a bar in place: a dumb one cannot move its cursor."""
-    return sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    return is_a_terminal(sys.stderr) and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def is_a_terminal(stream: TextIO | None) -> bool:
+    """Return whether a standard stream is a terminal; None: it was closed when the process began."""
+    return stream is not None and stream.isatty()
 
 
 def is_notebook() -> bool:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import Raysim, python
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -43,6 +45,14 @@ def test_a_file_tuning_of_the_user_hides_nothing(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "trials" in done.stdout
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_at_the_start_ends_no_run(closed: str, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m raysim run {CONFIGS / 'quickstart.toml'} --local --set rounds=1 {closed}"
+    assert subprocess.run(["sh", "-c", command], timeout=240, cwd=tmp_path, check=False).returncode == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "rounds.parquet").stat().st_size > 0
 
 
 def test_version(raysim: Raysim) -> None:

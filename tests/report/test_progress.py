@@ -57,6 +57,15 @@ def test_progress_is_shown_where_it_is_wanted(
     assert (Terminal.where_wanted(progress, 3) is not None) is shown
 
 
+@pytest.mark.parametrize("progress", [None, True, False])
+def test_a_process_without_standard_streams_shows_nothing(
+    progress: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    monkeypatch.setattr("sys.stdout", None)
+    assert Terminal.where_wanted(progress, 3) is None
+
+
 @pytest.mark.parametrize("stream_type", [io.StringIO, Terminalike])
 def test_no_control_codes_where_the_cursor_cannot_be_moved(
     stream_type: type[io.StringIO], monkeypatch: pytest.MonkeyPatch

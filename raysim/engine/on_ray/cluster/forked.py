@@ -90,6 +90,7 @@ def _end(error: BaseException | None) -> NoReturn:
     else:
         print(f"error: {_ADVICE}", file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
+        # A process may have been started without one: None.
+        with suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(code & 0xFF)
