@@ -15,7 +15,6 @@ from rich.text import Text
 
 from raysim.config.printable import printable
 from raysim.report import number_formats
-from raysim.report.progress import is_a_terminal
 from raysim.report.standing import Standing
 
 REFRESHES_PER_S = 4
@@ -31,8 +30,8 @@ class LiveBar:
             get_renderable=self.render,
             console=console,
             refresh_per_second=REFRESHES_PER_S,
-            # Output of user code goes above the bar, unless standard output is a file.
-            redirect_stdout=is_a_terminal(sys.stdout),
+            # Output of user code goes above the bar, unless standard output is a file, or was closed at the start: None.
+            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         )
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from itertools import zip_longest
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TextIO
+from typing import Any, Literal, Protocol, Self
 
 from raysim.report.standing import Standing
 
@@ -34,12 +34,8 @@ def place(progress: bool | None) -> Place:
 
 def is_terminal() -> bool:
     """Return whether standard error is a terminal that can redraw a bar in place: a dumb one cannot move its cursor."""
-    return is_a_terminal(sys.stderr) and os.environ.get("TERM") not in ("dumb", "unknown")
-
-
-def is_a_terminal(stream: TextIO | None) -> bool:
-    """Return whether a standard stream is a terminal; None: it was closed when the process began."""
-    return stream is not None and stream.isatty()
+    # None where the process was started with it closed.
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def is_notebook() -> bool:
