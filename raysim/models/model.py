@@ -289,17 +289,25 @@ def bound(module: nn.Module, model: Model, weights: Weights, device: torch.devic
 
 def place_module(module: nn.Module, model: Model, dtype: torch.dtype, device: torch.device) -> nn.Module:
     """Move a module that the model's factory made to a device; its frozen parameters are those of `model.constants`."""
-    values = model.constants.on(device)
-    frozen = [(parameter, values[name]) for name, parameter in module.named_parameters() if name in values]
-    for parameter, _ in frozen:
+    for parameter, _ in _frozen(module, model, device):
         # It would be converted and moved only to be replaced.
         parameter.data = parameter.data.new_empty(0)
     module.to(device=device, dtype=dtype)
-    for parameter, value in frozen:
+    return share_frozen(module, model, device)
+
+
+def share_frozen(module: nn.Module, model: Model, device: torch.device) -> nn.Module:
+    """Give a module that the model's factory made the frozen parameters of `model.constants`, and change no other."""
+    for parameter, value in _frozen(module, model, device):
         parameter.data = value
     if model.constants.num_bytes > memory.SMALLEST_BYTES:
         memory.give_back()
     return module
+
+
+def _frozen(module: nn.Module, model: Model, device: torch.device) -> list[tuple[nn.Parameter, Tensor]]:
+    values = model.constants.on(device)
+    return [(parameter, values[name]) for name, parameter in module.named_parameters() if name in values]
 
 
 class ModelChoice(BaseModel):

@@ -704,3 +704,26 @@ def test_values_of_a_buffer_that_rounding_loses_are_warned_of(
     list(raysim.rounds(made, model=linear_with(buffer), dataset=dataset))
     assert ("engine.dtype = 'float32', in which the values of 'q' are no longer told apart" in caplog.text) is lost
     assert ("no longer told apart" in caplog.text) is lost
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "around", [lambda net: net, lambda net: nn.Sequential(net[0], nn.Linear(4, 3))], ids=["itself", "a layer"]
+)
+def test_a_module_of_the_script_that_is_refused_stays_as_it_was(
+    around: Callable[[nn.Module], nn.Module], dtype: str, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    # A script that then copies it, as the message says, would go on with other values.
+    body = nn.Linear(5, 4)
+    body.weight.requires_grad_(False)
+    net = nn.Sequential(body, nn.BatchNorm1d(4), nn.Linear(4, 3))
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    held = [tensor.data_ptr() for tensor in net.parameters() if tensor.requires_grad]
+    with pytest.raises(ModelError, match="two of its modules are the same"):
+        list(
+            raysim.rounds(experiment(engine={"workers": 0, "dtype": dtype}), dataset=dataset, model=lambda: around(net))
+        )
+    after = net.state_dict()
+    assert all(torch.equal(after[name], value) and after[name].dtype == value.dtype for name, value in before.items())
+    assert [tensor.data_ptr() for tensor in net.parameters() if tensor.requires_grad] == held
+    body.weight.data.add_(1.0)

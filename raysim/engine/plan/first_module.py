@@ -26,7 +26,7 @@ from raysim.config.global_draws import draws
 from raysim.config.own_generators import OwnGenerators
 from raysim.engine.cores import on_free_cores
 from raysim.errors import ModelError
-from raysim.models.model import Model, Weights, bound, place_module
+from raysim.models.model import Model, Weights, bound, place_module, share_frozen
 from raysim.models.probe import unequal_sum
 
 RELATIVE = 1e-3
@@ -52,14 +52,23 @@ def check(model: Model, values: Weights, initial: Weights | None, x: Tensor) -> 
     """
     first = model.module()
     frozen = model.constants.digest()
+    lay = _Lay.of(first)
+    places = {name: (p.device, p.dtype) for name, p in first.named_parameters() if name in model.constants}
+    # Before there is a second one: a large base would be in memory twice.
+    share_frozen(first, model, x.device)
+    try:
+        second = model.module()
+        _check_new(first, lay, second)
+    except ModelError:
+        _own_frozen(first, places)
+        # The type of its frozen parameters may have changed where both are one, which is then what to say.
+        _check_new(first, lay, model.module())
+        raise
+    _check_values(model, values, second, initial is None)
+    # Not before: a factory may return a module of the script's, whose values these would be from then on.
     one, other = (other_values(initial or values, by) for by in (MOVED, -MOVED))
     own = one.clone()
-    lay = _Lay.of(first)
-    # Before there is a second one: a large base would be in memory twice.
     bound(first, model, own, x.device)
-    second = model.module()
-    _check_new(first, lay, second)
-    _check_values(model, values, second, initial is None)
     place_module(second, model, one.params.dtype, x.device)
     masks = {name: buffer.clone() for name, buffer in first.named_buffers() if buffer.dtype == torch.bool}
     trial = _Trial(model, first, second, own, one, other, [], x, masks)
@@ -171,6 +180,14 @@ class _Lay(NamedTuple):
             for name, tensor in _tensors(module)
             if tensor.numel()
         ]
+
+
+def _own_frozen(module: nn.Module, places: Mapping[str, tuple[torch.device, torch.dtype]]) -> None:
+    """Give a module, which may be the script's own, frozen parameters in memory of their own, as they were."""
+    for name, parameter in module.named_parameters():
+        if name in places:
+            device, dtype = places[name]
+            parameter.data = parameter.data.to(device, dtype, copy=True)
 
 
 def _check_new(first: nn.Module, lay: Sequence[_Lay], second: nn.Module) -> None:
