@@ -30,7 +30,7 @@ class LiveBar:
             get_renderable=self.render,
             console=console,
             refresh_per_second=REFRESHES_PER_S,
-            # Output of user code goes above the bar, unless standard output is a file, or was closed at the start: None.
+            # Output of user code goes above the bar, unless standard output is a file, or was closed: None.
             redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         )
 
