@@ -10,6 +10,7 @@ import signal
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -467,13 +468,22 @@ def test_groups_keep_every_worker_busy() -> None:
             r"another module: fc1\.weight had shape \(4, 5\), and has \(5, 5\)",
         ),
         ({"server.optimizer": {"name": "adam", "lr": 0.1}}, r"another server\.optimizer: .* has no m, v"),
+        ({"server.optimizer": {"name": "normalized"}}, r"another server\.optimizer: it was 'sgd', and is 'normalized'"),
+        ({"cohort.sampler": {"name": "adafl"}}, r"another method: .* has no sampler\.attention"),
+        ({"client.correction": {"name": "mimelite"}}, r"another method: .* has no correction\.m"),
+        ({"server.glad": {"scope": "layer"}}, r"another server\.glad\.scope, .* was 'group', and is 'layer'"),
+        (
+            {"server.zeroing": {"initial": 5.0}},
+            r"only say how a run begins: server\.zeroing\.initial was 3\.0, and is 5",
+        ),
     ],
 )
 def test_no_run_goes_on_from_a_state_of_another_kind(
     changes: dict[str, Any], said: str, dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path
 ) -> None:
     """Four and five hidden units lie in vectors of one length."""
-    exp = experiment(rounds=1, model={"name": "mlp", "hidden": [4]}, server={"optimizer": {"name": "sgd", "lr": 1.0}})
+    server = {"optimizer": {"name": "sgd", "lr": 1.0}, "glad": {}, "zeroing": {"initial": 3.0}}
+    exp = experiment(rounds=1, model={"name": "mlp", "hidden": [4]}, server=server)
     with raysim.Runs(exp, dataset=dataset) as runs:
         runs.start([(exp, tmp_path / "one")])
         list(runs.reports())
@@ -481,3 +491,68 @@ def test_no_run_goes_on_from_a_state_of_another_kind(
             runs.branch(exp.changed({**changes, "rounds": 2}), tmp_path / "other", tmp_path / "one")
         assert not (tmp_path / "other").exists()
         runs.branch(exp.changed({"rounds": 2, "server.optimizer.lr": 0.5}), tmp_path / "other", tmp_path / "one")
+
+
+def gone_on(
+    before: raysim.Experiment, after: raysim.Experiment, folder: Path, dataset: raysim.FederatedDataset
+) -> list[dict[str, Any]]:
+    """The rows of a run in `folder/after` that goes on from one in `folder/before`."""
+    with raysim.Runs(before, dataset=dataset, executor="local") as runs:
+        runs.start([(before, folder / "before")])
+        list(runs.reports())
+        runs.branch(after, folder / "after", folder / "before")
+        runs.start([(after, folder / "after")], resume=True)
+        assert all(report.error is None for report in runs.reports())
+    return round_table.read_rounds(folder / "after").to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({"fixed": 0.5}, {"fixed": 0.01}, 0.01),
+        ({"initial": 0.5}, {"fixed": 0.01}, 0.01),
+        ({"fixed": 0.5}, {"initial": 0.01}, 0.01),
+        (None, {"initial": 0.01}, 0.01),
+        (None, {"fixed": 0.01}, 0.01),
+        ({"fixed": 0.5}, None, None),
+        ({"initial": 0.5}, {"initial": 0.5, "quantile": 0.1}, "the newest"),
+    ],
+)
+def test_a_run_that_goes_on_from_another_clips_as_its_own_settings_say(
+    before: dict[str, float] | None,
+    after: dict[str, float] | None,
+    expected: float | str | None,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    tmp_path: Path,
+) -> None:
+    """The level of the other one's state stayed, whatever the settings said."""
+    first = experiment(rounds=2, server={"clip": before} if before else {})
+    rows = gone_on(first, first.changed({"rounds": 3, "server.clip": after}), tmp_path, dataset)
+    level = rows[-1].get("clip_level")
+    if expected == "the newest":
+        assert before is not None
+        assert level is not None
+        assert level not in (before["initial"], rows[1]["clip_level"])
+    else:
+        assert level == expected
+
+
+@pytest.mark.parametrize(
+    "again", [partial(raysim.resume, executor="local"), partial(raysim.replay, round=0)], ids=["resume", "replay"]
+)
+def test_the_first_rounds_of_another_run_are_not_trained_again(
+    again: Callable[..., Any], dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path
+) -> None:
+    """Without checkpoints it began again, with its own settings from the first round on, as "the same numbers"."""
+    first = experiment(rounds=2)
+    rows = gone_on(first, first.changed({"rounds": 3, "client.optimizer.lr": 0.01}), tmp_path, dataset)
+    path = tmp_path / "after"
+    # A resume leaves in the record where the run has begun.
+    raysim.resume(path, rounds=4, dataset=dataset, executor="local")
+    assert round_table.read_rounds(path).slice(0, 3)["loss"].to_pylist() == [row["loss"] for row in rows]
+    for file in (path / "checkpoints").iterdir():
+        file.unlink()
+    with pytest.raises(raysim.RunFolderError, match="goes on from another run's state after 2 rounds"):
+        again(path, dataset=dataset)
+    assert round_table.read_rounds(path).num_rows == 4

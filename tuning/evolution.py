@@ -243,10 +243,10 @@ def _carried_out(
             parents = history.bred[-1]
             members = generations.next_generation(section, space, parents, scores, measured.seed, generation)
         history.bred.append(members)
-        rows = _trained(runs, measured, members, where, generation, range(begun, end), show)
-        values = [_score(tuning, measured, own, [generation, m]) for m, own in enumerate(rows)]
+        trained = _trained(runs, measured, members, where, generation, range(begun, end), show)
+        values = [_score(tuning, measured, own, [generation, m]) for m, own in enumerate(trained)]
         history.scored.append(values)
-        since = [[row for row in own or () if row["round"] >= begun] for own in rows]
+        since = [[row for row in own.rows if row["round"] >= begun] for own in trained]
         history.spent.update(budget.cost_of_trial(since))
         show.print_line(_summary(tuning.objective, generation, end, members, values))
     return history
@@ -303,6 +303,14 @@ def _opened(folder: Path, identity: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
+@dataclass
+class _Trained:
+    """The rows of a member since its first round, those before it has diverged included."""
+
+    rows: list[Row] = field(default_factory=list)
+    has_diverged: bool = False
+
+
 def _trained(
     runs: Runs,
     measured: Experiment,
@@ -311,8 +319,8 @@ def _trained(
     generation: int,
     rounds: range,
     show: StudyProgress,
-) -> list[list[Row] | None]:
-    """Train a generation; return the rows of each member since the first round, None if it has diverged."""
+) -> list[_Trained]:
+    """Train a generation; return what each member has done."""
     begun: list[tuple[Experiment, Path]] = []
     for number, member in enumerate(members):
         exp = measured.changed({**member.values, "stop": {"budget": {"rounds": rounds.stop}}})
@@ -338,18 +346,16 @@ def _trained(
             )
         begun.append((exp, path))
     numbers = runs.start(begun, resume=True)
-    rows: dict[int, list[Row] | None] = {number: [] for number in numbers}
+    trained = {number: _Trained() for number in numbers}
     for report in runs.reports():
-        known = rows[report.run]
+        trained[report.run].rows.extend(report.rows)
         if isinstance(report.error, DivergedError) or divergence(report.rows) is not None:
-            rows[report.run] = None
+            trained[report.run].has_diverged = True
             runs.stop(report.run)
         elif report.error is not None:
             raise report.error
-        elif known is not None:
-            known.extend(report.rows)
         show.finished(0 if report.earlier else len(report.rows))
-    return list(rows.values())
+    return list(trained.values())
 
 
 def _check_parent(path: Path, origin: Path, begun: int) -> None:
@@ -363,9 +369,9 @@ def _check_parent(path: Path, origin: Path, begun: int) -> None:
         )
 
 
-def _score(tuning: TuningSection, measured: Experiment, rows: list[Row] | None, address: list[int]) -> float | None:
+def _score(tuning: TuningSection, measured: Experiment, own: _Trained, address: list[int]) -> float | None:
     """Return what the study sees of a member: the objective over its last rounds, with noise; None if it has none."""
-    value = None if rows is None else tuning.objective.value(rows, len(rows))
+    value = None if own.has_diverged else tuning.objective.value(own.rows, len(own.rows))
     return None if value is None else value + laplace(tuning.laplace, [measured.seed, *address])
 
 

@@ -16,13 +16,11 @@ from pydantic import Field
 from raysim import Experiment, ExperimentError, Section
 from raysim.config.values import Count
 from raysim.config.whole_part import whole_part
+from raysim.experiment.differences import OF_THE_START
 from tuning.dimension import Dimension, Listed
 from tuning.errors import StudyError
 from tuning.objective import Objective
 from tuning.space import Space
-
-_OF_THE_START = ("server.clip.initial", "server.zeroing.initial", "server.optimizer.v0")
-"""Keys of a state's first values."""
 
 
 class EvolutionSection(Section):
@@ -82,7 +80,7 @@ def _check_key(key: str, dimension: Dimension) -> None:
             f"tuning.space.{key}: a member of raysim evolve goes on from the state of another one, which would "
             f"have trained on its validation clients where their data differ: remove the key, or take raysim tune."
         )
-    if key in _OF_THE_START:
+    if key in OF_THE_START:
         raise ExperimentError(
             f"tuning.space.{key}: it says how a run begins, so it changes no member of raysim evolve that goes on: "
             f"remove the key, or take raysim tune."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from raysim.config.percentile_name import percentile_name
 from raysim.experiment.row import Row
 from raysim.report import number_formats
 
@@ -43,8 +44,9 @@ TRAIN_LOSS = WatchedFigure("loss", "training loss")
 
 def of_percentile(percentile: float) -> WatchedFigure:
     """Return an accuracy of validation clients, in the order of accuracies."""
-    label = f"percentile {percentile:g} of validation accuracy by client"
-    return WatchedFigure(f"{VALIDATION}/p{percentile:g}", label, is_share=True, rises=True)
+    name = percentile_name(percentile)
+    label = f"percentile {name.removeprefix('p')} of validation accuracy by client"
+    return WatchedFigure(f"{VALIDATION}/{name}", label, is_share=True, rises=True)
 
 
 def of_metric(name: str, maximise: bool) -> WatchedFigure:

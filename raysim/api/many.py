@@ -22,10 +22,11 @@ from torch import Tensor
 
 from raysim.api import watched_code
 from raysim.api.of_one_process import OfOneProcess, left_to_parent
-from raysim.api.preflight import ExecutorName, is_whole, opening_of, other_tensors, with_executor
+from raysim.api.preflight import ExecutorName, is_whole, opening_of, with_executor
 from raysim.api.run_records import OpenRun, RunRecords
 from raysim.api.shared_plans import SharedPlans
 from raysim.api.shared_workers import SharedWorkers
+from raysim.api.state_to_go_on import state_to_go_on
 from raysim.api.watched_values import Watch
 from raysim.engine.many.groups import Group, group_runs
 from raysim.engine.many.segment import Advanced, advanced_of, job_of
@@ -36,10 +37,10 @@ from raysim.engine.rounds.auto_trainer import with_kept_trainer
 from raysim.engine.rounds.opening import Opening, open_folder
 from raysim.engine.worker.lockstep_rule import lockstep_key
 from raysim.errors import ExperimentError, RaysimError, RunFolderError
-from raysim.experiment import differences, privacy, stopping
+from raysim.experiment import privacy, stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import Seen, StopReason
-from raysim.run_folder import experiment_record, kept_checkpoints, round_table
+from raysim.run_folder import kept_checkpoints, round_table
 from raysim.run_folder.branch import branch
 from raysim.run_folder.writer import RunFolder
 from raysim.storage.remote.folder import path_here
@@ -183,11 +184,13 @@ class Runs:
     def branch(self, experiment: Experiment, path: str | Path, origin: str | Path) -> None:
         """Make the folder of a run that goes on from another run's newest state; `start` with `resume` carries it out.
 
-        It has the other one's rows, and may have other values of keys that leave the state as it is, such as rates.
+        It has the other one's rows, and may have other values of keys that leave the state as it is, such as rates. It
+        clips at its own level if that is fixed, and at the other one's newest level if both adapt it.
 
         Raises:
             ExperimentError: clients keep states, which lie in the other one's folder; or the rounds of both cannot be
-                counted together by `server.privacy`; or the state is of another module or server optimizer.
+                counted together by `server.privacy`; or the state is of another module or server optimizer, or lacks
+                what the run needs; or keys differ that only say how a run begins, such as `server.clip.initial`.
             RunFolderError: there is a folder at `path`, or none with a checkpoint at `origin`.
         """
         self._check_process()
@@ -197,9 +200,7 @@ class Runs:
         path, origin = (path_here(folder).absolute() for folder in (path, origin))
         with self._working():
             plan = with_kept_trainer(self._resolved.plan(experiment, path), origin)
-            _check_counted_alike(experiment_record.stored_experiment(origin), plan.experiment)
-            _check_state(plan, origin)
-            branch(origin, path, plan.experiment, plan.fingerprint, plan.choice.record)
+            branch(origin, path, plan.experiment, plan.fingerprint, plan.choice.record, state_to_go_on(plan, origin))
 
     def check_branch(self, experiment: Experiment, keys: Iterable[str] = ()) -> None:
         """Raise ExperimentError if no run can go on from another run of the experiment with other values of the keys.
@@ -397,26 +398,3 @@ def _report(number: int, run: OpenRun, rows: tuple[Mapping[str, Any], ...]) -> R
     path, stopped = run.path, run.seen.stopped
     params = run.state.weights.to_named(run.plan.stated) if run.is_over else None
     return Report(number, path, rows, run.is_over, params=params, stopped=stopped)
-
-
-def _check_state(plan: Plan, origin: Path) -> None:
-    """Refuse to go on from a state of another module or server optimizer, which may have vectors of the same length."""
-    if tensors := other_tensors(plan, origin):
-        raise ExperimentError(f"No run can go on from another one's state with another module: {tensors}.")
-    state = kept_checkpoints.newest_state(origin, experiment_record.stored_fingerprint(origin))
-    if state is not None and (lacking := plan.initial_state().optimizer.keys() - state.optimizer.keys()):
-        raise ExperimentError(
-            f"No run can go on from another one's state with another server.optimizer: that of {origin} has no "
-            f"{', '.join(sorted(lacking))}."
-        )
-
-
-def _check_counted_alike(before: Experiment, after: Experiment) -> None:
-    """Refuse to go on where the accountant would count the rounds before as those that follow."""
-    if before.server.privacy is None and after.server.privacy is None:
-        return
-    if other := [line for line in differences.settings(before, after) if line.startswith(privacy.COUNTED)]:
-        raise ExperimentError(
-            f"No run can go on from another one's state with these settings: server.privacy counts all rounds of a run "
-            f"alike, but {'; '.join(other)}. Leave them as they were."
-        )

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from raysim import seeds
 from raysim.client.local_training import ClientFailure
+from raysim.config.percentile_name import percentile_name
 from raysim.config.unwritten import check_unwritten, versions
 from raysim.data.dataset import Split
 from raysim.data.on_device import Examples
@@ -267,5 +268,5 @@ def over_clients(accuracies: npt.NDArray[np.float64], percentiles: Sequence[floa
         "mean_client_accuracy": float(own.mean()),
         "client_accuracy_variance": float(own.var()),
         "client_accuracy_range": float(np.ptp(own)),
-        **{f"p{p:g}": value for p, value in zip(percentiles, values, strict=True)},
+        **{percentile_name(p): value for p, value in zip(percentiles, values, strict=True)},
     }

@@ -50,6 +50,21 @@ def of_run(kept: Experiment, said: Experiment, swept: Iterable[str] = ()) -> lis
     return lines
 
 
+OF_THE_START = ("server.clip.initial", "server.zeroing.initial", "server.optimizer.v0")
+"""Keys of a state's first values: they change nothing of a run that goes on from another one's state."""
+
+
+def of_the_start(before: Experiment, after: Experiment) -> list[str]:
+    """List likewise the differences in what only says how a run begins."""
+    record, asked = before.determining(), after.determining()
+    both = [(key, _at(record, key), _at(asked, key)) for key in OF_THE_START]
+    return [
+        f"{key} was {_written(was)}, and is {_written(now)}"
+        for key, was, now in both
+        if was is not None and now is not None and was != now
+    ]
+
+
 _NOT_OF_A_PLACE = ("engine", "tuning", "report")
 """Sections that a call may change, or that a record does not have."""
 

@@ -19,22 +19,29 @@ from raysim.run_folder import (
     run_table,
 )
 from raysim.run_folder.writer import FOLDERS
+from raysim.server.state import ServerState
 from raysim.storage import disk
 
 
 def branch(
-    origin: Path, path: Path, experiment: Experiment, fingerprint: str, trained_by: Mapping[str, Any] | None = None
+    origin: Path,
+    path: Path,
+    experiment: Experiment,
+    fingerprint: str,
+    trained_by: Mapping[str, Any] | None = None,
+    state: ServerState | None = None,
 ) -> None:
     """Write the folder: rows, evaluated clients and newest state of the run in `origin`, which stays as it is.
 
     Args:
         path: of the folder; there is none yet. experiment, fingerprint, trained_by: of the run that goes on.
+        state: from which it goes on; None: the newest of the other run.
 
     Raises:
         DiskError: the disk is full, or the folder cannot be written.
         RunFolderError: there is a folder, or the other one has no checkpoint, or is damaged.
     """
-    state = kept_checkpoints.newest_state(origin, experiment_record.stored_fingerprint(origin))
+    state = state or kept_checkpoints.newest_state(origin, experiment_record.stored_fingerprint(origin))
     if state is None:
         raise RunFolderError(f"{origin} has no checkpoint yet, so no run can go on from it.")
     if not beginning.is_unbegun(path):
@@ -52,5 +59,8 @@ def branch(
     checkpoint.write(state, files.checkpoint_file(path, state.round), fingerprint)
     # The record comes last: a folder without it is not a run's, wherever the process is killed.
     experiment_record.write_experiment(
-        path, experiment, fingerprint, experiment_record.PlannedFacts(trained_by=trained_by)
+        path,
+        experiment,
+        fingerprint,
+        experiment_record.PlannedFacts(trained_by=trained_by, goes_on_after=state.round),
     )

@@ -37,6 +37,7 @@ _RECORDED = MappingProxyType(
         "passed_params": (str, type(None)),
         "passed_answers": (dict, type(None)),
         "passed_code": (dict, type(None)),
+        "goes_on_after": (int, type(None)),
     }
 )
 """The entries of experiment.json. One of another kind is damage: taken for a missing one, it would turn checks off."""
@@ -58,6 +59,8 @@ class PlannedFacts:
     privacy: what `[server.privacy]` promises; None without it.
     tensors: names and shapes of the tensors in checkpoints.
     passed: what a script passed beside the experiment.
+    goes_on_after: the number of first rounds that are another run's, from whose state the run goes on; None: it has
+        begun at initial values.
     """
 
     data: str | None = None
@@ -66,6 +69,7 @@ class PlannedFacts:
     privacy: Mapping[str, Any] | None = None
     tensors: Mapping[str, Any] | None = None
     passed: Passed | None = None
+    goes_on_after: int | None = None
 
 
 NO_FACTS = PlannedFacts()
@@ -85,6 +89,7 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, facts
         **({} if facts.privacy is None else {"privacy": facts.privacy}),
         "tensors": facts.tensors,
         **({} if facts.passed is None else facts.passed.record),
+        **({} if facts.goes_on_after is None else {"goes_on_after": facts.goes_on_after}),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
     write_json(record, path / RECORD)
@@ -148,13 +153,24 @@ def stored_passed(path: Path) -> Passed | None:
     return passed
 
 
+def stored_goes_on_after(path: Path) -> int | None:
+    """Read how many first rounds of a folder's run are those of another run, from whose state it goes on."""
+    return _stored(path).get("goes_on_after")
+
+
 def check_start(path: Path, passed: Passed) -> None:
-    """Refuse to begin again at other initial values than those at which the run began.
+    """Refuse to begin again at other initial values than those at which the run began, or at another run's state.
 
     Args:
         path: a run's folder, without a checkpoint from which to go on.
         passed: what the script passes now.
     """
+    if (others := stored_goes_on_after(path)) is not None:
+        raise RunFolderError(
+            f"The run of {path} goes on from another run's state after {others} rounds, whose settings were other "
+            f"ones, and there is no checkpoint to go on from: put back its checkpoints, or make the folder again from "
+            f"the other run. Its first {others} rounds are those of the other run's folder."
+        )
     had = stored_passed(path)
     if had is None or had.begins_as(passed):
         return

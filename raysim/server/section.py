@@ -18,6 +18,7 @@ from raysim.server.compression import ServerCompression
 from raysim.server.diagnostics import Diagnostics
 from raysim.server.fairness.choice import FairnessSection
 from raysim.server.glad import Glad
+from raysim.server.levels import Limiting
 from raysim.server.lr_scaling import LrScaling, lr_after
 from raysim.server.lr_schedule import Schedule, factor
 from raysim.server.optimizers.choice import OptimizerSection
@@ -70,6 +71,11 @@ class ServerSection(Section):
                 f"weighting = 'ida' weighs a mean, so aggregator must be 'mean', but got {self.aggregator.name!r}"
             )
         return self
+
+    @property
+    def limiting(self) -> Limiting:
+        """Clipping and zeroing."""
+        return Limiting(self.clip, self.zeroing)
 
     @property
     def rule(self) -> Rule | None:

@@ -21,9 +21,10 @@ from raysim.config.user_call import called
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.models.vectors import group_norms, squared_norm
-from raysim.server import diagnostics, glad, ledger
+from raysim.server import diagnostics, glad, ledger, levels
 from raysim.server.agreement import Agreement, agreement, similarity
-from raysim.server.clipping import AdaptiveClip, Limits, follow, initial
+from raysim.server.clipping import AdaptiveClip, Limits, follow
+from raysim.server.levels import scalar
 from raysim.server.optimizers import choice as optimizers
 from raysim.server.optimizers import step_check
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
@@ -137,16 +138,11 @@ class _OfRun:
     units: tuple[int, ...]
 
     def init(self, weights: Weights, sampler: Tensors) -> ServerState:
-        section, levels = self.section, {}
-        if section.clip:
-            levels["clip"] = _scalar(initial(section.clip))
-        if section.zeroing:
-            levels["zeroing"] = _scalar(section.zeroing.initial)
         state = called(f"{self.title}: init", self.optimizer.init, weights.params)
         if not self.is_built_in:
             step_check.check_state(self.title, state)
             state = kept_all(state)
-        return ServerState(0, weights, state, sampler, levels, {}, ledger.opened())
+        return ServerState(0, weights, state, sampler, levels.first(self.section.limiting), {}, ledger.opened())
 
     def limits(self, state: ServerState) -> Limits:
         return Limits(**{name: float(level) for name, level in state.levels.items()})
@@ -322,15 +318,15 @@ def _glad(
     return None if set(new_factors.groups) == {1.0} else new_factors.groups, new_factors.state, metrics
 
 
-def _levels(section: ServerSection, levels: Tensors, sums: Sums, within: float | None) -> Tensors:
+def _levels(section: ServerSection, before: Tensors, sums: Sums, within: float | None) -> Tensors:
     """The levels of clipping and zeroing for the next round; `within`: b as privacy releases it."""
-    after = dict(levels)
+    after = dict(before)
     if isinstance(section.clip, AdaptiveClip):
         fraction = sums.within_clip / sums.clients if within is None else within
-        after["clip"] = _scalar(follow(float(levels["clip"]), fraction, section.clip.quantile, section.clip.lr))
+        after["clip"] = scalar(follow(float(before["clip"]), fraction, section.clip.quantile, section.clip.lr))
     if (zeroing := section.zeroing) is not None:
         fraction = sums.within_zeroing / sums.clients
-        after["zeroing"] = _scalar(follow(float(levels["zeroing"]), fraction, zeroing.quantile, zeroing.lr))
+        after["zeroing"] = scalar(follow(float(before["zeroing"]), fraction, zeroing.quantile, zeroing.lr))
     return after
 
 
@@ -341,7 +337,7 @@ def _entered(book: Tensors, sums: Sums, population: Tensor | None, metrics: Metr
     accuracy = metrics.get("accuracy")
     if accuracy is not None:
         figures["catastrophic_failure"] = ledger.is_catastrophe(book, accuracy)
-        after["accuracy"] = _scalar(accuracy)
+        after["accuracy"] = scalar(accuracy)
     if population is not None:
         similarity = diagnostics.label_similarity(sums.labels, population)
         index = metrics["gsi"]
@@ -350,7 +346,3 @@ def _entered(book: Tensors, sums: Sums, population: Tensor | None, metrics: Metr
         figures["label_similarity"] = similarity
         figures["label_gsi_correlation"] = ledger.correlation(after["moments"])
     return after, figures
-
-
-def _scalar(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)

@@ -204,6 +204,30 @@ def test_members_that_diverge_have_no_value(
     first = [row for row in found.table.to_pylist() if row["generation"] == 0]
     assert {row["client.optimizer.lr"] for row in first if row["value"] is None} == {1e6}
     assert any(row["value"] is None for row in first)
+    # Their rounds were trained: what they were is in the cost, as it is in that of a study.
+    done = [
+        len(own) - row["rounds"] + 1
+        for row in found.table.to_pylist()
+        if (own := rows(tmp_path / f"generation-{row['generation']:03}" / f"member-{row['member']}"))
+    ]
+    assert found.spent["rounds"] == sum(done)
+
+
+def test_a_fixed_clip_level_is_that_of_the_member(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    """Every copy went on with its parent's level, and the table said another one."""
+    key = "server.clip.fixed"
+    found = tuning.evolve(
+        exp.changed({"server.clip": {"fixed": 0.5}, "tuning.space": {key: {"log": [1e-3, 1.0]}}}),
+        dataset=small,
+        path=tmp_path,
+    )
+    told = found.table.to_pylist()
+    for row in told:
+        last = rows(tmp_path / f"generation-{row['generation']:03}" / f"member-{row['member']}")[-1]
+        assert last["clip_level"] == row[key]
+    assert len({row[key] for row in told}) > 4
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,11 @@ def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterato
         if opening.done is None:
             RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, facts)
         else:
-            # What was passed at the run's start stays.
+            # What was passed at the run's start stays, and so does where it began.
             had = experiment_record.stored_passed(path)
-            facts = facts if had is None else replace(facts, passed=had)
+            facts = replace(
+                facts, passed=had or facts.passed, goes_on_after=experiment_record.stored_goes_on_after(path)
+            )
 
         def record() -> None:
             if opening.done is not None:

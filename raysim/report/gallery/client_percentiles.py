@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from raysim.config.percentile_name import percentile_name
 from raysim.report.column_names import headlines, percentiles
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import lanes
@@ -45,13 +46,14 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
             continue
         labels = {group.label for group in groups_to_list(groups)}
         shown = [box for box in boxes if box.group.label in labels]
+        named = {each: percentile_name(each) for each in columns}
         data = pa.table(
             {
                 "group": [box.group.label for box in boxes],
-                **{f"p{percentile:g}": [box.values[percentile] for box in boxes] for percentile in columns},
+                **{name: [box.values[each] for box in boxes] for each, name in named.items()},
                 **{
-                    f"p{percentile:g}_std": pa.array([box.deviations[percentile] for box in boxes], pa.float64())
-                    for percentile in columns
+                    f"{name}_std": pa.array([box.deviations[each] for box in boxes], pa.float64())
+                    for each, name in named.items()
                 },
                 "trials": [box.trials for box in boxes],
             }
