@@ -51,6 +51,16 @@ def test_a_seed_that_is_given_moves_from_where_it_is(experiment: Make) -> None:
     assert seeds(kept) == [(7, None, 7, 100), (8, None, 7, 100)]
 
 
+@pytest.mark.parametrize("key", ["seed", "cohort.seed"])
+def test_no_trial_has_a_seed_beyond_64_bits(key: str, experiment: Make, tmp_path: Path) -> None:
+    """The record of such a trial was written, and could not be read any more."""
+    most = with_data(experiment, trials=2).changed({key: 2**63 - 2})
+    assert max(seed for seed in seeds(most)[-1] if seed is not None) == 2**63 - 1
+    with pytest.raises(raysim.ExperimentError, match=rf"^{key} = {2**63 - 2}: trial 2 would have the seed"):
+        raysim.run_trials(most.changed({"trials": 3}), path=tmp_path / "trials", executor="local")
+    assert not (tmp_path / "trials").exists()
+
+
 def test_trials_are_trained_together_only_where_that_leaves_their_bits_alone(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

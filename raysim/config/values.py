@@ -57,7 +57,9 @@ Width = Annotated[int, Field(ge=1, le=10**6)]
 Depth = Annotated[int, Field(ge=1, le=1_000)]
 """Layers on top of each other."""
 
-Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+LAST_SEED = 2**63 - 1
+
+Seed = Annotated[int, Field(ge=-(2**63), lt=LAST_SEED + 1)]
 """Of draws."""
 
 Factor = Annotated[float, Field(ge=0, le=1e6)]

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from raysim.cohort.section import CohortSection
 from raysim.config.section import replaced
+from raysim.config.values import LAST_SEED
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.errors import ExperimentError
@@ -36,6 +37,9 @@ def dataset_of(experiment: Experiment) -> FederatedDataset:
 def trials_of(experiment: Experiment) -> tuple[Experiment, ...]:
     """Return the trials, in order, each an experiment with one trial.
 
+    Raises:
+        ExperimentError: the seed of a trial would be beyond 64 bits.
+
     Examples:
         >>> experiment = Experiment.model_validate({"seed": 7, "trials": 2, "cohort": {"size": 1, "seed": 3}})
         >>> [(trial.seed, trial.cohort.seed) for trial in trials_of(experiment)]
@@ -46,7 +50,7 @@ def trials_of(experiment: Experiment) -> tuple[Experiment, ...]:
 
 
 def _trial(experiment: Experiment, i: int) -> Experiment:
-    changed: dict[str, Any] = {"seed": experiment.seed + i, "trials": TrialsSection()}
+    changed: dict[str, Any] = {"seed": _moved("seed", experiment.seed, i), "trials": TrialsSection()}
     for name in get_args(Varied):
         section = getattr(experiment, name)
         if section is None:
@@ -54,11 +58,20 @@ def _trial(experiment: Experiment, i: int) -> Experiment:
         if name not in experiment.trials.vary:
             own = experiment.seed if section.seed is None else section.seed
         elif section.seed is not None:
-            own = section.seed + i
+            own = _moved(f"{name}.seed", section.seed, i)
         else:
             continue
         changed[name] = replaced(section, seed=own)
     return replaced(experiment, **changed)
+
+
+def _moved(key: str, seed: int, i: int) -> int:
+    if seed + i > LAST_SEED:
+        raise ExperimentError(
+            f"{key} = {seed}: trial {i} would have the seed {key} + {i}, which must be at most {LAST_SEED} (64 bits, "
+            f"sign included): take a smaller one."
+        )
+    return seed + i
 
 
 def centralized(experiment: Experiment) -> Experiment:
