@@ -175,6 +175,16 @@ def test_without_fairness_it_is_fedavg_bit_for_bit(fairness: dict[str, Any], wei
         assert got.metrics["start_loss"] > 0
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e7, -1e7, 1e17, 1e36, -1e36])
+@pytest.mark.parametrize("losses", [[0.5, 0.25, 0.5, 0.0], [3.0, 3.0, 3.0], [2.0, 0.0]])
+def test_the_simplex_is_met_beside_numbers_of_any_size(offset: float, losses: list[float]) -> None:
+    """With losses of 1e17 no weight was left, and the round ended in an IndexError."""
+    given = torch.tensor(losses, dtype=torch.float64) + offset
+    weights = projected(given)
+    assert float(weights.sum()) == pytest.approx(1.0)
+    torch.testing.assert_close(weights, projected(given - given.max()), atol=1e-12, rtol=0)
+
+
 def test_afl_without_ascent_is_fedavg_with_equal_weights(experiment: Make) -> None:
     got = steps(made(experiment, {"name": "afl", "lr": 0.0}, EVERYONE))
     wanted = steps(made(experiment, None, EVERYONE, server={"weighting": "uniform"}))

@@ -31,6 +31,10 @@ class Afl(Section):
     lr: Factor = Field(description="Learning rate of the clients' weights lambda; 0 keeps them equal.")
 
 
+_LARGE = 2.0**20
+"""Weights have at least 32 bits behind the point below it."""
+
+
 def projected(vector: Tensor) -> Tensor:
     """Return the nearest point of the simplex.
 
@@ -40,6 +44,9 @@ def projected(vector: Tensor) -> Tensor:
     [0.5, 0.5]
     """
     falling = vector.sort(descending=True).values
+    if abs(float(falling[0])) > _LARGE:
+        # What is added to all changes nothing, and beside such numbers a weight of 1 is lost by rounding.
+        vector, falling = vector - falling[0], falling - falling[0]
     excess = (falling.cumsum(0) - 1) / torch.arange(1, len(vector) + 1, dtype=vector.dtype)
     last = int((falling > excess).nonzero()[-1])
     return (vector - excess[last]).clamp(min=0)
