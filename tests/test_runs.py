@@ -556,3 +556,21 @@ def test_the_first_rounds_of_another_run_are_not_trained_again(
     with pytest.raises(raysim.RunFolderError, match="goes on from another run's state after 2 rounds"):
         again(path, dataset=dataset)
     assert round_table.read_rounds(path).num_rows == 4
+
+
+def test_a_run_that_goes_on_from_another_has_its_best_model(
+    dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path
+) -> None:
+    """Its folder lacked the file, so it could not go on."""
+    first = experiment(rounds=3, evaluation={"every": 2}, checkpoint={"best": "eval/test/accuracy"})
+    still = first.changed({"rounds": 5, "client.optimizer.lr": 1e-9, "server.optimizer.lr": 1e-9})
+    rows = gone_on(first, still, tmp_path, dataset)
+    best = raysim.evaluate(tmp_path / "after", best=True, dataset=dataset)
+    assert best.metrics["eval/test/accuracy"] == max(row["eval/test/accuracy"] or 0.0 for row in rows)
+    plain = first.changed({"checkpoint.best": None})
+    with raysim.Runs(plain, dataset=dataset, executor="local") as runs:
+        runs.start([(plain, tmp_path / "plain")])
+        list(runs.reports())
+        with pytest.raises(raysim.RunFolderError, match=r"the run kept no best model\. To go on, leave"):
+            runs.branch(first, tmp_path / "other", tmp_path / "plain")
+    assert not (tmp_path / "other").exists()
