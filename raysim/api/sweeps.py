@@ -74,7 +74,7 @@ class SweepResult:
         if stored is None:
             return None
         points = [(point.path.name, point.rounds, point.stopped) for point in self.points]
-        return closing.lines_of_sweep(stored[0], points, self.path, len(sweep.points(*stored)))
+        return closing.lines_of_sweep(stored[0], points, self.path, len(sweep.points(*stored)), stored[1])
 
     _repr_pretty_ = as_printed
 

@@ -138,6 +138,11 @@ def resume(
     executor = executor_of(local)
     with read_only_copy(folder) as copy:
         stored, values = series_record.stored_sweep(copy) or (experiment_record.stored_experiment(copy), {})
+    if rounds is not None and "rounds" in values:
+        raise RunFolderError(
+            f"{folder} holds a sweep over rounds, so --rounds {rounds} would change none of its points: add a value by "
+            f"the command of the sweep (--sweep rounds={','.join(map(str, values['rounds']))},{rounds} --resume)."
+        )
     if values or stored.trials.count > 1:
         changes = [f"rounds={rounds}"] if rounds else []
         changes += [f"trials.count={trials}"] if trials else []
@@ -188,7 +193,7 @@ def _carry_out(experiment: Experiment, sweep: Mapping[str, list[Any]], folder: P
 
             swept = run_sweep(experiment, sweep, path=where, started=started, **how)
             lines = closing.lines_of_sweep(
-                experiment, [(p.path.name, p.rounds, p.stopped) for p in swept.points], where
+                experiment, [(p.path.name, p.rounds, p.stopped) for p in swept.points], where, swept=sweep
             )
             record = {
                 "points": [

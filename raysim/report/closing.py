@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -347,6 +347,7 @@ def lines_of_sweep(
     points: Sequence[tuple[str, pa.Table, Sequence[StopReason | None]]],
     path: Path,
     planned: int | None = None,
+    swept: Iterable[str] = (),
 ) -> list[Line]:
     """Return the rows of a sweep.
 
@@ -355,8 +356,9 @@ def lines_of_sweep(
         points: label, rounds and reasons to stop of each point; rounds of several trials have a column `trial`.
         path: the folder of the sweep.
         planned: the number of points of the whole sweep; None: these are all.
+        swept: its keys; where rounds are among them, no other number makes its runs go on.
     """
-    count = experiment.trials.count
+    count, option = experiment.trials.count, f"--rounds {2 * experiment.rounds}"
     each = f" of {counted(count, 'trial')} each" if count > 1 else ""
     have = f"{len(points):,}{each}"
     if planned is not None and planned > len(points):
@@ -367,7 +369,7 @@ def lines_of_sweep(
         *((label, _of_point(rounds, stopped, _own(experiment))) for label, rounds, stopped in points),
         ("folder", f"{named(path)} (a folder for each point; sweep.parquet)"),
         *pictures(path),
-        ("next", _of_several(path, f"--rounds {2 * experiment.rounds}", "run_sweep(experiment, values")),
+        *(() if "rounds" in swept else (("next", _of_several(path, option, "run_sweep(experiment, values")),)),
     ]
 
 

@@ -64,6 +64,18 @@ def test_trials_are_run_closed_and_added_to(raysim: Raysim) -> None:
     assert summary["trials"].to_pylist() == [3, 3, 3]
 
 
+def test_a_sweep_over_rounds_does_not_go_on_by_another_number(raysim: Raysim) -> None:
+    """It changed nothing, said nothing, and named twice as many rounds as what to do next."""
+    sweep = ("--no-progress", "--sweep")
+    assert raysim("run", "tiny.toml", *sweep, "rounds=1,2") == 0
+    assert "next " not in raysim.out
+    assert raysim("resume", "runs/tiny", "--rounds", "3") == 2
+    assert "a sweep over rounds, so --rounds 3 would change none of its points" in " ".join(raysim.err.split())
+    assert "--sweep rounds=1,2,3 --resume" in " ".join(raysim.err.split())
+    assert raysim("run", "tiny.toml", *sweep, "rounds=1,2,3", "--resume") == 0
+    assert pq.read_table("runs/tiny/sweep.parquet")["rounds"].to_pylist() == [1, 2, 2, 3, 3, 3]
+
+
 def test_a_sweep_is_run_closed_and_gone_on_with(raysim: Raysim) -> None:
     sweep = ("--sweep", "cohort.size=2,5", "--no-progress")
     assert raysim("run", "tiny.toml", *sweep) == 0
