@@ -317,6 +317,20 @@ def test_numbers_far_from_one_are_said(x: float, warned: bool, caplog: pytest.Lo
     assert any("goes up to 3e+03: most models learn little" in text for text in caplog.messages) == warned
 
 
+@pytest.mark.parametrize(("x", "warned"), [(1e-60, True), (1e-30, False), (0.0, False)])
+def test_numbers_that_are_nothing_in_the_models_dtype_are_said(
+    x: float, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The model saw zeros, and nothing told so."""
+    clients = {k: (np.array([[x, 1.0], [0.0, 2.0]]), np.array([x, 2 * x])) for k in range(4)}
+    data = raysim.FederatedDataset.from_clients(clients)
+    exp = experiment(data=None, model={"name": "linear"}, cohort={"size": 2})
+    next(raysim.rounds(exp, dataset=data, executor="local"))
+    for name, largest in (("x", x), ("y", 2 * x)):
+        said = f"{name} of the first training clients has a place in which no number is larger than {largest:.3g}"
+        assert any(said in text and "as float32 these are 0" in text for text in caplog.messages) == warned
+
+
 @pytest.mark.parametrize(("stray", "warned"), [(9_999, True), (2, False)])
 def test_a_stray_label_is_said(stray: int, warned: bool, caplog: pytest.LogCaptureFixture) -> None:
     raysim.FederatedDataset.from_clients({k: (np.eye(3), np.array([0, 1, stray])) for k in range(4)})

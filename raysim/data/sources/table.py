@@ -258,6 +258,12 @@ def _as_float32(column: _Column, why: str) -> npt.NDArray[np.float32]:
     with np.errstate(over="ignore"):
         found = column.rows.astype(np.float32)
     _check_finite(f"{column.where}, as float32", found)
+    if not found.any() and column.rows.any():
+        log.warning(
+            "%s: all numbers are 0 as float32, %s, and are not 0 in the file: multiply them before they are written",
+            column.where,
+            why,
+        )
     if changed := int(exact32.changed(column.rows).sum()):
         log.warning(
             "%s: %d whole numbers are not exact as float32, %s: ids and times of this size lose their last digits",

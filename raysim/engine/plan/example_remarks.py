@@ -105,6 +105,24 @@ def far_from_one(dataset: FederatedDataset, positions: Iterable[int]) -> float |
     return largest if largest > FAR else None
 
 
+def vanishing(dataset: FederatedDataset, positions: Iterable[int], dtype: torch.dtype) -> dict[str, float]:
+    """Return, for x and y, the largest size of numbers in places of an example where all are 0 in the model's dtype.
+
+    Only of places where these training clients have another number than 0; none if there is no such place.
+    """
+    found = dict[str, float]()
+    clients = [dataset.train.client(position) for position in positions]
+    for place, field in enumerate((dataset.x, dataset.y)):
+        if not np.issubdtype(np.dtype(field.dtype), np.floating) or not clients:
+            continue
+        sizes = np.abs(np.concatenate([client[place] for client in clients]))
+        largest = np.where(np.isfinite(sizes), sizes, 0.0).max(axis=0)
+        as_models = torch.from_numpy(np.atleast_1d(largest)).to(dtype).double().numpy().reshape(largest.shape)
+        if lost := float(np.where(as_models == 0, largest, 0.0).max()):
+            found["xy"[place]] = lost
+    return found
+
+
 def labels_as_floats(dataset: FederatedDataset, positions: Iterable[int]) -> str | None:
     """Return the dtype of targets of a regression that are like labels at these training clients: 0, 1, 2, ..."""
     if dataset.num_classes is not None or dataset.y.shape:

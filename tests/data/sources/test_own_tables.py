@@ -151,6 +151,14 @@ def test_what_float32_cannot_hold_in_several_columns_is_said(tmp_path: Path, cap
         table(tmp_path, {**columns, "b": [1e300, 1.0]}, x=["a", "b"])
 
 
+def test_a_column_that_is_nothing_as_float32_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    columns = {"user": ["a", "a"], "a": [1e-60, 0.0], "b": [1e-60, 1.0], "c": [0.0, 0.0], "y": [0, 1]}
+    table(tmp_path, columns, x=["a", "b", "c"])
+    said = [record.getMessage() for record in caplog.records if "all numbers are 0 as float32" in record.getMessage()]
+    assert len(said) == 1
+    assert "column 'a'" in said[0]
+
+
 def test_what_float32_cannot_hold_of_a_column_of_float64_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
