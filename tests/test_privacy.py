@@ -230,6 +230,31 @@ def test_a_client_whose_update_is_not_finite_reports_noise(experiment: Make) -> 
     assert float(noise.std()) == pytest.approx(5.0 * 0.5 / math.sqrt(3), rel=4 / math.sqrt(2 * len(noise)))
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, "noise of the standard deviation 0.05 of the cohort: count_std = 0"),
+        ({"count_std": 3.0}, "noise of the standard deviation 3: count_std = 0"),
+        ({"count_std": 0.0}, None),
+        ({"noise_multiplier": 0.05}, None),
+    ],
+)
+def test_noise_of_counts_beside_updates_without_is_said(
+    keys: dict[str, float],
+    said: str | None,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With noise_multiplier = 0, "no noise", the clip level took another way than that of an adaptive clip alone."""
+    clip = {"initial": 1.0, "quantile": 0.5, "lr": 1.0}
+    exp = private(experiment, {"name": "gaussian", "noise_multiplier": 0.0, **keys}, clip, rounds=1)
+    list(raysim.rounds(exp, dataset=dataset, executor="local"))
+    found = [text for text in caplog.messages if "noise_multiplier = 0 takes the noise from the updates" in text]
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+
+
 def test_counts_of_an_adaptive_clip_are_noised(experiment: Make, dataset: raysim.FederatedDataset) -> None:
     # With nobody b is 1/2 + s xi'/C, which the level's logarithm shows.
     rounds, s, size = 300, 1.5, 20

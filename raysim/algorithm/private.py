@@ -45,7 +45,7 @@ class Private(NamedTuple):
         """Return what experiment.json says of the guarantee of so many rounds."""
         accountant = self.accountant
         if accountant is None:
-            return {"event": None, "neighbours": None, "private": [], "not_private": ["there is no noise"]}
+            return {"event": None, "neighbours": None, "private": [], "not_private": ["updates have no noise"]}
         _, event, count = accountant.best(rounds)
         return {
             "event": f"{count} x {event.text}",

@@ -25,6 +25,7 @@ from raysim.models.distilbert import Classifier, Distilbert
 from raysim.models.frozen_norms import frozen_norms
 from raysim.models.name_patterns import matching
 from raysim.models.section import ModelSection
+from raysim.server.privacy.gaussian import Gaussian, counts_noised
 
 log = logging.getLogger("raysim")
 
@@ -87,6 +88,9 @@ def _of_keys(plan: Plan) -> Iterator[_Remark]:
         yield _Remark("cohort.sampler", f"cohort.sampler: {shortage}")
     if (few := plan.experiment.client.few_samples) is not None:
         yield _Remark("client.posterior", f"client.posterior: {few}")
+    privacy, clip = plan.experiment.server.privacy, plan.experiment.server.clip
+    if isinstance(privacy, Gaussian) and (noised := counts_noised(privacy, clip)) is not None:
+        yield _Remark("server.privacy.count_std", f"server.privacy: {noised}")
     for idle in idle_keys.remarks(plan.experiment, len(plan.dataset.train)):
         yield _Remark(f"no effect of {idle.key}", idle.text)
     evaluation = plan.experiment.evaluation

@@ -51,9 +51,20 @@ class Gaussian(PrivacySection, Section):
         None,
         description=(
             "With an adaptive clip: standard deviation of the noise of the number of clients at or below the level. "
-            "Absent: 0.05 of the cohort."
+            "Absent: 0.05 of the cohort, also with noise_multiplier = 0; 0: they have none."
         ),
         examples=[250.0],
+    )
+
+
+def counts_noised(section: Gaussian, clip: ClipSection | None) -> str | None:
+    """Return a remark where updates are to have no noise, and an adaptive clip's counts have some; None elsewhere."""
+    if section.noise_multiplier != 0 or section.count_std == 0 or not isinstance(clip, AdaptiveClip):
+        return None
+    said = f"{COUNT_SHARE:g} of the cohort" if section.count_std is None else f"{section.count_std:g}"
+    return (
+        f"noise_multiplier = 0 takes the noise from the updates, but the counts that the clip level follows have noise "
+        f"of the standard deviation {said}: count_std = 0 takes it away too"
     )
 
 
