@@ -43,7 +43,6 @@ WITHIN: tuple[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any] | None, 
     ("server.optimizer", {"name": "momentum", "beta1": 0}, {"dampened": True}, {}, "dampened = True has no effect"),
     ("server.privacy", NO_NOISE, {"delta": 1e-3}, {}, "server.privacy.delta = 0.001 has no effect: with noise_mul"),
     ("server.privacy", NO_NOISE, {"accountant": "rdp"}, {}, "accountant = 'rdp' has no effect: with noise_multi"),
-    ("server.privacy", NO_NOISE, {"noise_cohort_size": 19}, {}, "noise_cohort_size = 19 has no effect: with noise_mul"),
     (
         "client.compression",
         {"name": "random_k", "fraction": 1},
@@ -227,6 +226,14 @@ def test_a_key_that_changes_nothing_is_said(
         {"cohort": {"size": 20, "seed": 3, "sampler": {"name": "md"}}},
         {"cohort": {"seed": 3, "sampler": {"name": "bernoulli", "probability": 0.9}}},
         {"cohort": {"size": 20, "seed": 0}},
+        # An adaptive clip's counts have noise, too.
+        {
+            "server": {
+                "clip": {"initial": 0.1},
+                "privacy": {**NO_NOISE, "noise_cohort_size": 19},
+                "weighting": "uniform",
+            }
+        },
     ],
 )
 def test_nothing_is_said_of_keys_that_may_change_something(

@@ -40,7 +40,7 @@ PAIRS = (
     Pair(Momentum, ("dampened",), lambda its: its.beta1 == 0, "with beta1 = 0 both forms are the same"),
     Pair(
         PrivacySection,
-        ("delta", "accountant", "noise_cohort_size"),
+        ("delta", "accountant"),
         lambda its: not its.noised,
         "with noise_multiplier = 0 there is no noise, and no epsilon",
     ),
