@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from raysim.config.section import Section
 from raysim.config.values import Positive
 from raysim.errors import ModelError
+from raysim.models import changed_modules
 from raysim.models.name_patterns import Patterns, matching
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -133,6 +134,7 @@ def _check_untied(module: nn.Module, adapted: Iterable[str]) -> None:
 
 
 def _with_adapters(module: nn.Module, section: Lora) -> nn.Module:
+    changed_modules.note(module)
     _check_names(module)
     targets, whole = _targets(module, section), _whole(module, section)
     for layer in whole:

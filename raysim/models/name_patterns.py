@@ -12,6 +12,7 @@ from torch import nn
 
 from raysim.config import messages
 from raysim.errors import ModelError
+from raysim.models import changed_modules
 
 Patterns = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=1_000)]
 """Of names, in which * stands for any letters."""
@@ -56,6 +57,7 @@ class FreezesByName:
         if isinstance(module, nn.Module):
             # A parameter of several names is frozen by any of them.
             named = dict(module.named_parameters(remove_duplicate=False))
+            changed_modules.note(module)
             for name in matching(self.patterns, named, "model.freeze", "parameter"):
                 named[name].requires_grad_(False)
             if not any(parameter.requires_grad for parameter in named.values()):

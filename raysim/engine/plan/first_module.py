@@ -26,6 +26,7 @@ from raysim.config.global_draws import draws
 from raysim.config.own_generators import OwnGenerators
 from raysim.engine.cores import on_free_cores
 from raysim.errors import ModelError
+from raysim.models import changed_modules
 from raysim.models.model import Model, Weights, bound, place_module, share_frozen
 from raysim.models.probe import unequal_sum
 
@@ -194,10 +195,7 @@ def _check_new(first: nn.Module, lay: Sequence[_Lay], second: nn.Module) -> None
     """Raise ModelError if the factory returned the same module, or a part of it, again."""
     known = {id(child) for child in first.modules()}
     if any(id(child) in known for child in second.modules()):
-        raise ModelError(
-            "model= must make a new module every time, but two of its modules are the same, or have a layer in common: "
-            "make the layers inside the function, or copy them there, by copy.deepcopy."
-        )
+        raise ModelError(changed_modules.NOT_NEW)
     held = {each.address: each.name for each in lay if not each.memory.expired()}
     # A parameter that both have lies where the first one's was put.
     held |= {tensor.data_ptr(): name for name, tensor in _tensors(first) if tensor.numel()}
