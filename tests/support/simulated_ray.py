@@ -297,7 +297,7 @@ class SimulatedRay:
         return True
 
     def get_runtime_context(self) -> Any:
-        return SimpleNamespace(get_node_id=lambda: next(iter(self.room)))
+        return SimpleNamespace(get_node_id=lambda: next(iter(self.room)), get_job_id=lambda: "job")
 
     # What stands around it
 
