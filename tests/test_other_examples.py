@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import raysim
-from raysim.api import other_examples
+from raysim.api import class_means, label_order, other_examples
+from raysim.api.class_means import ClassMeans
 from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
@@ -234,6 +235,29 @@ def test_nothing_is_said_of_labels_of_texts_that_tell_nothing(experiment: Make) 
     assert shown(own, Data.from_clients(train=few), experiment) == []
 
 
+@pytest.mark.parametrize(
+    ("kept", "moved", "bounds", "is_said"),
+    [
+        (20.0, 1.0, label_order.OF_VALUES, True),
+        (9.0, 0.1, label_order.OF_VALUES, False),
+        (20.0, 3.0, label_order.OF_VALUES, False),
+        (400.0, 11.0, label_order.OF_VALUES, False),
+        (5.0, 1.0, label_order.OF_NAMES, True),
+        (1.9, 0.1, label_order.OF_NAMES, False),
+        (5.0, 1.5, label_order.OF_NAMES, False),
+        (20.0, 2.1, label_order.OF_NAMES, False),
+    ],
+)
+def test_labels_are_in_another_order_where_data_fit_well_there_and_badly_as_they_come(
+    kept: float, moved: float, bounds: label_order.Bounds, is_said: bool
+) -> None:
+    """Of two classes with one feature each is `kept` away from itself, and `moved` from the other one."""
+    width = np.sqrt(kept) + np.sqrt(moved)
+    mine = ClassMeans(np.array([[0.0], [width]]), np.full((2, 1), 0.5), np.array([0, 1]))
+    its = ClassMeans(np.array([[np.sqrt(kept)], [np.sqrt(moved)]]), np.full((2, 1), 0.5), np.array([0, 1]))
+    assert label_order._moved(mine, its, bounds) == ([(0, 1), (1, 0)] if is_said else [])
+
+
 NAMES, MOVED = [1, 2, 3, 4], [4, 2, 3, 1]
 
 
@@ -251,3 +275,14 @@ def test_another_order_of_a_small_alphabet_is_said(experiment: Make) -> None:
 def texts_of(names: np.ndarray, shares: np.ndarray, seed: int) -> Data:
     x = np.random.default_rng(seed).choice(names, (80, 40), p=shares)
     return Data.from_clients(train={f"c{k}": (part, np.zeros(20, np.int64)) for k, part in enumerate(np.split(x, 4))})
+
+
+def test_names_are_counted_example_by_example_and_others_are_not() -> None:
+    x = np.array([[3.0, 5.0, 3.0], [9.0, 4.0, 5.0]])
+    assert class_means._counted(x, np.array([5.0, 3.0, 9.0])).tolist() == [[1.0, 2.0, 0.0], [1.0, 0.0, 1.0]]
+
+
+def test_means_of_names_take_more_examples_of_a_class_than_means_of_values() -> None:
+    few = dealt(np.arange(120 * 5).reshape(120, 5) % 7, np.arange(120) % 5)
+    assert class_means.class_means(few, few, 10) is not None
+    assert class_means.class_means(few, few, 10, of_names=True) is None

@@ -241,8 +241,8 @@ def _preset(part: object) -> Iterator[list[object]]:
             yield from _preset(each)
     elif isinstance(part, functools.partial):
         named = sorted(part.keywords.items())
+        # What it wraps is no other partial: functools makes one of both.
         yield [each for each in (*part.args, *named) if _is_plain(each)]
-        yield from _preset(part.func)
 
 
 _INSTALLED = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})

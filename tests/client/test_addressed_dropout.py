@@ -32,11 +32,13 @@ def test_a_stack_draws_what_each_client_draws_alone() -> None:
 
 
 @pytest.mark.parametrize("p", [0.25, 1.0])
+@pytest.mark.parametrize("at_once", [4, 20])
 @pytest.mark.parametrize("counts", [[40] * 9, [40] * 8 + [12], [12] + [40] * 8, [12, 40, 8, 40, 40, 44, 44, 4, 44]])
 def test_what_is_drawn_ahead_is_what_each_step_draws(
-    counts: list[int], p: float, monkeypatch: pytest.MonkeyPatch
+    counts: list[int], at_once: int, p: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the batches: short ones first or last; and where the steps ahead are more than are drawn at once."""
+    """Whatever the batches: short ones first or last; where the steps ahead are more than are drawn at once, or fewer;
+    and where a step is made again."""
     draws = list[tuple[int, ...]]()
     draw = Masks.draw
 
@@ -44,12 +46,12 @@ def test_what_is_drawn_ahead_is_what_each_step_draws(
         draws.append(tuple(keys.shape))
         return draw(self, keys, count, rows)
 
-    monkeypatch.setattr(dropout, "AHEAD", 4 * 40)
+    monkeypatch.setattr(dropout, "AHEAD", at_once * 40)
     masks, alone = Masks(p, torch.empty(0)), Masks(p, torch.empty(0))
     monkeypatch.setattr(Masks, "draw", counted)
     for client in (5, 6):
         of_steps = dropout.keys([client], 9, 2, torch.device("cpu"))[1, :, 0]
-        for step, count in enumerate(counts):
+        for step, count in [*enumerate(counts), (7, counts[7]), (2, counts[2])]:
             ahead = masks.draw_ahead(dropout.StepKey(of_steps, step), count, rows=count // 4)
             assert torch.equal(ahead, draw(alone, of_steps[step], count, count // 4))
     assert len(draws) < 2 * len(counts)

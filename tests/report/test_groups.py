@@ -225,7 +225,16 @@ def test_runs_whose_part_of_a_script_has_other_code_are_other_methods(tmp_path: 
     own = {"aggregator": {"name": "own"}}
     for place, digest in enumerate(("3.11/3:aaaa", "3.11/3:bbbb", "3.11/3:aaaa", "3.12/3:cccc")):
         code = {"aggregator": digest, "loss": "3.11/3:same"}
-        write(tmp_path / f"{place}", accuracies(0.5), seed=place, server=own, passed=("aggregator",), code=code)
+        write(
+            tmp_path / f"{place}",
+            accuracies(0.5),
+            seed=place,
+            server=own,
+            passed=("aggregator",),
+            code=code,
+            # Their clients are dealt by the seed, which is no difference to be told.
+            data_fingerprint=f"of seed {place}",
+        )
     groups, notes = of(tmp_path)
     assert [[run.path.name for run in group.runs] for group in groups] == [["0", "2", "3"], ["1"]]
     assert [group.label for group in groups] == ["code of aggregator = aaaa", "code of aggregator = bbbb"]
@@ -251,3 +260,22 @@ def test_labels_tell_code_apart_only_where_it_alone_does(tmp_path: Path) -> None
     groups, notes = of(tmp_path)
     assert [group.label for group in groups] == [f"server.aggregator = rule-{place}" for place in range(2)]
     assert not notes
+
+
+def test_code_that_not_all_have_tells_no_methods_apart(tmp_path: Path) -> None:
+    own = {"aggregator": {"name": "own"}}
+    for place, (digest, data) in enumerate((("3.11/3:aaaa", "one"), ("3.11/3:bbbb", "one"), (None, "another"))):
+        code = None if digest is None else {"aggregator": digest}
+        write(
+            tmp_path / f"{place}",
+            accuracies(0.5),
+            server=own,
+            data=OWN_TABLE,
+            data_fingerprint=data,
+            passed=("aggregator",),
+            code=code,
+        )
+    groups, notes = of(tmp_path)
+    assert [len(group.runs) for group in groups] == [1, 1, 1]
+    assert not any("code of" in group.label for group in groups)
+    assert any(note.startswith("Runs of different data are compared") for note in notes)

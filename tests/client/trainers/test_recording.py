@@ -226,6 +226,19 @@ def test_what_a_checkpoint_computes_again_has_the_masks_of_the_first_time(traine
         torch.testing.assert_close(delta, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["dropout", "dropout called three times"])
+def test_a_step_is_recorded_behind_one_by_autograd_whose_masks_were_drawn_ahead(name: str) -> None:
+    model, weights = create(MODULES[name], 0, torch.float64)
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recording=StepRecording((4,)))
+    x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    first, _ = dropout.keys_of_steps(5, 2, len(bound.dropouts), x.device)
+    with torch.no_grad():
+        assert not bound.record([x[:3]], [y[:3]], [3])
+        bound.differentiate(x[:3], y[:3], first, -LR)
+        # Its trial moves the keys, and both ways must follow.
+        assert bound.record([x], [y], [4])
+
+
 def test_a_dropout_called_twice_whose_masks_a_checkpoint_would_take_again_is_an_error() -> None:
     def twice(self: Any, x: Tensor) -> Tensor:
         return self.b(checkpoint(lambda x: self.drop(self.drop(torch.tanh(self.a(x)))), x, use_reentrant=False))
