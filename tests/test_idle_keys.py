@@ -226,6 +226,7 @@ def test_a_key_that_changes_nothing_is_said(
         {"cohort": {"size": 20, "seed": 3, "sampler": {"name": "md"}}},
         {"cohort": {"seed": 3, "sampler": {"name": "bernoulli", "probability": 0.9}}},
         {"cohort": {"size": 20, "seed": 0}},
+        {"server": {"clip": {"initial": 0.1, "lr": 0, "quantile": 0.8}}},
         # An adaptive clip's counts have noise, too.
         {
             "server": {

@@ -58,7 +58,7 @@ def idle_keys(section: Section, path: str = "") -> Iterator[tuple[str, str]]:
     for pair in PAIRS:
         if isinstance(section, pair.kind) and pair.when(section):
             for key in pair.keys:
-                if key in section.model_fields_set and has_other(section, key):
+                if has_other(section, key):
                     yield f"{path}{key}", f"{path}{key} = {getattr(section, key)!r} has no effect: {pair.because}"
     for name, field in type(section).model_fields.items():
         inner = getattr(section, name)
