@@ -161,7 +161,7 @@ def test_where_too_few_are_awake_all_of_them_come() -> None:
     ("cohort", "said"),
     [
         ({"size": 9, "sampler": {"name": "availability", "day": 4, "open": 0.2, "spread": 0.1}}, "0 of 20 in round 1:"),
-        ({"size": 2, "sampler": {"name": "availability", "day": 4, "open": 1.0}}, None),
+        ({"size": 2, "sampler": {"name": "availability", "open": 1.0}}, None),
         ({"size": 12}, None),
     ],
     ids=["asleep", "awake", "uniform"],
