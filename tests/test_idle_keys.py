@@ -235,6 +235,10 @@ def test_a_key_that_changes_nothing_is_said(
                 "weighting": "uniform",
             }
         },
+        # Of equals these take the first, and the order is that of drawing.
+        {"cohort": {"size": 20, "seed": 3}, "server": {"aggregator": {"name": "krum", "f": 1}}},
+        {"cohort": {"size": 20, "sampler": {"name": "adafl"}}, "server": {"aggregator": {"name": "krum", "f": 1}}},
+        {"cohort": {"size": 20, "seed": 3}, "server": {"fairness": {"name": "superquantile", "tail": 0.5}}},
     ],
 )
 def test_nothing_is_said_of_keys_that_may_change_something(

@@ -1,7 +1,8 @@
 """Names the keys that an experiment sets and that change nothing beside its other keys.
 
 Such a key is accepted, because it may stay while others change, as in a sweep; whoever begins a run says it. What is
-named here has no effect for sure: not every such key is found.
+named here has no effect for sure: not every such key is found. One that only sets the order in which the same clients
+are drawn, and so the last digits of sums over them, is named.
 """
 
 from __future__ import annotations
@@ -82,8 +83,9 @@ def _all_clients(experiment: Experiment, population: int) -> Iterator[Idle]:
     sampler, size = cohort.sampler, cohort.size
     if isinstance(sampler, UniformSampler | AdaFl) and size is not None and size >= population:
         because = f"with cohort.size = {size} every round has all {population} training clients"
-        if sampler.name != "uniform":
-            yield Idle("cohort.sampler", f"cohort.sampler.name = {sampler.name!r} has no effect: {because}")
+        if sampler.name != "uniform" and not _takes_first(experiment):
+            text = f"cohort.sampler.name = {sampler.name!r} has no effect: {because}{_ORDER}"
+            yield Idle("cohort.sampler", text)
         if cohort.growth is not None and cohort.growth.factor > 1:
             yield Idle("cohort.growth", f"cohort.growth has no effect: {because}")
         if systems is not None and systems.over_selection > 1:
@@ -93,8 +95,16 @@ def _all_clients(experiment: Experiment, population: int) -> Iterator[Idle]:
         because = "with cohort.sampler.probability = 1 every round has all training clients"
     else:
         return
-    if cohort.seed is not None and cohort.seed != experiment.seed:
-        yield Idle("cohort.seed", f"cohort.seed = {cohort.seed} has no effect: {because}")
+    if cohort.seed is not None and cohort.seed != experiment.seed and not _takes_first(experiment):
+        yield Idle("cohort.seed", f"cohort.seed = {cohort.seed} has no effect: {because}{_ORDER}")
+
+
+_ORDER = ", in another order, of which last digits may depend"
+
+
+def _takes_first(experiment: Experiment) -> bool:
+    """Whether the order of the cohort, which is that of drawing, may matter beyond last digits: of equals one counts."""
+    return experiment.server.rule is not None or experiment.server.fairness is not None
 
 
 def _min_reports(experiment: Experiment) -> Iterator[Idle]:
