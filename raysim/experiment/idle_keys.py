@@ -103,7 +103,7 @@ _ORDER = ", in another order, of which last digits may depend"
 
 
 def _takes_first(experiment: Experiment) -> bool:
-    """Whether the order of the cohort, which is that of drawing, may matter beyond last digits: of equals one counts."""
+    """Whether the order of drawing may matter beyond last digits: of equal clients the first one counts."""
     return experiment.server.rule is not None or experiment.server.fairness is not None
 
 

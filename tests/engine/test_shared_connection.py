@@ -76,6 +76,23 @@ def test_a_ray_that_does_not_start_leaves_nothing(started: list[str], monkeypatc
     assert started == []
 
 
+@pytest.mark.parametrize(("address", "begins"), [(None, "start"), ("10.0.0.1:6379", "init")])
+def test_a_connection_that_ctrl_c_interrupts_once_it_is_there_is_ended(
+    address: str | None, begins: str, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come before the start returns; a notebook would go on with a Ray that nobody ends."""
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        started.append("ray")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"raysim.engine.on_ray.cluster.joining.{begins}", interrupted)
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.answering.checked", str)
+    with pytest.raises(KeyboardInterrupt):
+        connected(address).__enter__()
+    assert started == []
+
+
 def test_ray_outlives_the_thread_whose_run_began_first(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Linux ends Ray's processes with the thread that has started them."""
     starting: list[threading.Thread] = []

@@ -126,20 +126,37 @@ def _made(address: str | None, run_folder: Path | None) -> Iterator[None]:
         os.environ.setdefault("RAY_raylet_client_num_connect_attempts", "500")
     # Ray warns at every start that token authentication is on, which is intended.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+    connection: Connection | None = None
+
+    def end() -> None:
+        if connection is None:
+            # What is there by now was begun here, though Ctrl-C came before it was ready.
+            ray.shutdown()
+        else:
+            connection.end()
+
     if address is None:
-        connection = Connection()
         with (
             warm_workers.serving() as server,
             joining.quiet_after_death(),
             joining.agent_port() as agent_port,
             lasting() as in_lasting_thread,
-            own_ray.watched(run_folder, lambda: connection.end(), server) as begun,
+            own_ray.watched(run_folder, end, server) as begun,
         ):
             setup_worker = None if server is None else warm_workers.__file__
             in_lasting_thread(lambda: _start(begun, setup_worker, agent_port))
             connection = Connection()
             yield
         return
+    try:
+        _join(address)
+        connection = Connection()
+        yield
+    finally:
+        end()
+
+
+def _join(address: str) -> None:
     try:
         joining.init(answering.checked(address), logging_level=logging.WARNING)
         if address == "auto" and ray.is_initialized():
@@ -152,11 +169,6 @@ def _made(address: str | None, run_folder: Path | None) -> Iterator[None]:
             f"Where it uses token authentication, this user needs its token (RAY_AUTH_TOKEN or ~/.ray/auth_token), "
             f"and for a host:port the environment variable RAY_AUTH_MODE=token."
         ) from None
-    connection = Connection()
-    try:
-        yield
-    finally:
-        connection.end()
 
 
 def _start(begun: Callable[[own_ray.Processes], None], setup_worker: str | None, agent_port: int | None) -> None:
