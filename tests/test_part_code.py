@@ -44,6 +44,8 @@ def test_comments_and_docstrings_are_no_code(other: str) -> None:
         "def part(x):\n    return x - 1",
         "def part(y):\n    return y + 1",
         "def part(x, scale=2.0):\n    return x + 1",
+        "def part(x, scale=(2.0,)):\n    return x + 1",
+        "def part(x, *, scale=2.0):\n    return x + 1",
         "def part(x):\n    return x in {1, 2, 3}",
         "def part(x):\n    return [each + 1 for each in x]",
     ],
@@ -120,6 +122,41 @@ def test_what_a_partial_presets_counts() -> None:
     # An object has no text that stays.
     held = [functools.partial(part, object()) for _ in range(2)]
     assert part_code.digest(held[0]) == part_code.digest(held[1])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def part(x, *, scale={}):\n    return x * scale",
+        "def part(x, scales=(1.0, {})):\n    return x * scales[1]",
+        "class Part:\n    def __init__(self, a): self.a = a\n    def __call__(self, x): return x\npart = Part({})",
+        "class Part:\n    def __init__(self, a): self.a = a\n    def of(self, x): return x\npart = Part({}).of",
+        "import functools\ndef f(x, scale): return x\ng = functools.partial(f, scale={})\ndef part(x): return g(x)",
+        "import functools\ndef f(x, act): return act(x)\npart = functools.partial(f, act=lambda x: x * {})",
+    ],
+    ids=[
+        "keyword-only default",
+        "default tuple",
+        "object",
+        "method",
+        "partial that is read",
+        "function that is preset",
+    ],
+)
+def test_what_a_part_holds_counts(source: str) -> None:
+    """Numbers given when it was made or defined, however the script hands them over."""
+    one, same, two = (part_code.digest(compiled(source.replace("{}", number))) for number in ("1.5", "1.5", "2.5"))
+    assert one == same
+    assert one is not None
+    assert two is not None
+    assert part_code.differs(one, two)
+
+
+def test_what_an_object_changes_itself_does_not_count() -> None:
+    counts = "class Part:\n    def __init__(self): self.calls = 0\n    def __call__(self, x): self.calls += 1"
+    fresh, called = (compiled(f"{counts}\npart = Part()") for _ in range(2))
+    called(1.0)
+    assert part_code.digest(fresh) == part_code.digest(called)
 
 
 def test_what_is_not_the_scripts_has_no_digest() -> None:

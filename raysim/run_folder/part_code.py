@@ -44,18 +44,22 @@ def digest(part: object) -> str | None:
     Functions and classes of scripts count that the code reads by their name alone, from where it was defined, and so do
     numbers, texts and tuples of them, unless the code sets them. What it reads as an attribute does not count (of
     another module, of an object), nor what is in lists and dictionaries. Of a functools.partial its arguments
-    count likewise. Another version of Python has other instructions, so the digest begins with it.
+    count likewise, and so do attributes of a part that is an object, or a method of one, unless its methods set them
+    once it is made. Another version of Python has other instructions, so the digest begins with it.
 
     Returns:
         None where there is no code of the script's.
     """
     found = hashlib.blake2b(digest_size=16)
-    own = _with_read(list(functions(part)))
+    own = _with_read([*functions(part), *_functions_preset(part)])
+    partials = list[object]()
     for function in own:
         _add_function(found, function)
-        found.update(repr([item for item in _read(function).items() if _is_plain(item[1])]).encode())
-    for arguments in _preset(part):
-        found.update(repr(arguments).encode())
+        read = _read(function)
+        found.update(repr([item for item in read.items() if _is_plain(item[1])]).encode())
+        partials.extend(value for value in read.values() if isinstance(value, functools.partial))
+    for held in _held([part, *partials]):
+        found.update(repr(held).encode())
     return f"{_VERSION}:{found.hexdigest()}" if own else None
 
 
@@ -206,7 +210,7 @@ def digits(digest: str) -> str:
 
 _DIGITS = 8
 
-_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}/3"
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}/4"
 """Python's version, and which things a digest is of: after a change there, one is not compared with those before."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -234,15 +238,45 @@ def functions(part: object) -> Iterator[FunctionType]:
                     yield held
 
 
-def _preset(part: object) -> Iterator[list[object]]:
-    """Yield the constants among the arguments that each functools.partial of a part presets."""
+def _held(part: object) -> Iterator[list[object]]:
+    """Yield the constants that a part holds: what each functools.partial presets, and attributes of each object."""
     if isinstance(part, list | tuple):
         for each in part:
-            yield from _preset(each)
+            yield from _held(each)
     elif isinstance(part, functools.partial):
         named = sorted(part.keywords.items())
-        # What it wraps is no other partial: functools makes one of both.
+        # What it wraps may be an object, and is no other partial: functools makes one of both.
         yield [each for each in (*part.args, *named) if _is_plain(each)]
+        yield from _held(part.func)
+    elif isinstance(part, MethodType):
+        yield from _held(part.__self__)
+    elif not isinstance(part, FunctionType | type) and has_code_of_script(part):
+        # A class that is passed, and an object of it that has none, are the same part.
+        yield from filter(None, [_attributes(part)])
+
+
+def _attributes(part: object) -> list[object]:
+    """Return names and values of an object's constants; a counter, for one, is none."""
+    changing = {"training"}.union(
+        *(_parts_set(each.__code__) for each in functions(part) if each.__name__ not in _MAKING)
+    )
+    held: Mapping[str, object] = getattr(part, "__dict__", {})
+    return [(name, value) for name, value in sorted(held.items()) if _is_plain(value) and name not in changing]
+
+
+_MAKING = ("__init__", "__new__", "__post_init__")
+"""Methods in which an object sets its attributes as it is made."""
+
+
+def _functions_preset(part: object) -> Iterator[FunctionType]:
+    """Yield the functions of scripts among what each functools.partial of a part presets."""
+    if isinstance(part, list | tuple):
+        for each in part:
+            yield from _functions_preset(each)
+    elif isinstance(part, functools.partial):
+        for each in (*part.args, *(value for _, value in sorted(part.keywords.items()))):
+            if isinstance(each, FunctionType) and has_code_of_script(each):
+                yield from functions(each)
 
 
 _INSTALLED = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -318,7 +352,9 @@ def _is_others(defined: type | FunctionType) -> bool:
 
 def _add_function(found: hashlib.blake2b, function: FunctionType) -> None:
     _add(found, function.__code__, function.__doc__)
-    found.update(repr([each for each in function.__defaults__ or () if isinstance(each, _PLAIN)]).encode())
+    found.update(repr([each for each in function.__defaults__ or () if _is_plain(each)]).encode())
+    named = sorted((function.__kwdefaults__ or {}).items())
+    found.update(repr([each for each in named if _is_plain(each)]).encode())
 
 
 def _add(found: hashlib.blake2b, code: CodeType, doc: str | None) -> None:
