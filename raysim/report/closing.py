@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from raysim.config.counted import counted
+from raysim.config.percentile_name import percentile_name
 from raysim.config.printable import printable
 from raysim.engine.rounds.run_status import UnderWay
 from raysim.experiment import metric_columns, stopping
@@ -178,7 +179,9 @@ def _evaluation(columns: Columns, metrics: Sequence[str]) -> Iterator[Line]:
         yield split, f"{', '.join(parts)} (after round {index + 1:,})"
         spread = {p: columns[name][1] for p, name in percentiles(columns, split).items()}
         if len(set(spread.values())) > 1:  # one pooled client has no spread
-            among = "   ".join(f"p{p:g} {number_formats.share(v)}" for p, v in spread.items() if v is not None)
+            among = "   ".join(
+                f"{percentile_name(p)} {number_formats.share(v)}" for p, v in spread.items() if v is not None
+            )
             yield f"{split}, by client", among
     for prefix, of_all in (("eval_tuned/", "before"), ("eval_personal/", "global")):
         for name in columns:

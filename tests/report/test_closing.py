@@ -91,6 +91,11 @@ def test_every_figure_of_a_complete_run(experiment: Make, tmp_path: Path) -> Non
     }
 
 
+def test_a_percentile_has_all_of_its_digits(experiment: Make) -> None:
+    last = {**ROWS[1], "round": 0, "eval/test/p99.99999": 0.5}
+    assert said(experiment(rounds=1), [last])["test, by client"] == "p5 12.5 %   p95 100.0 %   p99.99999 50.0 %"
+
+
 def test_the_command_that_exports_the_best_model_quotes_the_folder(experiment: Make) -> None:
     best = experiment(rounds=4, checkpoint={"best": "eval/test/accuracy"}, evaluation={"every": 1})
     assert said(best, ROWS, Path("runs/my run"))["best model"].endswith(": raysim export 'runs/my run' --best")

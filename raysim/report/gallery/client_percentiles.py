@@ -58,7 +58,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
                 "trials": [box.trials for box in boxes],
             }
         )
-        low, high = f"{min(columns):g}th", f"{max(columns):g}th"
+        low, high = (f"{named[each].removeprefix('p')}th" for each in (min(columns), max(columns)))
         yield Figure(
             f"clients-{split}-percentiles",
             f"Accuracy of {split} clients: percentiles",
