@@ -3,25 +3,9 @@
 
 #include LSTM_C
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-static uint64_t state = 1;
-
-static double draw(void) {
-    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-    return (double)((state >> 33) % 2001) / 1000 - 1;
-}
-
-static REAL *filled(int64_t n, int draws) {
-    void *memory = 0;
-    if (posix_memalign(&memory, sizeof(double), (size_t)n * sizeof(REAL))) abort();
-    REAL *made = memory;
-    /* NaN, where nothing is drawn: it would be seen if it were read. */
-    for (int64_t i = 0; i < n; i++) made[i] = draws ? (REAL)draw() : (REAL)NAN;
-    return made;
-}
+#include "filled.h"
 
 static double s(double x) { return 1 / (1 + exp(-x)); }
 
@@ -40,8 +24,8 @@ static void both_ways(int64_t places, int64_t examples, int64_t units, int64_t b
     REAL *squashed = filled(places * each, 0), *room = filled(room_for(&of), 0);
     REAL *dy = filled(places * each, 1), *da = filled(4 * places * each, 0), *dh = filled(each, 1), *dc = filled(each, 1);
     for (int64_t j = 0; j < each; j++) {
-        states[(backwards ? places : 0) * each + j] = (REAL)draw();
-        cells[(backwards ? places : 0) * each + j] = (REAL)draw();
+        states[(backwards ? places : 0) * each + j] = (REAL)DRAWN;
+        cells[(backwards ? places : 0) * each + j] = (REAL)DRAWN;
     }
     double *own_dh = malloc((size_t)each * sizeof(double)), *own_dc = malloc((size_t)each * sizeof(double));
     for (int64_t j = 0; j < each; j++) own_dh[j] = (double)dh[j], own_dc[j] = (double)dc[j];

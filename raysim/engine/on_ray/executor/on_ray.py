@@ -132,7 +132,7 @@ class OnRay:
 
     def __init__(self, plan: Plan | SentRuns, placement: Placement, started_pools: StartedPools | None = None) -> None:
         started_pools = started_pools or start_pools(plan, placement)
-        self._connection = Connection()
+        self.connection = Connection()
         self._sent, self._started_pools, self._placement = started_pools.sent, list(started_pools.actors), placement
         self._growth = Growth(placement)
         self._table = DispatchTable((ray.get_runtime_context().get_node_id(),), time.monotonic())
@@ -169,7 +169,7 @@ class OnRay:
 
     def submit(self, job: Job) -> int:
         """Put the broadcast where every node can map it, and assign the workers their first units."""
-        self._connection.check()
+        self.connection.check()
         starting = sum(not worker.node for worker in self._table.workers.values())
         self._on(events.CapacityAdded(self._growth.lacking(starting + self._table.num_given_up)))
         start_s = time.perf_counter()
@@ -214,7 +214,7 @@ class OnRay:
         """Wait for a reply, or for the polling interval, and carry out the commands that follow."""
         own_ray.check()
         # Between two reports of several runs the script has the word.
-        self._connection.check()
+        self.connection.check()
         calls = list(self._calls)
         ready, _ = ray.wait(calls, num_returns=1, timeout=POLL_S)
         if len(calls) > MANY_CALLS:
@@ -283,7 +283,7 @@ class OnRay:
                 actor = self._actors.pop(worker)
                 # A control service that is gone would not answer; the workers end with the rest of Ray. So they do
                 # with a connection that the script has ended.
-                if own_ray.died() is None and self._connection.lives:
+                if own_ray.died() is None and self.connection.lives:
                     handles.kill(actor)
                 self._calls = {reference: n for reference, n in self._calls.items() if n in self._table.calls}
             case events.Count(call, node):

@@ -11,7 +11,6 @@ import ray
 from raysim.engine.job import Job, Outcome
 from raysim.engine.on_ray.cluster import sendable
 from raysim.engine.on_ray.cluster.cluster import Placement
-from raysim.engine.on_ray.cluster.connection import Connection
 from raysim.engine.on_ray.cluster.data_on_nodes import SentDataset, SentPlan, SentRuns, receive_plan, send, send_plan
 from raysim.engine.on_ray.executor.on_ray import OnRay
 from raysim.engine.plan.plan import Plan
@@ -35,7 +34,6 @@ class SharedOnRay:
         self._datasets: dict[str, SentDataset] = {}
         self._wait_s = placement.wait_s
         self._log_level = log_level
-        self._connection = Connection()
         self._on_ray = OnRay(self._runs(), placement)
 
     @property
@@ -46,7 +44,7 @@ class SharedOnRay:
     def send(self, plan: Plan) -> Callable[[], Plan]:
         """See `SharedExecutor`; runs with the same data share one copy."""
         plan = sendable.checked(plan)
-        self._connection.check()
+        self._on_ray.connection.check()
         data = plan.dataset.fingerprint
         if data not in self._datasets:
             self._datasets[data] = send(plan.dataset, self._wait_s)
