@@ -197,3 +197,17 @@ def test_a_script_that_ends_its_connection_while_a_run_uses_it_is_told_so_and_it
     said, *others = done.stdout.splitlines()
     assert said.startswith("This script has ended its connection to Ray (ray.shutdown()) while a run used it.")
     assert others == [left]
+
+
+@pytest.mark.ray
+def test_a_ray_that_a_script_begins_in_the_place_of_raysims_own_stays(tmp_path: Path) -> None:
+    script = ENDS_ITS_CONNECTION.replace("{between}", BETWEEN_ROUNDS.strip()).replace("{ends}", BEGINS_ANOTHER)
+    # The first one is raysim's.
+    begins = 'ray.init(address="local", num_cpus=1, include_dashboard=False)\ntry:'
+    assert begins in script
+    command = [sys.executable, "-c", script.replace(begins, "try:")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path)
+    assert done.stdout.splitlines(), done.stderr
+    said, *others = done.stdout.splitlines()
+    assert said.startswith("This script has ended its connection to Ray (ray.shutdown()) while a run used it.")
+    assert others == ["Ray runs"]
