@@ -8,6 +8,7 @@ import sys
 import pytest
 import ray
 
+from tests.support import ray_mark
 from tests.support.ray_mark import NO_FOLDER
 
 
@@ -28,6 +29,17 @@ def test_without_it_nothing_can_be_asked_of_a_ray_that_runs() -> None:
     for ask in (ray.remote(Actor).remote, ray.remote(task).remote):
         with pytest.raises(pytest.fail.Exception, match=r"needs the mark: @pytest\.mark\.ray"):
             ask()
+
+
+def test_without_it_a_ray_that_runs_is_not_ended(request: pytest.FixtureRequest) -> None:
+    ended: list[None] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray, "shutdown", lambda: ended.append(None))
+        patch.setattr(ray, "is_initialized", lambda: True)
+        ray_mark.enforce(request.node, patch)
+        with pytest.raises(pytest.fail.Exception, match=r"needs the mark: @pytest\.mark\.ray"):
+            ray.shutdown()
+    assert ended == []
 
 
 @pytest.fixture

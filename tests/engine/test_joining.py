@@ -66,12 +66,16 @@ def test_workers_of_a_ray_of_ones_own_are_as_nice_as_the_script(
 
 @pytest.fixture
 def join(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
-    """Join what says this and no more; what is refused is refused before Ray tries it."""
+    """Join what says this and no more; what is refused is refused before Ray tries it, and no Ray is ended."""
 
     def init(**settings: Any) -> None:
         raise AssertionError("Ray would try for minutes")
 
+    def shutdown() -> None:
+        raise AssertionError("there is nothing to end")
+
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", shutdown)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
 
     def join(says: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -183,6 +184,45 @@ def test_the_guard_of_a_script_that_died_ends_what_becomes_a_worker_later() -> N
         watch._process.wait()
 
 
+ENDS_WITH_RAY = """
+import os, signal, subprocess, time
+from raysim.engine.on_ray.cluster.guard import Guard
+
+def reads(pid, descriptor):
+    return "pidfd" in os.readlink(f"/proc/{pid}/fd/{descriptor}")
+
+raylet = subprocess.Popen(["sleep", "600"])
+guard = Guard()
+guard.needs(raylet.pid, "start it\\nagain")
+# The guard takes a moment to start.
+while not [name for name in os.listdir(f"/proc/{guard._process.pid}/fd") if reads(guard._process.pid, name)]:
+    time.sleep(0.01)
+{dies}
+raylet.wait()
+{ends}
+"""
+
+BY_ITSELF = "os._exit(1)"
+
+
+@linux
+@pytest.mark.parametrize(
+    ("dies", "ends", "said"),
+    [
+        ("raylet.kill()", BY_ITSELF, "error: Ray ended, and this script with it. start it again\n"),
+        ("raylet.kill()", f"guard.is_said(); {BY_ITSELF}", ""),
+        ("raylet.kill()", "guard.close()", ""),
+        ("raylet.kill()", "os.kill(os.getpid(), signal.SIGKILL)", ""),
+        ("raylet.wait = raylet.kill", BY_ITSELF, "error: Ray ended, and this script with it. start it again\n"),
+    ],
+)
+def test_the_guard_says_why_a_script_ended_that_ray_ended(dies: str, ends: str, said: str) -> None:
+    """Ray's library ends the script without a word of raysim where a process of Ray dies while Ray starts."""
+    script = ENDS_WITH_RAY.replace("{dies}", dies).replace("{ends}", ends)
+    done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, timeout=240, check=False)
+    assert done.stderr == said
+
+
 def own_processes(script: psutil.Process) -> list[psutil.Process]:
     """The script and all that it has started."""
     return [script, *script.children(recursive=True)]
@@ -191,6 +231,34 @@ def own_processes(script: psutil.Process) -> list[psutil.Process]:
 def left(processes: list[psutil.Process]) -> list[str]:
     """Those that still run."""
     return [p.name() for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+@linux
+@pytest.mark.ray
+def test_a_node_manager_that_is_killed_while_ray_starts_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "exp.toml").write_text(EXPERIMENT)
+    command = [sys.executable, "-c", "from raysim.cli import main; main()", "run", "exp.toml", "--path", "run"]
+    with subprocess.Popen([*command, "--no-progress"], stderr=subprocess.PIPE, text=True, cwd=tmp_path) as script:
+        try:
+            found: list[psutil.Process] = []
+
+            def starts() -> bool:
+                found.extend(one for one in psutil.Process(script.pid).children() if one.name() == "raylet")
+                return bool(found)
+
+            until(starts)
+            found[0].kill()
+            _, errors = script.communicate(timeout=240)
+        finally:
+            script.kill()
+    assert script.returncode == 1
+    # Ray ends the script, with a line of its own, or starts it again for half a minute; that depends on the moment.
+    *_, last = errors.splitlines()
+    assert re.fullmatch(
+        r"error: Ray.* ended, and .*|error: Ray's node manager \(raylet\) was killed by SIGKILL, .*", last
+    )
+    assert last.endswith("Nothing was recorded yet: start it again.")
+    assert "Traceback" not in errors
 
 
 @pytest.mark.ray

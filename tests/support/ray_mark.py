@@ -21,7 +21,10 @@ def put(items: list[pytest.Item]) -> None:
 
 
 def enforce(test: pytest.Item, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the mark no cluster can be started, and no actor on one that an earlier test has left running."""
+    """Without the mark no cluster can be started, and one that an earlier test has left running is left alone.
+
+    Whoever ended it would break tests that come later, and only where these come later in the same process.
+    """
     if test.get_closest_marker(NAME) is not None:
         return
     monkeypatch.setenv("RAY_TMPDIR", NO_FOLDER)
@@ -30,6 +33,8 @@ def enforce(test: pytest.Item, monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(ray.actor.ActorClass, "_remote", _refuse)
         monkeypatch.setattr(ray.remote_function.RemoteFunction, "_remote", _refuse)
+        if ray.is_initialized():
+            monkeypatch.setattr(ray, "shutdown", _refuse)
 
 
 def _refuse(*arguments: object, **settings: object) -> NoReturn:

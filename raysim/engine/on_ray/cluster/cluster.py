@@ -148,19 +148,24 @@ def _made(address: str | None, run_folder: Path | None) -> Iterator[None]:
             connection = Connection()
             yield
         return
+    with _refused(address):
+        checked = answering.checked(address)
+    # Before this nothing was begun that must be ended.
     try:
-        _join(address)
+        with _refused(address):
+            joining.init(checked, logging_level=logging.WARNING)
+        if address == "auto" and ray.is_initialized():
+            log.info("joined %s", joining.cluster_name())
         connection = Connection()
         yield
     finally:
         end()
 
 
-def _join(address: str) -> None:
+@contextmanager
+def _refused(address: str) -> Iterator[None]:
     try:
-        joining.init(answering.checked(address), logging_level=logging.WARNING)
-        if address == "auto" and ray.is_initialized():
-            log.info("joined %s", joining.cluster_name())
+        yield
     except (OSError, ValueError) as error:
         by_name = os.environ.get("RAY_ADDRESS") if address == "auto" else None
         told = repr(address) + (f", {by_name} by RAY_ADDRESS" if by_name else "")

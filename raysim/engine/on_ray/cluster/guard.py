@@ -1,20 +1,30 @@
-"""Ends what Ray leaves behind, in a small process of its own that outlives a killed script.
+"""Ends what Ray leaves behind, in a small process of its own that outlives a killed script, and says what killed it.
 
-Ray's control service dies with the script, and Ray's agents wait a minute for it before they end. Linux only.
+Ray's control service dies with the script, and Ray's agents wait a minute for it before they end. While Ray starts, its
+library ends the script at once when a process of Ray has died. Linux only.
 
-    python guard.py     reads lines "PID START", "session NAME" or "closed now" until its input is closed, and ends
-                        those processes, and those of the session, that then go on for GRACE_S
+    python guard.py SCRIPT      reads lines of the process SCRIPT until its input is closed, and ends the processes that
+                                then go on for GRACE_S:
+
+        PID START           such a process
+        session NAME        all processes of this session of Ray
+        needed PID          a process of Ray without which no run goes on; if it ends, and the script, one error says so
+        advice TEXT         the end of that error
+        said already        the script has said so by itself
+        closed now          the script ends Ray by itself
 """
 
 from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 GRACE_S = 5.0
@@ -25,16 +35,19 @@ CLOSED = "closed now"
 """The line by which a script says that it ends Ray by itself; one that dies does not come to it."""
 
 
+SAID = "said already"
+"""The line of a script that ends itself because Ray has died."""
+
+
 class Guard:
     """The process, and what it has been told."""
 
     def __init__(self) -> None:
         # Not in the terminal's group: Ctrl-C is for the script. Without site: 8 MB, and nothing to import.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__],
+            [sys.executable, "-I", "-S", __file__, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         self._told: set[str] = set()
@@ -49,6 +62,15 @@ class Guard:
         if (name := session(parent)) is not None:
             lines.add(f"session {name}")
         self._tell(lines - self._told)
+
+    def needs(self, pid: int, advice: str) -> None:
+        """Have it say that Ray has ended, and the advice, if this process of Ray ends and so does the script."""
+        # A folder's name may have a line's end.
+        self._tell({f"needed {pid}", f"advice {' '.join(advice.splitlines())}"} - self._told)
+
+    def is_said(self) -> None:
+        """Have it say nothing: the script has."""
+        self._tell({SAID})
 
     def _tell(self, lines: set[str]) -> None:
         assert self._process.stdin is not None
@@ -126,8 +148,92 @@ def end(processes: set[tuple[int, int]], sessions: set[str], grace_s: float, is_
         time.sleep(0.1)
 
 
+@dataclass
+class Heard:
+    """What a script has said until it ended.
+
+    sessions, processes: what may be left of it. has_ended: whether one of the processes that it needs has: before the
+    script, or with it. advice: see `Guard.needs`. is_said, is_closed: see SAID and CLOSED.
+    """
+
+    sessions: set[str] = field(default_factory=set)
+    processes: set[tuple[int, int]] = field(default_factory=set)
+    has_ended: bool = False
+    advice: str = ""
+    is_said: bool = False
+    is_closed: bool = False
+
+
+def hear(source: int) -> Heard:
+    """Read what the script says, from a file descriptor, until it ends."""
+    heard, needed = Heard(), set[int]()
+    unread = b""
+    while True:
+        readable = set(select.select([source, *needed], [], [])[0])
+        heard.has_ended |= not needed.isdisjoint(readable)
+        needed -= readable
+        if source not in readable:
+            continue
+        read = os.read(source, 1 << 16)
+        if not read:
+            return heard
+        *lines, unread = (unread + read).split(b"\n")
+        for words in (os.fsdecode(line).split(maxsplit=1) for line in lines):
+            if len(words) == 2:
+                _take(heard, needed, *words)
+
+
+def _take(heard: Heard, needed: set[int], kind: str, rest: str) -> None:
+    if kind == "session":
+        heard.sessions.add(rest)
+    elif kind == "needed":
+        # One that has ended already, and a kernel before Linux 5.3.
+        with suppress(OSError):
+            needed.add(os.pidfd_open(int(rest)))
+    elif kind == "advice":
+        heard.advice = rest
+    elif kind.isdecimal():
+        heard.processes.add((int(kind), int(rest)))
+    else:
+        heard.is_said |= f"{kind} {rest}" == SAID
+        heard.is_closed |= f"{kind} {rest}" == CLOSED
+
+
+def last_words(heard: Heard, script: int) -> str | None:
+    """Return the error of a script that Ray has ended; None if it ended otherwise, or has said so."""
+    if not heard.has_ended or heard.is_said or heard.is_closed or not ended_by_itself(script):
+        return None
+    return f"error: Ray ended, and this script with it. {heard.advice}"
+
+
+def ended_by_itself(pid: int) -> bool:
+    """Return whether a process that is ending was not ended by a signal, after which Ray's processes end too."""
+    deadline_s = time.monotonic() + 1
+    while time.monotonic() < deadline_s:
+        try:
+            state, *_, status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            # Its parent has heard of its end already.
+            return True
+        # As of `wait`: the signal's number in its lowest bits. It is there before the end is.
+        if state in "ZX" or int(status):
+            return not int(status) & 0x7F
+        time.sleep(0.001)
+    return False
+
+
+def main() -> None:
+    """Do what the head of this file says."""
+    heard = hear(0)
+    words = last_words(heard, int(sys.argv[1]))
+    if words is not None and sys.stderr is not None:
+        # Who reads the script's errors may have gone.
+        with suppress(OSError):
+            print(words, file=sys.stderr, flush=True)
+    # Who waits for the end of the script's errors is not to wait for Ray's processes.
+    os.dup2(1, 2)
+    end(heard.processes, heard.sessions, GRACE_S, heard.is_closed)
+
+
 if __name__ == "__main__":
-    told = [(line[0], line[1]) for line in map(str.split, sys.stdin) if len(line) == 2]
-    of_session = {name for kind, name in told if kind == "session"}
-    numbers = {(int(pid), int(start)) for pid, start in told if pid.isdecimal()}
-    end(numbers, of_session, GRACE_S, tuple(CLOSED.split()) in told)
+    main()

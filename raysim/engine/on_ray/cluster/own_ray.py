@@ -29,6 +29,9 @@ WATCHED = MappingProxyType({"gcs_server": "control service (gcs_server)", "rayle
 POLL_S = 0.5
 """How often who waits for an answer looks whether Ray lives."""
 
+STARTS_POLL_S = 0.02
+"""How often the guard is told while Ray starts: Ray's library may end this process as soon as the last one is there."""
+
 LAST_S = 45.0
 """How long after the control service the script may live. Ray ends a script that is still connected after 60 s,
 without raysim's error: calls to the control service cannot be interrupted."""
@@ -141,12 +144,16 @@ def _look(own: OwnRay, left: threading.Event) -> None:
         # Before Ray starts: its library may end this process at any time from then on.
         guard.cover(own.server)
     since_s: float | None = None
-    while not left.wait(POLL_S):
+    poll_s = STARTS_POLL_S
+    while not left.wait(poll_s):
         processes = own.processes
+        if processes is not None and all(processes.get(name) for name in WATCHED):
+            poll_s = POLL_S
         if guard is not None and processes is not None:
             # The control service starts first, and tells the session too.
             for one in (one for name in WATCHED for one in processes.get(name, ())):
                 guard.cover(one.process.pid)
+                guard.needs(one.process.pid, _advice())
             if own.server is not None:
                 guard.cover(own.server)
         try:
@@ -155,6 +162,8 @@ def _look(own: OwnRay, left: threading.Event) -> None:
             since_s = since_s or time.monotonic()
             if time.monotonic() - since_s > LAST_S and WATCHED["gcs_server"] in str(error):
                 print(f"error: {error}", file=sys.stderr, flush=True)
+                if guard is not None:
+                    guard.is_said()
                 os._exit(1)
     if guard is not None:
         guard.close()
