@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from optuna.trial import FrozenTrial
@@ -11,10 +11,11 @@ from raysim.experiment.row import Row
 from raysim.run_folder.files import client_file
 from raysim.run_folder.run_table import read_table
 from tuning import kept_run
+from tuning.client_sums import sums
 from tuning.errors import StudyError
 from tuning.kept_trial import FINISHED
 from tuning.objective import Objective
-from tuning.regret import ClientSums, Regret, bootstrap
+from tuning.regret import Regret, bootstrap
 from tuning.search import trial_folder
 from tuning.trial_rows import RUNS
 
@@ -43,20 +44,6 @@ def regret(folder: Path, trials: Iterable[FrozenTrial], objective: Objective) ->
     values = [trial.values[0] for trial in finished]
     best = values.index((max if objective.is_maximised else min)(values))
     return tuple(bootstrap(scores, objective.is_maximised, best))
-
-
-def sums(tables: Sequence[Iterable[Row]], figure: str) -> ClientSums:
-    """Return each client's mean over evaluations, each of which has a row for each client.
-
-    >>> sums([[{"client": "a", "examples": 4, "loss": 1.0}], [{"client": "a", "examples": 4, "loss": 2.0}]], "loss")
-    {'a': (6.0, 4)}
-    """
-    found: dict[str, tuple[float, int]] = {}
-    for rows in tables:
-        for row in rows:
-            before, _ = found.get(row["client"], (0.0, 0))
-            found[row["client"]] = before + row[figure] * row["examples"] / len(tables), row["examples"]
-    return found
 
 
 def client_rows(run: Path, index: int) -> list[Row]:

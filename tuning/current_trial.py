@@ -95,7 +95,14 @@ class TrialUnderWay:
         return found if len(self._stages) == 1 else {**found, COHORT: self.runs[0][0].cohort.size}
 
     def _over_clients(self, objective: Objective) -> float | None:
-        """Return the root mean square over the seeds' last evaluations, whose clients may be the same."""
+        """Return the root mean square over the seeds, whose clients may be the same."""
         if not self.recorded.is_complete or not objective.is_ratio:
             return None
-        return standard_error.root_mean_square([standard_error.of_run(path, objective.name) for _, path in self.runs])
+        # As of the value: a run that `[stop]` has ended is measured by its own last rounds.
+        counted = [objective.rounds(len(rows)) for rows in self.recorded.rows]
+        return standard_error.root_mean_square(
+            [
+                standard_error.of_run(path, objective.name, rounds)
+                for (_, path), rounds in zip(self.runs, counted, strict=True)
+            ]
+        )

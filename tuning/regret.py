@@ -9,11 +9,13 @@ Source: Kuo et al. (2023), who show how the choice becomes worse with fewer vali
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from tuning.client_sums import ClientSums
 
 DRAWS = 1_000
 EQUAL = 1e-12
@@ -21,9 +23,6 @@ EQUAL = 1e-12
 
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 """Numbers of clients of a sample, beside all of them."""
-
-ClientSums = Mapping[str, tuple[float, int]]
-"""Client -> hits (or summed loss), and examples."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ sums over clients, R = sum_k a_k / sum_k n_k, and so
 
 with a_k the hits (or summed loss) and n_k the examples of client k, K clients. Source: Cochran, Sampling Techniques,
 1977, equation 6.13 without the correction for finite populations: even if all validation clients are evaluated, the
-error measures how much other clients would have changed the figure.
+error measures how much other clients would have changed the figure. Of a mean over several evaluations, a_k is the
+client's mean over them.
 
 Over seeds: s / sqrt(R), with s the sample standard deviation of the R seeds' values.
 """
@@ -15,12 +16,14 @@ Over seeds: s / sqrt(R), with s the sample standard deviation of the R seeds' va
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from raysim.experiment.row import Row
 from raysim.run_folder import files
 from raysim.run_folder.run_table import read_table
 from raysim.run_folder.tables import deviation
+from tuning.client_sums import sums
 
 
 def over_clients(sums: Sequence[float], sizes: Sequence[int]) -> float | None:
@@ -56,18 +59,24 @@ def root_mean_square(errors: Sequence[float | None]) -> float | None:
     return math.sqrt(math.fsum(error**2 for error in known) / len(known)) if 0 < len(known) == len(errors) else None
 
 
-def of_run(run: Path, column: str) -> float | None:
-    """Return the error over clients of "accuracy" or "loss" at the last evaluation in the run's folder.
+def of_evaluations(tables: Sequence[Iterable[Row]], column: str) -> float | None:
+    """Return the error over clients of the mean of "accuracy" or "loss" over evaluations, from their rows of clients.
+
+    None for fewer than two clients with examples, without an evaluation, or if a client has no such figure.
+    """
+    counted = [[row for row in rows if row["examples"]] for rows in tables]
+    if any(row[column] is None for rows in counted for row in rows):
+        return None
+    by_client = sums(counted, column).values()
+    return over_clients([total for total, _ in by_client], [examples for _, examples in by_client])
+
+
+def of_run(run: Path, column: str, rounds: range) -> float | None:
+    """Return the error over clients of the mean of "accuracy" or "loss" over a run's evaluations in these rounds.
 
     Raises:
-        RunFolderError: the evaluation's file is damaged, or of another run.
+        RunFolderError: an evaluation's file is damaged, or of another run.
     """
     parts = files.client_files(run)
-    if not parts:
-        return None
-    newest = read_table(run, parts[max(parts)]).to_pylist()
-    rows = [row for row in newest if row["split"] == "validation" and row["examples"]]
-    if any(row[column] is None for row in rows):
-        return None
-    sizes = [row["examples"] for row in rows]
-    return over_clients([row[column] * size for row, size in zip(rows, sizes, strict=True)], sizes)
+    tables = [read_table(run, parts[index]).to_pylist() for index in rounds if index in parts]
+    return of_evaluations([[row for row in rows if row["split"] == "validation"] for rows in tables], column)

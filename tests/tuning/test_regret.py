@@ -9,9 +9,10 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 import raysim
 from tuning import result
+from tuning.client_sums import ClientSums
 from tuning.noise import laplace
 from tuning.objective import Objective
-from tuning.regret import DRAWS, ClientSums, bootstrap
+from tuning.regret import DRAWS, bootstrap
 from tuning.section import TuningSection, checked_section
 from tuning.space import parse
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import raysim
+import tuning
 from raysim.run_folder.files import client_file
-from tests.support.run_folders import accuracies, write
+from tests.support.run_folders import accuracies, experiment, write
 from tuning import standard_error
 from tuning.pictures import curves
 
@@ -47,22 +50,54 @@ def test_one_of_a_kind_tells_nothing() -> None:
     assert standard_error.over_clients([0, 0], [0, 0]) is None
 
 
+def test_a_mean_of_evaluations_has_the_error_of_the_clients_means() -> None:
+    # Each client is right half of the time; in each evaluation they are apart.
+    tables = [
+        [{"client": "a", "examples": 4, "accuracy": a}, {"client": "b", "examples": 4, "accuracy": b}]
+        for a, b in ((0.0, 1.0), (1.0, 0.0))
+    ]
+    assert standard_error.of_evaluations(tables, "accuracy") == 0.0
+    assert standard_error.of_evaluations(tables[:1], "accuracy") == 0.5
+    assert standard_error.of_evaluations([], "accuracy") is None
+
+
+@pytest.mark.parametrize("objective", [{"window": [1, 3]}, {"name": "loss", "last": 4}], ids=["window", "last"])
+def test_a_value_s_error_is_that_of_the_evaluations_of_which_it_is_the_mean(
+    objective: dict[str, Any], tmp_path: Path
+) -> None:
+    exp = experiment(rounds=6, evaluation={"every": 1}, tuning={"objective": objective})
+    space = {"client.optimizer.lr": {"grid": [0.1]}}
+    study = tuning.tune(exp, space, executor="local", final=0, path=tmp_path / "study", seeds=1)
+    rounds = (1, 2, 3) if "window" in objective else (2, 3, 4, 5)
+    name = objective.get("name", "accuracy")
+    run = tmp_path / "study" / "trials" / "0000" / "seed-0"
+    tables = [pq.read_table(client_file(run, index)).to_pylist() for index in rounds]
+    tables = [[row for row in rows if row["split"] == "validation" and row["examples"]] for rows in tables]
+    sizes = np.array([row["examples"] for row in tables[0]])
+    sums = np.mean([[row[name] * row["examples"] for row in rows] for rows in tables], axis=0)
+    ratio, clients = sums.sum() / sizes.sum(), len(sizes)
+    expected = math.sqrt(clients / (clients - 1) * ((sums - ratio * sizes) ** 2).sum()) / sizes.sum()
+    (row,) = study.trials.to_pylist()
+    assert row["value"] == pytest.approx(ratio)
+    assert row["standard_error/clients"] == pytest.approx(expected)
+
+
 def test_a_copy_by_a_file_manager_is_no_evaluation(tmp_path: Path) -> None:
     scores = {"a": 0.25, "b": 0.75}
     run = write(tmp_path / "run", accuracies(0.5, 0.5), scores, clients_of="validation")
-    found = standard_error.of_run(run, "accuracy")
+    found = standard_error.of_run(run, "accuracy", range(2))
     assert found == pytest.approx(0.25)
     other = write(tmp_path / "other", accuracies(0.5, 0.5), {"a": 0.5, "b": 0.5}, clients_of="validation")
     file = client_file(run, 1)
     shutil.copy(client_file(other, 1), file.with_name("round-000001_copy.parquet"))
-    assert standard_error.of_run(run, "accuracy") == found
+    assert standard_error.of_run(run, "accuracy", range(2)) == found
 
 
 def test_a_damaged_evaluation_is_not_used(tmp_path: Path) -> None:
     run = write(tmp_path / "run", accuracies(0.5, 0.5), {"a": 0.25, "b": 0.75}, clients_of="validation")
     flip(client_file(run, 1))
     with pytest.raises(raysim.RunFolderError, match="is damaged"):
-        standard_error.of_run(run, "accuracy")
+        standard_error.of_run(run, "accuracy", range(2))
 
 
 def flip(file: Path) -> None:

@@ -60,7 +60,11 @@ def _course(table: PublishedTable, runs: Sequence[list[Row]], objective: Objecti
         return Course(DIVERGED, None, steps, {**trial.facts(objective), "why": why}, trial, by_seed)
     if (lacks := trial.lacks(objective)) is not None:
         return Course(FAILED, None, {}, {**trial.facts(objective), "why": lacks}, trial, by_seed)
-    errors = [_over_clients(table, rows[-1], objective.name) for rows in runs] if objective.is_ratio else []
+    errors = (
+        [standard_error.of_evaluations(counted_scores(table, rows, objective), objective.name) for rows in runs]
+        if objective.is_ratio
+        else []
+    )
     missed = trial.missed(objective)
     return Course(
         MISSED if missed else FINISHED,
@@ -95,7 +99,6 @@ def scores(table: PublishedTable, row: Row) -> list[Row]:
     return [dict(zip(names, each, strict=True)) for each in every if each[-1] is not None]
 
 
-def _over_clients(table: PublishedTable, row: Row, figure: str) -> float | None:
-    found = scores(table, row)
-    sizes = [each["examples"] for each in found]
-    return standard_error.over_clients([each[figure] * each["examples"] for each in found], sizes)
+def counted_scores(table: PublishedTable, rows: Sequence[Row], objective: Objective) -> list[list[Row]]:
+    """Return the evaluations of a run that count for its value, each by client."""
+    return [scores(table, rows[index]) for index in objective.rounds(len(rows)) if index < len(rows)]

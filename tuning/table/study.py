@@ -11,7 +11,7 @@ from typing import Any
 from raysim import Experiment, ExperimentError, differing
 from raysim.storage.remote.uri import check_is_path
 from tuning import folder, protocol, pruners, result, section, trials_file
-from tuning.client_scores import sums
+from tuning.client_sums import sums
 from tuning.errors import StudyError
 from tuning.kept_trial import FINISHED, digest
 from tuning.log_filter import quiet_rounds
@@ -22,7 +22,7 @@ from tuning.section import TuningSection
 from tuning.space import COHORT_SIZE
 from tuning.study import write_best
 from tuning.study_plan import unit_of
-from tuning.table.course import Course, courses, scores
+from tuning.table.course import Course, counted_scores, courses
 from tuning.table.play import PLACE, play
 from tuning.table.record import PublishedTable, values_of, view_of
 
@@ -220,6 +220,5 @@ def _regret(
         return ()
     every = []
     for runs in runs_of_each:
-        counted = [[rows[index] for index in objective.rounds(len(rows)) if index < len(rows)] for rows in runs]
-        every.append([sums([scores(table, row) for row in rows], objective.name) for rows in counted])
+        every.append([sums(counted_scores(table, rows, objective), objective.name) for rows in runs])
     return tuple(bootstrap(every, objective.is_maximised, list(finished).index(best)))
