@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import threading
@@ -38,6 +39,24 @@ def test_a_start_that_fails_leaves_ray_and_the_script_as_they_were(monkeypatch: 
         joining.start(lambda processes: None, agent_port=4321)
     assert all(now is not then for now, then in zip(during, before, strict=True))
     assert choices() == before
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "most"), [(64, 16 << 30), (0.25, 75 << 20), (None, 200 * 10**9)], ids=["a quarter", "least", "none"]
+)
+def test_the_object_store_fits_into_a_limited_address_space(
+    gigabytes: float | None, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = resource.RLIM_INFINITY if gigabytes is None else int(gigabytes * (1 << 30))
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, resource.RLIM_INFINITY))
+    monkeypatch.setattr(ray_constants, "DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", 200 * 10**9)
+    during = []
+    monkeypatch.setattr(
+        ray, "init", lambda **settings: during.append(ray_constants.DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES)
+    )
+    joining.start(lambda processes: None)
+    assert during == [most]
+    assert ray_constants.DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES == 200 * 10**9
 
 
 def test_a_cluster_that_is_there_is_joined_with_nothing_changed(monkeypatch: pytest.MonkeyPatch) -> None:

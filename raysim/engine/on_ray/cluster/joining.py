@@ -4,6 +4,7 @@ A cluster that a script starts listens on loopback only, has no unnecessary proc
 
 from __future__ import annotations
 
+import resource
 import signal
 import sys
 import threading
@@ -30,6 +31,10 @@ _RAYLET: Any = _raylet
 NEEDLESS = ("start_monitor", "start_api_server")
 """Methods that start the autoscaler's monitor and the dashboard's server, Python processes of 80 to 90 MB each. A
 cluster of one machine does not scale, raysim needs no dashboard, and `ray.init` would wait seconds for the server."""
+
+STORE_SHARE = 4
+"""The object store takes at most this part of a limited address space: each of Ray's processes maps all of the store
+beside what it needs itself. Where it does not fit, workers die as they start, and `ray.init` waits for ever."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """The changes to Ray inside `init` affect all threads."""
@@ -73,6 +78,7 @@ def start(
         _own_sigterm(),
         _on_one_machine(),
         _without_needless(),
+        _within_address_space(),
         _handed_over(begun, setup_worker),
         _with_placeholders(agent_port),
     ):
@@ -110,6 +116,20 @@ def _without_needless() -> Iterator[None]:
     with ExitStack() as every:
         for name in NEEDLESS:
             every.enter_context(_replaced(Node, name, lambda _: lambda node, *args, **settings: None))
+        yield
+
+
+@contextmanager
+def _within_address_space() -> Iterator[None]:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        yield
+        return
+
+    def capped(most: int) -> int:
+        return min(most, max(limit // STORE_SHARE, ray_constants.OBJECT_STORE_MINIMUM_MEMORY_BYTES))
+
+    with _replaced(ray_constants, "DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", capped):
         yield
 
 
