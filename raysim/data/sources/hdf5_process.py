@@ -98,6 +98,8 @@ def _check_size(dataset: Any, name: str, most_bytes: int) -> None:
     """Refuse what unpacks to more, before it is read: rows that are not stored have a value all the same."""
     if dataset.shape is None:
         raise ValueError(f"{name!r} has no values")
+    if not dataset.shape:
+        raise ValueError(f"expected a row for each example in {name!r}, found a single value")
     for shape in (dataset.shape, dataset.chunks):
         each = _TEXT_BYTES if dataset.dtype == object else max(1, dataset.dtype.itemsize)
         size = math.prod(shape or ()) * each
@@ -127,8 +129,8 @@ def _texts(dataset: Any, name: str, most_bytes: int) -> list[bytes]:
     """Return the texts of a dataset in the order of its rows."""
     texts: list[bytes] = []
     size = 0
-    for start in range(0, dataset.shape[0] if dataset.shape else 1, _ROWS):
-        rows = dataset[start : start + _ROWS] if dataset.shape else dataset[()]
+    for start in range(0, dataset.shape[0], _ROWS):
+        rows = dataset[start : start + _ROWS]
         found = [text.encode() if isinstance(text, str) else text for text in np.asarray(rows, object).ravel()]
         if not all(isinstance(text, bytes) for text in found):
             raise ValueError(f"{name!r} holds neither numbers nor texts")
@@ -139,10 +141,12 @@ def _texts(dataset: Any, name: str, most_bytes: int) -> list[bytes]:
     return texts
 
 
-def _own(group: Any, name: str, kind: type) -> Any:
+def _own(group: Any, name: str | bytes, kind: type) -> Any:
     """Return a group's member; a forged file can name other files as members, and as the place of their bytes."""
     import h5py  # optional
 
+    if isinstance(name, bytes):
+        raise ValueError(f"{name!r:.80} is a name, and expected is text in UTF-8")
     # To the library they are paths, whose parts may lead anywhere.
     is_path = "/" in name or name == "."
     found = group[name] if not is_path and isinstance(group.get(name, getlink=True), h5py.HardLink) else None

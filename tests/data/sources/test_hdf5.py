@@ -133,6 +133,22 @@ def test_a_column_without_values_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "none.h5", "x")
 
 
+@pytest.mark.parametrize("value", [np.float32(1), "a text"], ids=["number", "text"])
+def test_a_single_value_is_no_column(value: object, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "single.h5", "w") as file:
+        file["examples/a/x"] = value
+    with pytest.raises(DataError, match=r"expected a row for each example in 'x', found a single value"):
+        read(tmp_path / "single.h5", "x")
+
+
+@pytest.mark.parametrize("columns", [(), ("x",)], ids=["ids", "columns"])
+def test_a_client_whose_name_is_no_text_is_named(columns: tuple[str, ...], tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "bytes.h5", "w") as file:
+        file.create_group("examples").create_group(b"\xff\xfe")["x"] = [1]
+    with pytest.raises(DataError, match=r"bytes\.h5: .*b'\\xff\\xfe' is a name, and expected is text in UTF-8"):
+        read(tmp_path / "bytes.h5", *columns)
+
+
 def test_a_group_is_no_column_and_a_column_no_client(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "group.h5", "w") as file:
         file.create_dataset("examples/a/t/name", data=[1])
