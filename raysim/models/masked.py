@@ -53,6 +53,17 @@ def stretch(targets: Tensor, padding: int) -> Tensor:
     return places.shape[1] / places.sum(1, dtype=torch.float64).clamp(min=1)
 
 
+def share(right: Tensor, outputs: Tensor) -> Tensor:
+    """Return the share of each row's places that are True, (batch,), in the outputs' dtype: at least in float32.
+
+    A module's outputs may be of a narrower one, whose shares have two digits.
+
+    >>> share(torch.tensor([[True, False, False]]), torch.zeros(1, dtype=torch.bfloat16)).tolist()
+    [0.3333333432674408]
+    """
+    return right.to(torch.promote_types(outputs.dtype, torch.float32)).flatten(1).mean(1)
+
+
 @dataclass(frozen=True)
 class MaskedHits:
     """(outputs, targets) -> hits at places that count, over all T places; (batch,)."""
@@ -62,7 +73,7 @@ class MaskedHits:
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the hits; see the module's docstring."""
         right = (argmax(outputs) == targets) & self.counts(targets)
-        return right.to(outputs.dtype).flatten(1).mean(1)
+        return share(right, outputs)
 
     def counts(self, targets: Tensor) -> Tensor:
         """Return whether accuracy counts a place; bool, in the shape of targets."""

@@ -24,7 +24,7 @@ from raysim.config.unwritten import check_unwritten, version, versions
 from raysim.errors import ModelError
 from raysim.models import softmax
 from raysim.models.argmax import argmax
-from raysim.models.masked import MaskedCrossEntropy, MaskedHits
+from raysim.models.masked import MaskedCrossEntropy, MaskedHits, share
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) -> (batch,) losses."""
@@ -88,8 +88,8 @@ def hits(outputs: Tensor, targets: Tensor) -> Tensor:
     >>> hits(torch.tensor([[0.0, 9.0], [9.0, 0.0]]), torch.tensor([1, 1])).tolist()
     [1.0, 0.0]
     """
-    right = (argmax(outputs) == targets).to(outputs.dtype)
-    return right if targets.dim() == 1 else right.flatten(1).mean(1)
+    right = argmax(outputs) == targets
+    return right.to(outputs.dtype) if targets.dim() == 1 else share(right, outputs)
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -29,6 +29,15 @@ def sure_of(labels: list[list[int]]) -> torch.Tensor:
     return 100 * torch.nn.functional.one_hot(torch.tensor(labels), 5).double()
 
 
+@pytest.mark.parametrize("task", [MASKED, task_for(5, None)], ids=["padded", "whole"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_outputs_of_few_digits_do_not_round_the_share_of_hits(task: Task, dtype: torch.dtype) -> None:
+    targets = torch.tensor([[WORD] * 7])
+    outputs = sure_of([[WORD, WORD, WORD, OTHER, OTHER, OTHER, OTHER]]).to(dtype)
+    assert task.correct is not None
+    assert task.correct(outputs, targets).item() == pytest.approx(3 / 7, rel=1e-7)
+
+
 def test_accuracy_is_over_places_with_words_only() -> None:
     targets = torch.tensor([[WORD, OTHER, UNKNOWN, END], [WORD, END, PAD, PAD]])
     outputs = sure_of([[WORD, WORD, UNKNOWN, END], [WORD, END, PAD, PAD]])
