@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import raysim
 import tuning
+from raysim.data import DatasetWriter, Field
 from raysim.errors import ClientError, ExperimentError, ModelError
 from raysim.testing import ContractError, check_part
 from tests.support.run_folders import experiment
@@ -329,6 +330,21 @@ def test_numbers_that_are_nothing_in_the_models_dtype_are_said(
     for name, largest in (("x", x), ("y", 2 * x)):
         said = f"{name} of the first training clients has a place in which no number is larger than {largest:.3g}"
         assert any(said in text and "as float32 these are 0" in text for text in caplog.messages) == warned
+
+
+@pytest.mark.parametrize(("scale", "warned"), [(0.0, True), (1e-60, True), (-0.5, False)])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_a_scale_that_leaves_nothing_of_the_numbers_is_said(
+    dtype: str, scale: float, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with DatasetWriter(tmp_path / "data", x=Field((2,), dtype, scale=scale), y=Field((), "int64"), num_classes=2) as to:
+        for number in range(4):
+            to.write("train", str(number), np.array([[0, 3], [0, 1]], dtype), np.array([0, 1]))
+    data = raysim.FederatedDataset.open(tmp_path / "data")
+    exp = experiment(data=None, model={"name": "linear"}, cohort={"size": 2})
+    next(raysim.rounds(exp, dataset=data, executor="local"))
+    said = f"no number is larger than 3, and as float32 and times the scale {scale:g} these are 0"
+    assert any(said in text for text in caplog.messages) == warned
 
 
 @pytest.mark.parametrize(("stray", "warned"), [(9_999, True), (2, False)])

@@ -149,11 +149,13 @@ def _of_examples(plan: Plan) -> Iterator[_Remark]:
             f"1; give each feature a mean near 0 and a deviation near 1 before the data are read",
         )
     for name, size in example_remarks.vanishing(plan.dataset, looked, plan.initial.params.dtype).items():
+        scale = getattr(plan.dataset, name).scale
+        times = "" if scale == 1 else f" and times the scale {scale:g}"
         yield _Remark(
             f"{name} vanishes",
             f"{name} of the first training clients has a place in which no number is larger than {size:.3g}, and as "
-            f"{str(plan.initial.params.dtype).removeprefix('torch.')} these are 0, so the model does not see them: "
-            f"multiply them before the data are read",
+            f"{str(plan.initial.params.dtype).removeprefix('torch.')}{times} these are 0, so the model does not see "
+            f"them: {'choose another scale' if times else 'multiply them before the data are read'}",
         )
     # A script's loss may take labels as real numbers.
     dtype = None if "loss" in plan.passed.names else example_remarks.labels_as_floats(plan.dataset, looked)

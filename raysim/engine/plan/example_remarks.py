@@ -108,16 +108,18 @@ def far_from_one(dataset: FederatedDataset, positions: Iterable[int]) -> float |
 def vanishing(dataset: FederatedDataset, positions: Iterable[int], dtype: torch.dtype) -> dict[str, float]:
     """Return, for x and y, the largest size of numbers in places of an example where all are 0 in the model's dtype.
 
-    Only of places where these training clients have another number than 0; none if there is no such place.
+    Only of places where these training clients have another number than 0; none if there is no such place. Numbers are
+    looked at times their field's scale, which may be what makes them 0.
     """
     found = dict[str, float]()
     clients = [dataset.train.client(position) for position in positions]
     for place, field in enumerate((dataset.x, dataset.y)):
-        if not np.issubdtype(np.dtype(field.dtype), np.floating) or not clients:
+        if not (np.issubdtype(np.dtype(field.dtype), np.floating) or field.scale != 1) or not clients:
             continue
         sizes = np.abs(np.concatenate([client[place] for client in clients]))
-        largest = np.where(np.isfinite(sizes), sizes, 0.0).max(axis=0)
-        as_models = torch.from_numpy(np.atleast_1d(largest)).to(dtype).double().numpy().reshape(largest.shape)
+        largest = np.where(np.isfinite(sizes), sizes, 0).max(axis=0).astype(np.float64)
+        scaled = torch.from_numpy(np.atleast_1d(largest)).to(dtype).mul_(field.scale)
+        as_models = scaled.double().numpy().reshape(largest.shape)
         if lost := float(np.where(as_models == 0, largest, 0.0).max()):
             found["xy"[place]] = lost
     return found
