@@ -152,6 +152,7 @@ with warm_workers.serving() as server:
         until(lambda: Path(path).exists())
         script.kill()
     until(lambda: not server_of_script.is_running() or server_of_script.status() == psutil.STATUS_ZOMBIE)
+    assert not Path(path).parent.exists()
 
 
 @linux

@@ -166,6 +166,10 @@ def serve(path: str) -> None:
     while True:
         ready, _, _ = select.select([listening, sys.stdin], [], [])
         if sys.stdin in ready:
+            # The script was killed, or it would have ended this process: it leaves the folder to whoever is last.
+            with suppress(OSError):
+                os.unlink(path)
+                os.rmdir(os.path.dirname(path))
             return
         with listening.accept()[0] as asking:
             asking.settimeout(ASK_S)
