@@ -278,6 +278,9 @@ def bound(module: nn.Module, model: Model, weights: Weights, device: torch.devic
         if name in params:
             parameter.data = params[name]
     views = model.buffers.views(weights.buffers) | model.counters.views(weights.counters)
+    # Views of a vector share a count of writes. By `.data` each has its own: a forward may write to one buffer after
+    # autograd has saved another, as batch norm does.
+    views = {name: view.data for name, view in views.items()}
     # A buffer that is registered twice is in the layout once.
     names = {id(buffer): name for name, buffer in module.named_buffers()}
     for child in module.modules():

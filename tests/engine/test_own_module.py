@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -48,6 +51,55 @@ def test_tied_weights_train_as_by_torch() -> None:
     torch.optim.SGD(module.parameters(), 0.5).step()
     for name, value in module.named_parameters():
         torch.testing.assert_close(made[name], value.detach())
+
+
+class FollowedOutputs(nn.Module):
+    """Batch norm, whose buffers autograd saves, and a mean of outputs, to which forward writes later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.b(torch.tanh(self.norm(self.a(x))))
+        mean = self.get_buffer("mean")
+        if self.training:
+            with torch.no_grad():
+                mean.mul_(0.8).add_(0.2 * made.mean(0))
+        return made - mean
+
+
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded"])
+def test_forward_writes_to_a_buffer_after_batch_norm(trainer: str) -> None:
+    x, y = torch.randn(8, 5), torch.arange(8) % 3
+    data = raysim.FederatedDataset.from_clients({"a": (x, y)})
+    exp = raysim.Experiment.model_validate(
+        {
+            "name": "followed",
+            "rounds": 1,
+            "engine": {"workers": 0, "trainer": trainer},
+            "cohort": {"size": 1},
+            "client": {"optimizer": {"lr": 0.5}, "batch_size": 8, "local_steps": 3},
+        }
+    )
+    torch.manual_seed(1)
+    module = FollowedOutputs()
+    start = {name: value.detach().clone() for name, value in module.named_parameters()}
+    objective: dict[str, Any] = {
+        "objective": lambda module, x, y, at: nn.functional.cross_entropy(module(x), y, reduction="none")
+    }
+    for parts in ({}, objective):
+        (only,) = raysim.rounds(exp, model=FollowedOutputs, dataset=data, params=start, **parts)
+        made = only.params
+        own = copy.deepcopy(module)
+        optimizer = torch.optim.SGD(own.parameters(), 0.5)
+        for _ in range(3):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(own(x), y).backward()
+            optimizer.step()
+        for name, value in [*own.named_parameters(), *own.named_buffers()]:
+            torch.testing.assert_close(made[name], value.detach(), atol=1e-5, rtol=1e-5)
 
 
 def test_a_buffer_that_is_registered_twice_stays_one() -> None:
