@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import raysim
 from raysim.client import batches
@@ -198,3 +198,54 @@ def test_buffers_are_averaged_and_counters_take_the_maximum(experiment: Make) ->
     means = [clients["0"][0].mean(0), clients["1"][0][4:].mean(0)]
     np.testing.assert_allclose(only.params["0.running_mean"], (4 * means[0] + 8 * means[1]) / 12, rtol=1e-12)
     assert only.params["0.num_batches_tracked"].item() == 2
+
+
+class MaskedBySums(nn.Module):
+    """Adds a mask of -inf, as causal attention does, and a buffer that begins at infinity and falls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+        self.register_buffer("least", torch.tensor(torch.inf))
+
+    def forward(self, x: Tensor) -> Tensor:
+        least = self.get_buffer("least")
+        if self.training:
+            least.copy_(torch.minimum(least, x.min()))
+        made: Tensor = (self.linear(x) + self.get_buffer("mask")).softmax(-1) * self.linear(x)
+        return made.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.0])
+def test_a_buffer_with_infinity_stays_as_it_is(experiment: Make, share: float) -> None:
+    data, clients = least_squares([4, 8])
+    one = experiment(
+        model=None, rounds=1, client={"batch_size": 4, "shuffle": False}, cohort={"size": 2}, engine=FLOAT64
+    )
+
+    def weight(facts: raysim.ClientFacts) -> float:
+        return share if facts.client == "0" else 1.0
+
+    (last,) = raysim.rounds(one, dataset=data, model=MaskedBySums, weighting=weight)
+    assert last.metrics["rejected"] == 0
+    assert last.params["mask"].tolist() == [0.0, -np.inf]
+    least = [x.min() for x, _ in clients.values()]
+    np.testing.assert_allclose(last.params["least"], (share * least[0] + least[1]) / (share + 1), rtol=1e-12)
+
+
+def test_a_buffer_that_becomes_infinite_is_rejected(experiment: Make) -> None:
+    data, _ = least_squares([4, 8])
+    one = experiment(
+        model=None, rounds=1, client={"batch_size": 4, "shuffle": False}, cohort={"size": 2}, engine=FLOAT64
+    )
+
+    class Overflowing(MaskedBySums):
+        def forward(self, x: Tensor) -> Tensor:
+            made: Tensor = super().forward(x)
+            if self.training:
+                self.get_buffer("least").fill_(-torch.inf)
+            return made
+
+    (only,) = raysim.rounds(one, dataset=data, model=Overflowing)
+    assert only.metrics["rejected"] == 2

@@ -217,10 +217,9 @@ def test_a_client_that_is_drawn_twice_counts_twice() -> None:
 def test_the_error_of_a_client_that_is_drawn_twice_is_added_twice() -> None:
     one, sums = torch.zeros(1), Accumulator(Sizes(1, groups=1, configs=2), torch.device("cpu"))
     sent = Fake(measures=False, repeats={7: 3}, weights=Weights(one, one, one))
-    trained = Fake(
-        clients=Fake(positions=np.array([7])), updates=Fake(delta=one[None], buffers=one[None], counters=one[None])
-    )
-    states = Fake(context=Fake(own_error=lambda weights, position: (4, 0.25)))
+    updates = Fake(delta=one[None], buffers=one[None], counters=one[None])
+    trained = Fake(clients=Fake(positions=np.array([7])), updates=updates, finite=np.array([True]))
+    states = Fake(context=Fake(own_error=lambda weights, position, is_finite: (4, 0.25)))
     outgoing: Any = Fake(sent=trained, trained=trained, broadcast=sent, states=states, training=Fake(number=1))
     add_config_errors(sums, outgoing)
     assert sums.total().scored.tolist() == [[0.0, 0.0], [12.0, 3.0]]

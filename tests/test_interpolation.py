@@ -60,6 +60,14 @@ def test_the_line_is_the_paper_s() -> None:
     ]
 
 
+@pytest.mark.parametrize("theta", [-0.2, 0.0, 0.5, 1.0])
+def test_infinity_that_both_have_in_a_buffer_stays(theta: float) -> None:
+    """Such as -inf in a mask: 0 or less times it would be no number."""
+    none = torch.zeros(0, dtype=torch.int64)
+    w, other = (Weights(torch.zeros(1), torch.tensor([-torch.inf, value]), none) for value in (1.0, 3.0))
+    assert between(w, other, theta).buffers.tolist() == pytest.approx([-torch.inf, theta + 3 * (1 - theta)])
+
+
 def test_rows_are_the_losses_of_the_models_between(folder: Path) -> None:
     # The evaluation's sample has no part in it.
     experiment = made(name="linear").changed({"evaluation.examples": 10})

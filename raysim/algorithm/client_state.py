@@ -141,7 +141,7 @@ class LocalStates:
                 deltas.append(sent)
             # Stacked, so torch aligns each update, whatever the correction returned.
             updates = replace(trained.updates, delta=torch.stack(deltas), squared_norms=None)
-            return with_norms(trained.clients, updates, self.layout)
+            return with_norms(trained.clients, updates, self.layout, trained.finite)
 
     def after(self, trained: Trained) -> tuple[list[Tensor | None], list[Tensor | None]]:
         """Return, by client, the correction's next vectors, and their changes, if they are summed.

@@ -53,4 +53,4 @@ def own_error(context: LocalContext, broadcast: Broadcast, trained: Trained, row
         return None
     updates, x = trained.updates, broadcast.weights.params
     weights = Weights(x + updates.delta[row], updates.buffers[row], updates.counters[row])
-    return context.own_error(weights, int(trained.clients.positions[row]))
+    return context.own_error(weights, int(trained.clients.positions[row]), bool(trained.finite[row]))

@@ -40,7 +40,7 @@ class LocalContext(NamedTuple):
     keep any. own: the trainer of a personalisation's own pass. keeps_updates: the result holds every update, for rules
     that need all of them. trained: the chunk's clients, if they were trained already, together with those of other
     runs. trainer_of: the trainer of each configuration, if there are several. own_error: of a model, for the training
-    client at a position; None of a client without examples to score it on.
+    client at a position, and whether its update is finite; None of a client without examples to score it on.
     """
 
     train: Trainer
@@ -51,7 +51,7 @@ class LocalContext(NamedTuple):
     loss: Callable[[Weights, Tensor, Tensor], float] | None = None
     own: Trainer | None = None
     trainer_of: Callable[[int], Trainer] | None = None
-    own_error: Callable[[Weights, int], OwnError | None] | None = None
+    own_error: Callable[[Weights, int, bool], OwnError | None] | None = None
 
 
 class LocalResult(NamedTuple):

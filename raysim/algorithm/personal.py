@@ -124,7 +124,8 @@ class Personal:
             delta = trained.updates.delta.clone()
             for piece in self.layout.only(self.kind.unsent).pieces(delta):
                 piece.zero_()
-            sent = with_norms(trained.clients, replace(trained.updates, delta=delta, squared_norms=None), self.layout)
+            updates = replace(trained.updates, delta=delta, squared_norms=None)
+            sent = with_norms(trained.clients, updates, self.layout, trained.finite)
         return replace(sent, finite=trained.finite)
 
 

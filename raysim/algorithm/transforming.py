@@ -66,7 +66,7 @@ def apply_transforms(
             kept.append(after)
         # Stacked, so torch aligns each update, whatever a transform returned.
         updates = replace(trained.updates, delta=torch.stack(deltas), squared_norms=None)
-        return with_norms(trained.clients, updates, how.layout), kept
+        return with_norms(trained.clients, updates, how.layout, trained.finite), kept
 
 
 def _of_one(

@@ -142,7 +142,7 @@ def train(
         if prepared is not None:
             group = group.with_each(prepared)
         for together, updates in _watched(trainer, broadcast, group, lr, start):
-            yield with_norms(together, updates, layout)
+            yield with_norms(together, updates, layout, _keep_form(updates.buffers, broadcast.buffers))
 
 
 def _turns(trainer: Trainer, clients: ChunkClients) -> Iterator[ChunkClients]:
@@ -176,23 +176,41 @@ def train_each(
     except Exception as error:
         raise ClientFailure(int(clients.positions[0]), others=len(clients) - 1) from error
     squares, finite = _measures(updates, layout)
+    received = torch.cat([start.weights.buffers.expand(len(clients), -1) for start in starts])
+    finite &= _keep_form(updates.buffers, received)
     of_starts = [slice(i * len(clients), (i + 1) * len(clients)) for i in range(len(starts))]
     return [Trained(clients, _part(updates, rows), squares[rows], finite[rows]) for rows in of_starts]
 
 
-def with_norms(clients: ChunkClients, updates: Updates, layout: Layout) -> Trained:
-    """Return the updates with their squared norms, computed if the trainer has none, and whether each is finite."""
-    return Trained(clients, updates, *_measures(updates, layout))
+def with_norms(clients: ChunkClients, updates: Updates, layout: Layout, beside: Bools) -> Trained:
+    """Return the updates with their squared norms, computed if the trainer has none, and whether each is finite.
+
+    `beside`: (k,), whether what goes with each update is; of updates that are measured anew, `Trained.finite`.
+    """
+    squares, finite = _measures(updates, layout)
+    return Trained(clients, updates, squares, finite & beside)
+
+
+def _keep_form(buffers: Tensor, received: Tensor) -> Bools:
+    """Return whether each row of buffers (k, B) is finite, but for numbers that came so, such as a mask's -inf.
+
+    >>> mask = torch.tensor([0.0, -torch.inf])
+    >>> _keep_form(torch.stack([mask, mask + torch.tensor([torch.inf, 0.0])]), mask).tolist()
+    [True, False]
+    """
+    if not buffers.numel():
+        return np.ones(len(buffers), dtype=np.bool_)
+    is_finite = buffers.isfinite()
+    if not bool(is_finite.all()):
+        is_finite |= (buffers == received) | (buffers.isnan() & received.isnan())
+    return is_finite.all(-1).numpy(force=True)
 
 
 def _measures(updates: Updates, layout: Layout) -> tuple[Tensor, Bools]:
     if (squares := updates.squared_norms) is None:
         squares = squared_norms(layout, updates.delta)
     # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
-    finite = squares.sum(-1).isfinite()
-    if updates.buffers.numel():
-        finite &= updates.buffers.isfinite().all(-1)
-    return squares, finite.numpy(force=True)
+    return squares, squares.sum(-1).isfinite().numpy(force=True)
 
 
 def squared_norms(layout: Layout, deltas: Tensor) -> Tensor:

@@ -223,7 +223,7 @@ class _OfRun:
         after = replace(
             state,
             round=t + 1,
-            weights=Weights(params, sums.buffers.div(sums.weight).to(weights.buffers.dtype), counters),
+            weights=Weights(params, _mean_buffers(sums, weights.buffers), counters),
             optimizer=stepped.state,
             levels=_levels(self.section, state.levels, sums, before.within),
             glad=before.baselines,
@@ -280,6 +280,17 @@ def _scores(sums: Sums) -> Metrics:
     if not math.isnan(sums.correct):
         scores["accuracy"] = sums.correct / sums.seen
     return scores
+
+
+def _mean_buffers(sums: Sums, before: Tensor) -> Tensor:
+    """Return the clients' mean of each floating buffer, in the dtype of `before`, what they received.
+
+    A number that was not finite, such as a mask's -inf, stays where the mean is not defined: 0 times it is not 0.
+    """
+    mean = sums.buffers.div(sums.weight).to(before.dtype)
+    if not mean.numel() or not bool(mean.isnan().any()):
+        return mean
+    return torch.where(mean.isnan() & ~before.isfinite().to(mean.device), before.to(mean.device), mean)
 
 
 def _is_finite(params: Tensor, norm: float | None) -> bool:

@@ -19,7 +19,8 @@ def measured(delta: torch.Tensor) -> Trained:
     none = torch.empty(rows, 0)
     counts = torch.zeros(rows, dtype=torch.int64)
     updates = Updates(delta, none, counts[:, None], torch.zeros(rows), counts, np.zeros(rows, np.int64))
-    return local_training.with_norms(ChunkClients.none(), updates, Layout.of([("weight", delta[0])]))
+    layout = Layout.of([("weight", delta[0])])
+    return local_training.with_norms(ChunkClients.none(), updates, layout, np.ones(rows, dtype=np.bool_))
 
 
 @pytest.mark.parametrize("numbers", [LARGE // 2, LARGE - 1, LARGE, LARGE + 7])

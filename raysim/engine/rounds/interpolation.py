@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from raysim.algorithm.broadcast import Broadcast
 from raysim.engine.in_process import InProcess
@@ -23,11 +24,12 @@ THETAS: tuple[float, ...] = tuple((np.linspace(-0.2, 1.2, 50).round(12) + 0.0).t
 
 
 def between(w: Weights, other: Weights, theta: float) -> Weights:
-    """Return theta w + (1 - theta) w'."""
+    """Return theta w + (1 - theta) w'; infinity that both have in a buffer, such as a mask's, stays."""
     params, buffers = (
         theta * own + (1 - theta) * others for own, others in ((w.params, other.params), (w.buffers, other.buffers))
     )
-    return Weights(params, buffers, w.counters)
+    kept = w.buffers.isinf() & (w.buffers == other.buffers)
+    return Weights(params, torch.where(kept, w.buffers, buffers), w.counters)
 
 
 def score_models(

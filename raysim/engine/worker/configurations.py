@@ -38,8 +38,8 @@ class Configurations:
     def with_trainers(self, context: LocalContext, examples: Examples) -> LocalContext:
         """Return the context with the trainers and the errors."""
 
-        def own_error(weights: Weights, position: int) -> OwnError | None:
-            return self._own_error(examples, weights, position)
+        def own_error(weights: Weights, position: int, is_finite: bool) -> OwnError | None:
+            return self._own_error(examples, weights, position, is_finite)
 
         return context._replace(trainer_of=self._trainer_of, own_error=own_error)
 
@@ -53,12 +53,13 @@ class Configurations:
             self._trainers[steps] = self._make(section)
         return self._trainers[steps]
 
-    def _own_error(self, examples: Examples, weights: Weights, position: int) -> OwnError | None:
+    def _own_error(self, examples: Examples, weights: Weights, position: int, is_finite: bool) -> OwnError | None:
         place = self._places.get(position)
         if place is None:
             return None
         scored = self._bench.score(examples, weights, self._split, (position, *place))
-        is_finite = all(vector.isfinite().all() for vector in (weights.params, weights.buffers))
+        # The sum of model and update may overflow where the update does not.
+        is_finite = is_finite and bool(weights.params.isfinite().all())
         return OwnError(place.examples, own_examples.error(scored, is_finite))
 
     @cached_property
