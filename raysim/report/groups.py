@@ -14,6 +14,7 @@ from raysim.errors import RunFolderError
 from raysim.experiment import differences
 from raysim.report.column_names import headlines
 from raysim.report.looks import CurveStyle, looks
+from raysim.report.number_formats import setting_number
 from raysim.report.runs import Run
 from raysim.report.same_data import files, same_data, short
 from raysim.report.series import MeanCourse, Series, last_of, over_trials, rising
@@ -198,7 +199,7 @@ def written(value: Any) -> str:
     """
     if value is None:
         return "none"
-    return f"{value:g}" if isinstance(value, float) else in_one_line(str(value))
+    return setting_number(value) if isinstance(value, float) else in_one_line(str(value))
 
 
 def _method(run: Run) -> dict[str, Any]:

@@ -32,6 +32,16 @@ def loss(value: float) -> str:
     return f"{value:.4g}"
 
 
+def setting_number(value: float) -> str:
+    """Return a setting's number with six digits; with all of them where it has nine at most, as one that people write.
+
+    >>> setting_number(0.1234567), setting_number(1e6), setting_number(10**-1.5)
+    ('0.1234567', '1e+06', '0.0316228')
+    """
+    six, nine = f"{value:g}", f"{value:.9g}"
+    return nine if float(six) != value == float(nine) else six
+
+
 def duration(length_s: float) -> str:
     """Return a duration in its two largest units; below ten seconds, in tenths.
 

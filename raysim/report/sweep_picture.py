@@ -174,7 +174,7 @@ def _ends(axes: Axes, drawn: Sequence[_SweptPoint]) -> None:
         low, high = min(at), max(at)
         if low > 0 and high / low >= WIDE:
             axes.set_xscale("log")
-        axes.set_xticks(sorted(set(at)), [f"{value:g}" for value in sorted(set(at))])
+        axes.set_xticks(sorted(set(at)), [number_formats.setting_number(value) for value in sorted(set(at))])
         axes.minorticks_off()
     if len(groups) > 1:
         axes.legend(title=", ".join(others), fontsize="small", title_fontsize="small", **BESIDE)
@@ -199,5 +199,5 @@ def _word(value: Any) -> str:
     if isinstance(value, Mapping):
         return in_one_line(str(value.get("name") or json.dumps(value)))
     if isinstance(value, float) and math.isfinite(value):
-        return f"{value:g}"
+        return number_formats.setting_number(value)
     return in_one_line(value) if isinstance(value, str) else json.dumps(value)
