@@ -193,7 +193,7 @@ def reads(pid, descriptor):
 
 raylet = subprocess.Popen(["sleep", "600"])
 guard = Guard()
-guard.needs(raylet.pid, "start it\\nagain")
+guard.needs(raylet.pid, "start it\\nagain \\udcff")
 # The guard takes a moment to start.
 while not [name for name in os.listdir(f"/proc/{guard._process.pid}/fd") if reads(guard._process.pid, name)]:
     time.sleep(0.01)
@@ -209,11 +209,11 @@ BY_ITSELF = "os._exit(1)"
 @pytest.mark.parametrize(
     ("dies", "ends", "said"),
     [
-        ("raylet.kill()", BY_ITSELF, "error: Ray ended, and this script with it. start it again\n"),
+        ("raylet.kill()", BY_ITSELF, "error: Ray ended, and this script with it. start it again \\udcff\n"),
         ("raylet.kill()", f"guard.is_said(); {BY_ITSELF}", ""),
         ("raylet.kill()", "guard.close()", ""),
         ("raylet.kill()", "os.kill(os.getpid(), signal.SIGKILL)", ""),
-        ("raylet.wait = raylet.kill", BY_ITSELF, "error: Ray ended, and this script with it. start it again\n"),
+        ("raylet.wait = raylet.kill", BY_ITSELF, "error: Ray ended, and this script with it. start it again \\udcff\n"),
     ],
 )
 def test_the_guard_says_why_a_script_ended_that_ray_ended(dies: str, ends: str, said: str) -> None:

@@ -77,7 +77,7 @@ class Guard:
         self._told |= lines
         # A guard that was killed guards nothing; the run goes on.
         with suppress(BrokenPipeError):
-            self._process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+            self._process.stdin.write(os.fsencode("".join(f"{line}\n" for line in lines)))
             self._process.stdin.flush()
 
     def close(self) -> None:
