@@ -201,13 +201,14 @@ def test_buffers_are_averaged_and_counters_take_the_maximum(experiment: Make) ->
 
 
 class MaskedBySums(nn.Module):
-    """Adds a mask of -inf, as causal attention does, and a buffer that begins at infinity and falls."""
+    """Adds a mask of -inf, as causal attention does; a buffer begins at infinity and falls, and one is not a number."""
 
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(3, 2)
         self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
         self.register_buffer("least", torch.tensor(torch.inf))
+        self.register_buffer("unknown", torch.tensor(torch.nan))
 
     def forward(self, x: Tensor) -> Tensor:
         least = self.get_buffer("least")
@@ -230,6 +231,7 @@ def test_a_buffer_with_infinity_stays_as_it_is(experiment: Make, share: float) -
     (last,) = raysim.rounds(one, dataset=data, model=MaskedBySums, weighting=weight)
     assert last.metrics["rejected"] == 0
     assert last.params["mask"].tolist() == [0.0, -np.inf]
+    assert last.params["unknown"].isnan()
     least = [x.min() for x, _ in clients.values()]
     np.testing.assert_allclose(last.params["least"], (share * least[0] + least[1]) / (share + 1), rtol=1e-12)
 

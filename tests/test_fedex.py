@@ -279,6 +279,30 @@ def test_a_configuration_that_diverges_in_classification_has_the_error_1(
     assert (done[-1].metrics["fedex/theta/1"] or 0) < 0.5
 
 
+class Overflowing(torch.nn.Linear):
+    """A local step makes its buffer infinite, and leaves its parameters finite."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.register_buffer("largest", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.get_buffer("largest").fill_(torch.inf)
+        return super().forward(x.flatten(1)[:, :3])
+
+
+def test_a_model_with_a_buffer_that_became_infinite_has_the_error_1(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    configs: list[dict[str, Any]] = [{"optimizer.lr": 0.1}, {"optimizer.lr": 0.2}]
+    exp = experiment(rounds=1, model=None, fedex={"configs": configs, "split": "train"}, evaluation={})
+    (done,) = raysim.rounds(exp, dataset=dataset, model=Overflowing)
+    assert done.metrics["rejected"] == 7
+    for config in range(2):
+        assert done.metrics[f"fedex/error/{config}"] == pytest.approx(done.metrics[f"fedex/weight/{config}"])
+
+
 def test_costs_are_those_of_each_clients_own_work(experiment: Make) -> None:
     plan = resolve(made(experiment), dataset=federation(), model=network, params=start())
     everyone, sizes = np.arange(5), np.array([3, 8, 5, 2, 11])

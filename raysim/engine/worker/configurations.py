@@ -58,8 +58,6 @@ class Configurations:
         if place is None:
             return None
         scored = self._bench.score(examples, weights, self._split, (position, *place))
-        # The sum of model and update may overflow where the update does not.
-        is_finite = is_finite and bool(weights.params.isfinite().all())
         return OwnError(place.examples, own_examples.error(scored, is_finite))
 
     @cached_property
