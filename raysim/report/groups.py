@@ -194,8 +194,8 @@ def headline(groups: Sequence[Group]) -> str:
 def written(value: Any) -> str:
     r"""Return a setting's value for people: null is "none", a whole number has no decimal point; in one line.
 
-    >>> print(written("a\x1b[31m"), written(2.0))
-    a\x1b[31m 2
+    >>> print(written("a\x1b[31m"), written(2.0), written(0.12345671))
+    a\x1b[31m 2 0.12345671
     """
     if value is None:
         return "none"
