@@ -1,8 +1,9 @@
 """Estimates what a choice by few validation clients costs: the choice is repeated on bootstrap samples of them.
 
 A score is a mean over seeds of sum_k a_k / sum_k n_k, with a_k the hits (or summed loss) and n_k the examples of client
-k. A sample draws m of the K clients with replacement, the same for all configurations, and chooses the best
-configuration by it. Its regret is how much worse the chosen one is than the best, both by all K clients.
+k, or its places that count. A sample draws m of the K clients with replacement, the same for all configurations, and
+chooses the best configuration by it. Its regret is how much worse the chosen one is than the best, both by all K
+clients.
 
 Source: Kuo et al. (2023), who show how the choice becomes worse with fewer validation clients.
 """
@@ -87,6 +88,6 @@ def _largest(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     return places
 
 
-def _sizes(of: Sequence[ClientSums]) -> list[dict[str, int]]:
-    """Return the examples of each client that a configuration was measured on, by seed."""
-    return [{client: examples for client, (_, examples) in of_seed.items()} for of_seed in of]
+def _sizes(of: Sequence[ClientSums]) -> list[dict[str, float]]:
+    """Return what each client weighs that a configuration was measured on, by seed."""
+    return [{client: size for client, (_, size) in of_seed.items()} for of_seed in of]

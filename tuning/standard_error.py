@@ -5,7 +5,8 @@ sums over clients, R = sum_k a_k / sum_k n_k, and so
 
     se = sqrt( K / (K - 1) * sum_k (a_k - R n_k)^2 ) / sum_k n_k
 
-with a_k the hits (or summed loss) and n_k the examples of client k, K clients. Source: Cochran, Sampling Techniques,
+with a_k the hits (or summed loss) and n_k the examples of client k, K clients; of texts, whose figures are means over
+places, n_k are those that count. Source: Cochran, Sampling Techniques,
 1977, equation 6.13 without the correction for finite populations: even if all validation clients are evaluated, the
 error measures how much other clients would have changed the figure. Of a mean over several evaluations, a_k is the
 client's mean over them.
@@ -23,10 +24,10 @@ from raysim.experiment.row import Row
 from raysim.run_folder import files
 from raysim.run_folder.run_table import read_table
 from raysim.run_folder.tables import deviation
-from tuning.client_sums import sums
+from tuning.client_sums import sums, weight
 
 
-def over_clients(sums: Sequence[float], sizes: Sequence[int]) -> float | None:
+def over_clients(sums: Sequence[float], sizes: Sequence[float]) -> float | None:
     """Return the standard error of sum(sums) / sum(sizes), one row per client; None for fewer than two clients.
 
     >>> over_clients([1.0, 0.0], [1, 1])
@@ -64,11 +65,11 @@ def of_evaluations(tables: Sequence[Iterable[Row]], column: str) -> float | None
 
     None for fewer than two clients with examples, without an evaluation, or if a client has no such figure.
     """
-    counted = [[row for row in rows if row["examples"]] for rows in tables]
+    counted = [[row for row in rows if weight(row, column)] for rows in tables]
     if any(row[column] is None for rows in counted for row in rows):
         return None
     by_client = sums(counted, column).values()
-    return over_clients([total for total, _ in by_client], [examples for _, examples in by_client])
+    return over_clients([total for total, _ in by_client], [size for _, size in by_client])
 
 
 def of_run(run: Path, column: str, rounds: range) -> float | None:

@@ -10,7 +10,18 @@ from raysim.config.section import Section
 from raysim.config.values import NAME_LETTERS
 
 _OVER_CLIENTS = frozenset({"mean_client_accuracy", "client_accuracy_variance", "client_accuracy_range"})
-_OF_CLIENTS = frozenset({"client", "examples", "label_similarity", "seen", "split", "training_examples"})
+_OF_CLIENTS = frozenset(
+    {
+        "accuracy_weight",
+        "client",
+        "examples",
+        "label_similarity",
+        "loss_weight",
+        "seen",
+        "split",
+        "training_examples",
+    }
+)
 TAKEN = frozenset({"accuracy", "before", "global", "loss", "new", "round", "trial"}) | _OF_CLIENTS | _OVER_CLIENTS
 """Names of other columns, beside percentiles and figures of other models of the client."""
 

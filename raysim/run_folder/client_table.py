@@ -41,7 +41,8 @@ def read_clients(path: Path) -> pa.Table:
     Rows with the split "fine_tuning/<split>" have `tuned_loss` and `tuned_accuracy`, after fine-tuning. Those with the
     split "personal/<split>" are of personal models, and have `global_loss` and `global_accuracy`, of the model of all.
     Both have the client's `training_examples`, and `label_similarity`, of its labels to those of all training clients;
-    the latter also `seen`, whether the client took part.
+    the latter also `seen`, whether the client took part. `loss_weight` and `accuracy_weight` are what the client weighs
+    in the split's figure, where that is not its `examples` (docs/algorithms.md, Padding).
 
     Raises:
         RunFolderError: a file is damaged.
@@ -86,16 +87,17 @@ def clients_after(path: Path, index: int) -> pa.Table:
     return _checked(read_table(path, file), file, index)
 
 
-def client_schema(metrics: Iterable[str], others: Collection[str] = ()) -> pa.Schema:
+def client_schema(metrics: Iterable[str], others: Collection[str] = (), weights: Iterable[str] = ()) -> pa.Schema:
     """Return the columns of rows with these metrics; with models of clients' own, also figures under other names.
 
-    `others`: the beginnings of these names, such as "tuned_".
+    `others`: the beginnings of these names, such as "tuned_". `weights`: further columns, of what clients weigh.
     """
     names = [f"{other}{metric}" for metric in metrics for other in ("", *others)]
     figures = [f"{other}{figure}" for other in others for figure in ("loss", "accuracy")]
     facts = [("training_examples", pa.int64()), ("label_similarity", pa.float64()), ("seen", pa.bool_())]
     fields = [*CLIENT_SCHEMA, *(pa.field(name, pa.float64()) for name in (*figures, *names))]
     fields += [pa.field(name, kind) for name, kind in (facts if others else [])]
+    fields += [pa.field(name, pa.float64()) for name in weights]
     return pa.schema(list({field.name: field for field in fields}.values()))
 
 

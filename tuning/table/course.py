@@ -9,6 +9,7 @@ from typing import Any
 
 from raysim.experiment.row import Row
 from tuning import standard_error
+from tuning.client_sums import weight_column
 from tuning.kept_trial import DIVERGED, FAILED, FINISHED, MISSED
 from tuning.objective import Objective, divergence
 from tuning.table.record import ACCURACIES, LOSSES, PublishedTable
@@ -94,9 +95,17 @@ def staged(stages: Sequence[Course], sizes: Sequence[int | None]) -> Course:
 
 def scores(table: PublishedTable, row: Row) -> list[Row]:
     """Return an evaluation as `clients/round-*.parquet` has it: a row for each client that is seen."""
-    every = zip(table.clients.names, table.clients.examples, row[LOSSES], row[ACCURACIES], strict=True)
-    names = ("client", "examples", "loss", "accuracy")
-    return [dict(zip(names, each, strict=True)) for each in every if each[-1] is not None]
+    clients = table.clients
+    weights = {weight_column(figure): each for figure, each in clients.weights.items()}
+    columns = {
+        "client": clients.names,
+        "examples": clients.examples,
+        **weights,
+        "loss": row[LOSSES],
+        "accuracy": row[ACCURACIES],
+    }
+    every = (dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True))
+    return [each for each in every if each["loss"] is not None]
 
 
 def counted_scores(table: PublishedTable, rows: Sequence[Row], objective: Objective) -> list[list[Row]]:

@@ -19,8 +19,9 @@ from raysim.storage.atomic import write as write_file
 from raysim.storage.reading import checked_object, parsing, regular
 from raysim.storage.remote.uri import check_is_path
 from tuning import space as spaces
+from tuning.client_sums import weight_column
 from tuning.errors import StudyError
-from tuning.table.record import ACCURACIES, LOSSES, PublishedTable
+from tuning.table.record import LISTS, PublishedTable
 from tuning.table.table_check import PLACES, check_columns, clients_of, seeds_of, size_of, vary_of
 
 KEY = b"raysim_table"
@@ -54,7 +55,11 @@ def write(table: PublishedTable, path: Path) -> None:
         "seeds": list(table.seeds),
         "vary": None if table.vary is None else list(table.vary),
         "content of the data": table.content,
-        "clients": {"names": list(table.clients.names), "examples": list(table.clients.examples)},
+        "clients": {
+            "names": list(table.clients.names),
+            "examples": list(table.clients.examples),
+            **{weight_column(figure): list(each) for figure, each in table.clients.weights.items()},
+        },
     }
     columns: dict[str, Any] = {"configuration": pa.array([place for place, _, _ in every], pa.int32())}
     for key in table.space.dimensions:
@@ -62,7 +67,7 @@ def write(table: PublishedTable, path: Path) -> None:
         columns[key] = of_all.take(columns["configuration"])
     columns["seed"] = pa.array([seed for _, seed, _ in every], pa.int64())
     for name in dict.fromkeys(name for _, _, row in every for name in row):
-        kind = pa.list_(pa.float32()) if name in (LOSSES, ACCURACIES) else None
+        kind = pa.list_(pa.float32()) if name in LISTS else None
         columns[name] = pa.array([row.get(name) for _, _, row in every], kind)
     content = pa.table(columns)
     about[DIGEST] = _digest(content, about)

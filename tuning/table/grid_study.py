@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +18,7 @@ from raysim.storage.remote.folder import path_here
 from raysim.storage.remote.uri import check_is_path
 from tuning import kept_run, protocol, search, section, study, study_plan
 from tuning.client_scores import client_rows
+from tuning.client_sums import weight_column
 from tuning.errors import StudyError
 from tuning.kept_trial import FAILED, FINISHED
 from tuning.pruners import NoPruner
@@ -24,7 +26,16 @@ from tuning.samplers import Grid
 from tuning.section import TuningSection
 from tuning.space import Space
 from tuning.table import card, file
-from tuning.table.record import ACCURACIES, LOSSES, PublishedTable, ScoredClients, configurations, place_of, values_of
+from tuning.table.record import (
+    ACCURACIES,
+    LISTS,
+    LOSSES,
+    PublishedTable,
+    ScoredClients,
+    configurations,
+    place_of,
+    values_of,
+)
 
 FIGURES = ("round", "clients", "rejected", "examples", "loss", "accuracy", "bytes_down", "bytes_up", "simulated_time_s")
 """Columns that a table keeps, beside all evaluations: what two machines measure alike."""
@@ -146,7 +157,7 @@ def _collected(
     """Return the clients, and the rows by configuration and seed; where one seed diverged, all end with its end."""
     # A run whose first round diverged has evaluated nobody.
     first = next(table for of_trial in scored for rows in of_trial for _, table in rows)
-    clients = ScoredClients(tuple(first), tuple(each["examples"] for each in first.values()))
+    clients = ScoredClients(tuple(first), tuple(each["examples"] for each in first.values()), _weights(first.values()))
     every = []
     for of_trial in scored:
         shortest = min(map(len, of_trial))
@@ -180,5 +191,18 @@ def _scored(run: Path, expected: Experiment, data: str, total: int | None) -> It
 
 def _row(row: Row, scores: Mapping[str, Row], clients: ScoredClients) -> Row:
     figures = {name: row[name] for name in row if name in FIGURES or name.startswith("eval/")}
-    lists = {LOSSES: "loss", ACCURACIES: "accuracy"}
-    return {**figures, **{name: [scores[client][of] for client in clients.names] for name, of in lists.items()}}
+    losses, accuracies = ([scores[client][of] for client in clients.names] for of in (LISTS[LOSSES], LISTS[ACCURACIES]))
+    # A client has none without an example, or a place, that counts.
+    known = [None if each is None or math.isnan(each) else each for each in accuracies]
+    return {**figures, LOSSES: losses, ACCURACIES: known}
+
+
+def _weights(rows: Iterable[Row]) -> dict[str, tuple[float, ...]]:
+    """Return what clients weigh in a figure, of their rows, by figure: where that is not their examples."""
+    every = list(rows)
+    columns = {figure: weight_column(figure) for figure in LISTS.values()}
+    return {
+        figure: tuple(row[column] for row in every)
+        for figure, column in columns.items()
+        if all(row.get(column) is not None for row in every)
+    }

@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from raysim import Experiment, seeds
-from raysim.arrays import Float64s
+from raysim.arrays import Bools, Float64s
 from raysim.experiment.row import Row
 from tuning.dimension import Listed
 from tuning.space import Space
@@ -21,13 +22,25 @@ from tuning.watched_figure import VALIDATION
 LOSSES, ACCURACIES = "clients/loss", "clients/accuracy"
 """Columns with a list: the figure of each validation client."""
 
+LISTS: Mapping[str, str] = MappingProxyType({LOSSES: "loss", ACCURACIES: "accuracy"})
+"""The figure that is in each of these columns."""
+
 
 @dataclass(frozen=True)
 class ScoredClients:
-    """The validation clients of a table: their names, and how many examples each has."""
+    """The validation clients of a table: their names, and how many examples each has.
+
+    weights: by "loss" and "accuracy", what each weighs in the figure of all, where that is not its examples: the places
+    of texts that count.
+    """
 
     names: tuple[str, ...]
     examples: tuple[int, ...]
+    weights: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def of(self, figure: str) -> tuple[float, ...]:
+        """Return what each client weighs in "loss" or "accuracy"."""
+        return self.weights.get(figure, self.examples)
 
 
 @dataclass(frozen=True)
@@ -90,23 +103,26 @@ def view_of(table: PublishedTable, most: int, *draw: int) -> PublishedTable:
 
     Without `draw` the clients are those that `evaluation.clients` evaluates; with a number they are drawn anew.
     """
-    sizes = np.array(table.clients.examples, np.float64)
+    sizes = {name: np.array(table.clients.of(name), np.float64) for name in LISTS.values()}
+    count = len(table.clients.names)
     rows: list[list[list[Row]]] = []
     for runs in table.rows:
         rows.append([])
         for seed, of_run in zip(table.seeds, runs, strict=True):
-            positions = seeds.sample(seeds.key(seed, "evaluation", *draw), len(sizes), min(most, len(sizes)))
-            weights = np.zeros(len(sizes))
-            weights[positions] = sizes[positions] / sizes[positions].sum()
-            rows[-1].append([_row_of(row, weights) for row in of_run])
+            seen = np.zeros(count, np.bool_)
+            seen[seeds.sample(seeds.key(seed, "evaluation", *draw), count, min(most, count))] = True
+            weights = {name: np.where(seen, each, 0.0) / (each[seen].sum() or 1.0) for name, each in sizes.items()}
+            rows[-1].append([_row_of(row, seen, weights) for row in of_run])
     return replace(table, rows=rows)
 
 
-def _row_of(row: Row, weights: Float64s) -> Row:
-    """Return a row without the evaluations of all clients; `weights` is 0 for clients that are not seen."""
+def _row_of(row: Row, seen: Bools, weights: Mapping[str, Float64s]) -> Row:
+    """Return a row without the evaluations of all clients; `weights` are by figure, and 0 for clients not `seen`."""
     kept = {name: value for name, value in row.items() if not name.startswith("eval/")}
-    for lists, name in ((LOSSES, "loss"), (ACCURACIES, "accuracy")):
-        values = np.array(row[lists], np.float64)
-        kept[f"{VALIDATION}/{name}"] = float(values[weights > 0] @ weights[weights > 0])
-        kept[lists] = [value if weight else None for value, weight in zip(row[lists], weights, strict=True)]
+    for lists, name in LISTS.items():
+        values, counts = np.array(row[lists], np.float64), weights[name] > 0
+        # As an evaluation has it: without a place that counts the loss is 0, and there is no accuracy.
+        if counts.any() or name == "loss":
+            kept[f"{VALIDATION}/{name}"] = float(values[counts] @ weights[name][counts])
+        kept[lists] = [value if is_seen else None for value, is_seen in zip(row[lists], seen, strict=True)]
     return kept

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from raysim.run_folder.tables import column
+from tuning.client_sums import weight_column
 from tuning.space import Space
-from tuning.table.record import ACCURACIES, LOSSES, ScoredClients, configurations
+from tuning.table.record import ACCURACIES, LISTS, LOSSES, ScoredClients, configurations
 
 COUNTED = ("round", "clients", "rejected", "examples", "bytes_down", "bytes_up", "simulated_time_s")
 """Columns of amounts."""
@@ -27,7 +28,7 @@ LARGEST = 1e150
 
 
 def clients_of(about: Mapping[str, Any]) -> ScoredClients:
-    """Return the clients of a table's metadata; ValueError if they are not names, and their numbers of examples."""
+    """Return the clients of a table's metadata; ValueError if they are not names, and what each of them weighs."""
     names, examples = about["names"], about["examples"]
     if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
         raise ValueError("its clients have no names")
@@ -37,7 +38,15 @@ def clients_of(about: Mapping[str, Any]) -> ScoredClients:
         and all(type(n) is int and 0 < n < MOST_EXAMPLES for n in examples)
     ):
         raise ValueError(f"its {len(names)} clients need a number of examples each, 1 or more")
-    return ScoredClients(tuple(names), tuple(examples))
+    weights = {figure: about[column] for figure in LISTS.values() if (column := weight_column(figure)) in about}
+    for figure, each in weights.items():
+        if not (isinstance(each, list) and len(each) == len(names) and all(map(_is_weight, each))):
+            raise ValueError(f"its {len(names)} clients need a {weight_column(figure)} each, 0 or more")
+    return ScoredClients(tuple(names), tuple(examples), {figure: tuple(each) for figure, each in weights.items()})
+
+
+def _is_weight(found: object) -> bool:
+    return type(found) in (int, float) and 0 <= found < MOST_EXAMPLES
 
 
 def seeds_of(found: object) -> tuple[int, ...]:

@@ -207,13 +207,20 @@ def _rows(plan: Plan, own: Metrics, index: int, name: str, scores: ClientScores)
     split = plan.dataset.split(name)
     clients = [split.id_of(position) for position in scores.positions.tolist()]
     nothing = [None] * len(clients)
-    figures = _figures(own, scores, clients, index)
+    figures, weights = _figures(own, scores, clients, index), _weights(plan, scores)
     columns = {
         "round": [index] * len(clients),
         "split": [name] * len(clients),
         "client": clients,
         "examples": scores.examples,
         **figures,
+        **weights,
     }
-    schema = client_schema(figures, [which.other for which in splits(plan.experiment)])
+    schema = client_schema(figures, [which.other for which in splits(plan.experiment)], weights)
     return pa.table({column: columns.get(column, nothing) for column in schema.names}, schema=schema)
+
+
+def _weights(plan: Plan, scores: ClientScores) -> dict[str, npt.NDArray[np.float64]]:
+    """Return what each client weighs in the split's loss and accuracy, where that is not its number of examples."""
+    found = {"loss_weight": scores.weight} if scores.by_place else {}
+    return found if plan.task.counted is None else {**found, "accuracy_weight": scores.counted}
