@@ -5,7 +5,6 @@ Source: Li et al. (2020), "Fair resource allocation in federated learning", tabl
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 KEYS = "server.fairness."
-WORST = 0.1
+PARTS = 10
+"""The worst of so many parts of the clients."""
 
 
 class _Point(NamedTuple):
@@ -77,7 +77,8 @@ def worst_tenth(accuracies: Float64s) -> float:
     >>> worst_tenth(np.array([0.5, 0.2, 0.9, 0.4, 1, 1, 1, 1, 1, 1, 1]))
     0.30000000000000004
     """
-    return float(np.sort(accuracies)[: math.ceil(WORST * len(accuracies))].mean())
+    # In whole numbers: 0.1 times 70 is a little more than 7.
+    return float(np.sort(accuracies)[: -(-len(accuracies) // PARTS)].mean())
 
 
 def _point(lane: Lane, size: float, group: Group, split: str) -> _Point | None:

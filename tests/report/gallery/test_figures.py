@@ -94,6 +94,13 @@ def test_the_mean_stands_over_the_worst_tenth_along_the_parameter_of_fairness(tm
     assert texts(axes) == ["0", "1"]
 
 
+@pytest.mark.parametrize("clients", [1, 10, 11, 70, 90, 140])
+def test_the_worst_tenth_is_a_tenth_rounded_up_to_whole_clients(clients: int) -> None:
+    accuracies = np.linspace(0, 1, clients)
+    worst = -(-clients // 10)
+    assert fairness.worst_tenth(accuracies) == pytest.approx(accuracies[:worst].mean(), abs=1e-12)
+
+
 def test_names_of_figures_are_unique_and_data_begin_with_the_group(sweep: Path) -> None:
     made = [figure for kind in kinds() for figure in kind.make(of(sweep))]
     assert len({figure.name for figure in made}) == len(made)
