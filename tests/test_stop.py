@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import raysim
@@ -49,6 +50,9 @@ def evaluated(*values: float | None) -> list[dict[str, Any]]:
         ({"target": {"metric": METRIC, "value": 0.6, "last": 3}}, [0.8, 0.2, None, 0.8, 0.8], ("target", 4)),
         ({"target": {"metric": METRIC, "value": 0.6, "last": 3}}, [0.2, 0.8], None),
         ({"target": {"metric": METRIC, "value": 0.5}}, [math.nan, 0.4], None),
+        # Means that are no number, or whose sum is none.
+        ({"target": {"metric": METRIC, "value": 0.5, "last": 2}}, [math.inf, -math.inf, 0.5, 0.5], ("target", 4)),
+        ({"target": {"metric": METRIC, "value": 0.5, "last": 2}}, [1e308, 1e308], ("target", 2)),
         ({"patience": {"metric": METRIC, "evaluations": 2}}, [0.3, 0.3, 0.4, None, 0.4, 0.1, 0.9], ("patience", 6)),
         # 0.45 is better by no more than 0.1 than 0.4, and so is 0.5: only 0.51 is a new best one.
         ({"patience": {"metric": METRIC, "evaluations": 3, "min_change": 0.1}}, [0.4, 0.45, 0.51, 0.4, 0.4], None),
@@ -84,6 +88,31 @@ def test_a_loss_is_to_be_small_and_another_metric_says_it() -> None:
 def test_a_round_whose_every_update_was_rejected_has_diverged() -> None:
     rows = [{"clients": 1, "rejected": 4}, {"clients": 0, "rejected": 0}, {"clients": 0, "rejected": 5}]
     assert decided({"divergence": {}}, rows) == ("divergence", 3)
+
+
+def test_a_rule_with_too_few_updates_left_is_no_divergence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Krum with f = 1 needs 4 updates: 3 finite ones are left, so the model stays, and nothing has diverged."""
+    rng = np.random.default_rng(0)
+    clients = {f"c{k}": (rng.normal(size=(6, 3)).astype(np.float32), np.arange(6) % 2) for k in range(4)}
+    clients["c2"][0][:] = np.nan
+    exp = raysim.Experiment.model_validate(
+        {
+            "rounds": 2,
+            "model": {"name": "linear"},
+            "cohort": {"size": 4},
+            "server": {"aggregator": {"name": "krum", "f": 1}},
+            "stop": {"divergence": {}},
+        }
+    )
+    data = raysim.FederatedDataset.from_clients(clients)
+    with caplog.at_level("WARNING", "raysim"):
+        result = raysim.run(exp, dataset=data, executor="local", path=tmp_path / "krum")
+    assert (result.stopped, result.rounds.num_rows) == (None, 2)
+    assert result.rounds["clients"].to_pylist() == [0, 0]
+    assert result.rounds["rejected"].to_pylist() == [1, 1]
+    assert "every update" not in caplog.text
+    assert "round 0: rejected 1 update, not finite, of: c2" in caplog.text
+    assert "diverged" not in dict(closing.lines(exp, result.rounds, tmp_path / "krum"))
 
 
 def test_rows_may_come_in_pieces() -> None:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from raysim import Section
 from raysim.config.values import Count, Name, Real, Whole
-from raysim.experiment.row import Row
+from raysim.experiment.row import Row, lost_every_update
 from tuning import watched_figure
 from tuning.mean import mean
 from tuning.target import RoundsToTarget
@@ -189,7 +189,7 @@ def divergence(rows: Iterable[Row]) -> str | None:
             value = row.get(column)
             if value is not None and not math.isfinite(value):
                 return f"{what} was {value} in round {row['round']}"
-        if row.get("rejected") and not row.get("clients"):
+        if lost_every_update(row):
             return f"every update was rejected in round {row['round']}"
     return None
 

@@ -7,13 +7,13 @@ rows too, so they count over a resume; only they differ between two runs of one 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 from raysim.experiment.experiment import Experiment
-from raysim.experiment.row import Row
+from raysim.experiment.row import Row, lost_every_update
 from raysim.experiment.stop import Divergence, Patience, StopBudget, StopSection, StopTarget, without_evaluation
 
 _COSTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -72,7 +72,7 @@ def columns(section: StopSection | None) -> list[str]:
     if section is None:
         return ["round", *_EPSILONS]
     costs = [column for of_one in _COSTS.values() for column in of_one]
-    return list(dict.fromkeys(["round", *_EPSILONS, *costs, *section.metrics.values()]))
+    return list(dict.fromkeys(["round", "loss", *_EPSILONS, *costs, *section.metrics.values()]))
 
 
 def may_stop(experiment: Experiment) -> bool:
@@ -164,12 +164,20 @@ def _target(target: StopTarget | None, seen: Seen, row: Row) -> tuple[Seen, str 
     if target is None or (value := row.get(target.metric)) is None:
         return seen, None
     recent = (*seen.recent, value)[-target.last :]
-    seen, mean = replace(seen, recent=recent), math.fsum(recent) / len(recent)
+    seen, mean = replace(seen, recent=recent), _mean(recent)
     is_reached = mean >= target.value if target.is_maximised else mean <= target.value
     if len(recent) < target.last or not is_reached:
         return seen, None
     of = f"the mean of the last {target.last} records of {target.metric}" if target.last > 1 else target.metric
     return seen, f"{of} is {mean:.6g}, and the target {target.value:g}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean of at least one value; NaN of infinities with both signs."""
+    try:
+        return math.fsum(values) / len(values)
+    except (OverflowError, ValueError):
+        return sum(value / len(values) for value in values)
 
 
 def _patience(patience: Patience | None, seen: Seen, row: Row) -> tuple[Seen, str | None]:
@@ -207,7 +215,7 @@ def _privacy(budget: float | None, row: Row) -> str | None:
 def _divergence(divergence: Divergence | None, row: Row) -> str | None:
     if divergence is None:
         return None
-    if row.get("rejected") and not row.get("clients"):
+    if lost_every_update(row):
         return "every update was rejected, because none was finite"
     value = row.get(divergence.metric)
     if value is None:

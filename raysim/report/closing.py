@@ -16,6 +16,7 @@ from raysim.config.printable import printable
 from raysim.engine.rounds.run_status import UnderWay
 from raysim.experiment import metric_columns, stopping
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.row import lost_every_update
 from raysim.experiment.stopping import StopReason
 from raysim.report import number_formats
 from raysim.report.column_names import headlines, is_share, percentiles
@@ -239,11 +240,9 @@ def _risen(rounds: pa.Table) -> tuple[float, float] | None:
 
 def _diverged_since(rounds: pa.Table) -> int:
     """Return the round, counted from 1, from which on every update was rejected; 0 if the last round had one."""
-    if "rejected" not in rounds.column_names:
-        return 0
-    rejected, clients = (rounds[name].to_pylist()[::-1] for name in ("rejected", "clients"))
-    had_one = (not lost or bool(kept) for lost, kept in zip(rejected, clients, strict=True))
-    since = next((rounds.num_rows - back for back, had in enumerate(had_one) if had), 0)
+    known = [name for name in ("rejected", "clients", "loss") if name in rounds.column_names]
+    rows = rounds.select(known).to_pylist()[::-1]
+    since = next((rounds.num_rows - back for back, row in enumerate(rows) if not lost_every_update(row)), 0)
     return since + 1 if since < rounds.num_rows else 0
 
 

@@ -19,6 +19,7 @@ from raysim.engine.plan import example_remarks
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import full_participation, scoring
 from raysim.engine.rounds.training import Training
+from raysim.experiment.row import lost_every_update
 from raysim.experiment.stopping import StopReason
 from raysim.models.model import Weights
 from raysim.run_folder.timeline import PREFIX, Span, Stopwatch
@@ -139,14 +140,14 @@ def _warn(plan: Plan, stepped: SteppedRound, index: int, rejected: Sequence[str]
     """Log what went wrong in the round: updates that did not count, and a fall of the accuracy."""
     is_private = plan.experiment.server.privacy is not None
     left = "the step has the noise of privacy alone" if is_private else "the model is left as it is"
-    any_counts = bool(stepped.metrics["clients"])
-    if rejected and any_counts:
+    lost_all = lost_every_update(stepped.metrics)
+    if rejected and not lost_all:
         log.warning(
             "round %d: rejected %s, not finite, of: %s", index, counted(len(rejected), "update"), ", ".join(rejected)
         )
     if stepped.training.selected.abandoned:
         log.warning("round %d: fewer reports than systems.min_reports, so %s", index, left)
-    if rejected and not any_counts:
+    if lost_all:
         advice = f". {_advice(plan, stepped.rejected)} {ENDS}" if advises else ""
         log.warning("round %d: every update was rejected, so %s%s", index, left, advice)
     if stepped.metrics.get("catastrophic_failure"):

@@ -24,6 +24,7 @@ from raysim.engine.rounds.training import Training, begin, wait
 from raysim.errors import CheckpointError, DivergedError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.row import lost_every_update
 from raysim.experiment.stopping import Seen
 from raysim.models import memory
 from raysim.run_folder.timeline import Stopwatch
@@ -297,7 +298,7 @@ class Loop:
         if stepped.evaluations is None and self._stops_with(finished):
             finished = self._scored(stepped.state, finished)
         # Of rounds in a row without an update, the first is told what to do.
-        self._advises = not stepped.rejected or bool(stepped.metrics["clients"])
+        self._advises = not lost_every_update(stepped.metrics)
         # A row cannot contain the time of its own writing: the next row does.
         self._since_s, self._writing = time.perf_counter(), Stopwatch()
         self.seen = stopping.after(self._plan.experiment, self.seen, finished.row)
