@@ -52,8 +52,11 @@ class Softmax:
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Return -log softmax(logits)[label] per row: logits (rows, classes), labels (rows,).
 
-    Without a gradient, many rows are scored at a time, and a row's bits are a function of the row alone.
+    Without a gradient, many rows are scored at a time, and a row's bits are a function of the row alone. Scores are of
+    float32 at least: logits of a narrower dtype would round each row's loss to two or three digits.
     """
+    if logits.dtype.itemsize < torch.float32.itemsize and not torch.is_grad_enabled():
+        logits = logits.float()
     if _is_flat_and_short(logits, MANY if logits.requires_grad else 0):
         if logits.requires_grad:
             filled = pad(logits, (0, VECTOR - logits.shape[1]), value=-math.inf)

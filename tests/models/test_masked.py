@@ -38,6 +38,24 @@ def test_outputs_of_few_digits_do_not_round_the_share_of_hits(task: Task, dtype:
     assert task.correct(outputs, targets).item() == pytest.approx(3 / 7, rel=1e-7)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("places", [None, 7], ids=["one_label", "several_labels"])
+@pytest.mark.parametrize("task", [MASKED, task_for(5, None)], ids=["padded", "whole"])
+def test_outputs_of_few_digits_do_not_round_the_losses_of_an_evaluation(
+    task: Task, places: int | None, dtype: torch.dtype
+) -> None:
+    if places is None and task is MASKED:
+        pytest.skip("padding marks places of a row")
+    shape = (9,) if places is None else (9, places)
+    outputs = torch.randn(*shape, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    targets = torch.full(shape, WORD)
+    exact = -torch.log_softmax(outputs.double(), -1)[..., WORD]
+    with torch.no_grad():
+        losses = task.losses(outputs, targets)
+    expected = exact if places is None else exact.mean(1)
+    assert losses.double().tolist() == pytest.approx(expected.tolist(), rel=1e-6)
+
+
 def test_accuracy_is_over_places_with_words_only() -> None:
     targets = torch.tensor([[WORD, OTHER, UNKNOWN, END], [WORD, END, PAD, PAD]])
     outputs = sure_of([[WORD, WORD, UNKNOWN, END], [WORD, END, PAD, PAD]])
