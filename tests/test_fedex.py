@@ -15,6 +15,7 @@ import torch
 import raysim
 from raysim.algorithm.fedex import add_config_errors
 from raysim.client.section import ClientSection
+from raysim.data import DatasetWriter, Field
 from raysim.engine.plan.resolve import resolve
 from raysim.errors import DataError, RaysimError
 from raysim.experiment.fedex import MAY_DIFFER
@@ -246,6 +247,32 @@ def test_a_round_without_errors_leaves_theta_and_the_baseline(experiment: Make) 
     g = (errors[3] - errors[1].sum() * weights[3]) / theta[3]
     wanted = theta[3] * np.exp(-math.sqrt(2 * math.log(K) / 4) * g)
     np.testing.assert_allclose(theta[4], wanted / wanted.sum(), rtol=1e-9)
+
+
+def test_a_client_whose_own_labels_do_not_count_has_no_part_in_theta(experiment: Make, tmp_path: Path) -> None:
+    """Its accuracy is not defined: one such client made theta, and so all that followed, no number."""
+    rng, places = np.random.default_rng(0), 6
+    x, y = Field((places,), "int64"), Field((places,), "int64", padding=0)
+    with DatasetWriter(tmp_path / "texts", x=x, y=y, num_classes=6) as writer:
+        for client in "abcd":
+            for split, examples in (("train", 5), ("validation", 4)):
+                tokens, labels = rng.integers(1, 6, size=(2, examples, places))
+                is_left_out = client == "b" and split == "validation"
+                writer.write(split, client, tokens, 0 * labels if is_left_out else labels)
+    data = raysim.FederatedDataset.open(tmp_path / "texts")
+    exp = experiment(
+        rounds=3,
+        cohort={"size": 4},
+        client={"optimizer": {"name": "sgd", "lr": 0.3}, "batch_size": 2},
+        fedex={"configs": [{"batch_size": 1}, {"batch_size": 5}], "split": "validation"},
+        model=None,
+        data=None,
+    )
+    for finished in raysim.rounds(exp, dataset=data, model=lambda: torch.nn.Embedding(6, 6), executor="local"):
+        figures = [finished.metrics[f"fedex/{of}/{j}"] for of in ("theta", "weight", "error") for j in (0, 1)]
+        assert all(each is not None and math.isfinite(each) for each in figures)
+        assert sum(figures[:2]) == pytest.approx(1)  # type: ignore[arg-type]
+        assert sum(figures[2:4]) == pytest.approx(1)  # type: ignore[arg-type]
 
 
 def test_a_configuration_that_diverges_in_regression_is_drawn_no_more(experiment: Make) -> None:

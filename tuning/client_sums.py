@@ -21,8 +21,9 @@ def weight(row: Row, figure: str) -> float:
     >>> weight({"examples": 4, "loss": 1.0}, "loss"), weight({"examples": 4, "loss_weight": 9.0}, "loss")
     (4, 9.0)
     """
-    known = row.get(weight_column(figure))
-    return row["examples"] if known is None else known
+    known, examples = row.get(weight_column(figure)), row["examples"]
+    found: float = examples if known is None else known
+    return found
 
 
 def sums(tables: Sequence[Iterable[Row]], figure: str) -> ClientSums:

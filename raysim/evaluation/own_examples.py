@@ -39,11 +39,14 @@ def places(dataset: FederatedDataset, name: str, key: str) -> Mapping[int, OwnEx
     return found
 
 
-def error(scores: ClientScores, is_finite: bool) -> float:
+def error(scores: ClientScores, is_finite: bool) -> float | None:
     """Return 1 - accuracy of one client, or its loss where no predictions are counted.
 
-    A model that is not finite predicts nothing: 1, or an infinite loss.
+    A model that is not finite predicts nothing: 1, or an infinite loss. None where no place of the client's examples
+    counts, as of texts of padding or unknown words alone.
     """
+    if not scores.counted[0]:
+        return None
     if math.isnan(scores.correct[0]):
         loss = float(scores.loss[0] / scores.examples[0])
         return loss if is_finite and math.isfinite(loss) else math.inf

@@ -124,8 +124,8 @@ def test_a_table_s_clients_weigh_as_those_that_training_evaluates(
     for name in ("value", "standard_error/clients"):
         ours, theirs = ([row[name] for row in study.trials.to_pylist()] for study in (read, trained))
         assert ours == pytest.approx(theirs, rel=1e-5)
-    for ours, theirs in zip(read.regret, trained.regret, strict=True):
-        assert vars(ours) == pytest.approx(vars(theirs), abs=1e-5)
+    for regret, of_training in zip(read.regret, trained.regret, strict=True):
+        assert vars(regret) == pytest.approx(vars(of_training), abs=1e-5)
     whole = view_of(table, len(table.clients.names))
     for seen, recorded in zip(whole.rows[0][0], table.rows[0][0], strict=True):
         assert seen[f"eval/validation/{figure}"] == pytest.approx(recorded[f"eval/validation/{figure}"], rel=1e-5)

@@ -46,7 +46,8 @@ def clients_of(about: Mapping[str, Any]) -> ScoredClients:
 
 
 def _is_weight(found: object) -> bool:
-    return type(found) in (int, float) and 0 <= found < MOST_EXAMPLES
+    # `true` is an int of Python, and no weight.
+    return isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < MOST_EXAMPLES
 
 
 def seeds_of(found: object) -> tuple[int, ...]:

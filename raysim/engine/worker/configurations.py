@@ -58,7 +58,8 @@ class Configurations:
         if place is None:
             return None
         scored = self._bench.score(examples, weights, self._split, (position, *place))
-        return OwnError(place.examples, own_examples.error(scored, is_finite))
+        error = own_examples.error(scored, is_finite)
+        return None if error is None else OwnError(place.examples, error)
 
     @cached_property
     def _places(self) -> Mapping[int, own_examples.OwnExamples]:
