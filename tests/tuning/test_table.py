@@ -119,6 +119,39 @@ def test_the_table_is_seen_through_the_clients_that_training_would_evaluate(
     assert read.table.chosen != read.best.value
 
 
+@pytest.mark.parametrize("clients", ["all", 3])
+def test_a_table_of_a_regression_is_read_and_weighs_clients_as_training_does(
+    clients: int | str, tmp_path: Path
+) -> None:
+    """No client has an accuracy there: what raysim wrote was said to be damaged."""
+    rng = np.random.default_rng(0)
+
+    def client(size: int) -> tuple[Any, Any]:
+        return rng.normal(size=(size, 3)).astype(np.float32), rng.normal(size=size).astype(np.float32)
+
+    data = raysim.FederatedDataset.from_clients(
+        {f"t{k}": client(5) for k in range(4)}, validation={f"v{k}": client(3 + k) for k in range(5)}
+    )
+    section = {"objective": {"name": "loss"}, "space": {"client.optimizer.lr": {"grid": [0.01, 0.3]}}, "final": 0}
+    exp = raysim.Experiment.model_validate(
+        {
+            "rounds": 2,
+            "model": {"name": "linear"},
+            "cohort": {"size": 3},
+            "evaluation": {"every": 1, "clients": clients},
+            "tuning": {**section, "seeds": 1},
+        }
+    )
+    file = tmp_path / "table.parquet"
+    tuning.make_table(exp, file, folder=tmp_path / "grid", dataset=data, executor="local")
+    trained = tuning.tune(exp, dataset=data, executor="local", path=tmp_path / "trained")
+    read = tuning.tune_on(exp, tuning.read_table(file), path=tmp_path / "read")
+    for name in ("value", "standard_error/clients"):
+        ours, theirs = ([row[name] for row in study.trials.to_pylist()] for study in (read, trained))
+        assert ours == pytest.approx(theirs, rel=1e-5)
+    assert [each.clients for each in read.regret] == [each.clients for each in trained.regret] != []
+
+
 def test_the_best_of_the_table_is_said(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:
     whole = tuning.tune_on(exp, table, path=tmp_path / "whole")
     one = tuning.tune_on(exp, table, path=tmp_path / "one", trials=1)
