@@ -20,6 +20,7 @@ from raysim.api.beside_record import warn_of_others
 from raysim.api.preflight import ITS_PARTS, check_has_parts, check_one, check_same, with_executor
 from raysim.config.counted import counted
 from raysim.config.section import replaced
+from raysim.data import lent_rows
 from raysim.data.dataset import FederatedDataset
 from raysim.engine.in_process import InProcess
 from raysim.engine.numerics import choose_device, fixed
@@ -179,6 +180,7 @@ def evaluate(
         section = replaced(section, split=(split,) if isinstance(split, str) else tuple(split))
     plan = replace(plan, experiment=replaced(plan.experiment, evaluation=section))
     if data is not None:
+        lent_rows.check(data.splits)
         other_examples.check_form(plan.dataset, data)
         for remark in other_examples.remarks(plan.experiment, plan.dataset, data):
             log.warning("%s", remark)

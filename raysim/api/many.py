@@ -28,6 +28,7 @@ from raysim.api.shared_plans import SharedPlans
 from raysim.api.shared_workers import SharedWorkers
 from raysim.api.state_to_go_on import state_to_go_on
 from raysim.api.watched_values import Watch
+from raysim.data import lent_rows
 from raysim.engine.many.groups import Group, group_runs
 from raysim.engine.many.segment import Advanced, advanced_of, job_of
 from raysim.engine.parts import Parts, takes_parts
@@ -261,6 +262,8 @@ class Runs:
         """End the workers; runs under way are checkpointed, and can be resumed. In a forked process nothing ends."""
         if os.getpid() == self._process:
             self._opened.close()
+            dataset = self._parts.get("dataset")
+            lent_rows.warn({} if dataset is None else dataset.splits)
 
     def __enter__(self) -> Runs:
         return self

@@ -30,6 +30,8 @@ from raysim.api.preflight import (
     with_executor,
 )
 from raysim.config.ipython import as_printed
+from raysim.data import lent_rows
+from raysim.data.dataset import FederatedDataset
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.beginnings import log_beginning
 from raysim.engine.plan.plan import Plan
@@ -276,7 +278,7 @@ def rounds(
     opening = None if opening is None else opening.absolute()
     steps = executors.steps(plan, opening, place, address)
     check_code, values = watched_code.watch(plan, parts), watched_values.Watch(parts)
-    return OfOneProcess(_public(plan, steps, until_left, check_code, values), "raysim.rounds")
+    return OfOneProcess(_public(plan, steps, until_left, check_code, values, parts.get("dataset")), "raysim.rounds")
 
 
 def _public(
@@ -285,12 +287,16 @@ def _public(
     until_left: ExitStack,
     check_code: Callable[[], None],
     values: watched_values.Watch,
+    dataset: FederatedDataset | None,
 ) -> Generator[Round]:
     with until_left, closing(steps):
-        for finished in steps:
-            with values.around():
-                yield _as_round(plan, finished)
-            check_code()
+        try:
+            for finished in steps:
+                with values.around():
+                    yield _as_round(plan, finished)
+                check_code()
+        finally:
+            lent_rows.warn({} if dataset is None else dataset.splits)
 
 
 def _as_round(plan: Plan, f: Finished) -> Round:

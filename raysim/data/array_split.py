@@ -24,12 +24,14 @@ class ArraySplit:
         x: features, (rows, ...).
         y: targets, (rows, ...).
         first_rows: int64, (clients + 1,): client k has rows first_rows[k] to first_rows[k + 1].
+        checksums: of x and y, if they are shared with a script; see `lent_rows`. A pickled copy shares nothing.
     """
 
     ids: tuple[str, ...]
     x: npt.NDArray[Any]
     y: npt.NDArray[Any]
     first_rows: Int64s
+    checksums: tuple[int | None, int | None] = (None, None)
 
     __repr__ = text_of
 

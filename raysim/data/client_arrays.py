@@ -167,19 +167,35 @@ def is_fixed(array: npt.NDArray[Any]) -> bool:
     >>> is_fixed(rows[1:]), is_fixed(np.zeros(3))
     (True, False)
     """
+    *views, owner = _lenders(array)
+    if any(view.flags.writeable for view in views):
+        return False
+    if isinstance(owner, np.ndarray):
+        return not owner.flags.writeable
+    if isinstance(owner, mmap):
+        return memoryview(owner).readonly
+    # Whatever else lends its memory, such as a tensor or a bytearray, may be written to by other ways.
+    return isinstance(owner, bytes)
+
+
+def is_cut_off(array: npt.NDArray[Any]) -> bool:
+    """Whether the array maps a file that is shorter than it was: to read what is lost would end the process."""
+    owner = _lenders(array)[-1]
+    return isinstance(owner, mmap) and owner.size() < len(owner)
+
+
+def _lenders(array: npt.NDArray[Any]) -> list[Any]:
+    """Return the array, what it is a view of, and so on to what owns the memory."""
     held: Any = array
+    found = []
     while isinstance(held, np.ndarray):
-        if held.flags.writeable:
-            return False
+        found.append(held)
         if held.base is None:
-            return True
+            return found
         held = held.base
         # NumPy's windows (sliding_window_view, as_strided) put an object between a view and its array.
         below = getattr(held, "base", None)
         held = below if isinstance(below, np.ndarray) and not isinstance(held, np.ndarray) else held
     while isinstance(held, memoryview):
         held = held.obj
-    if isinstance(held, mmap):
-        return memoryview(held).readonly
-    # Whatever else lends its memory, such as a tensor or a bytearray, may be written to by other ways.
-    return isinstance(held, bytes)
+    return [*found, held]

@@ -135,9 +135,10 @@ class FederatedDataset:
 
         Integer targets mean classification, with 1 + the largest label over all splits as the number of classes;
         floating targets mean regression; a warning names labels that are counted from 1, and one-hot rows. Values are
-        not checked otherwise: NaN may be intended. Arrays are copied, so
-        that a script may go on using its own; those that are read-only (`array.flags.writeable = False`) are shared, if
-        the clients are consecutive slices of one array.
+        not checked otherwise: NaN may be intended. Arrays are copied, so that a script may go on using its own; those
+        that are read-only (`array.flags.writeable = False`) are shared, if the clients are consecutive slices of one
+        array. Nothing may write to these by an older view, or to a file that they map: a run that begins later is
+        refused, and one under way warns at its end. Of arrays above 256 MiB, 256 pieces are compared.
 
         Args:
             train: id (str or int) -> (x, y), anything `np.asarray` takes; the order is the order of positions.

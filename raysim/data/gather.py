@@ -13,6 +13,7 @@ import numpy.typing as npt
 from raysim.data.array_split import ArraySplit
 from raysim.data.client_arrays import client_id, clients_of, is_fixed, pair_of, rows_of
 from raysim.data.field import Field, dtype_name
+from raysim.data.lent_rows import lent
 from raysim.errors import DataError
 
 Clients = Mapping[str, tuple[Any, Any]] | Mapping[int, tuple[Any, Any]]
@@ -58,7 +59,8 @@ def gather(split: str, clients: Clients, x: Field | None = None, y: Field | None
     if not ids:
         raise DataError(f"split {split!r} must have at least one client, but it has none")
     first_rows = np.concatenate([[0], np.cumsum([len(client_y) for client_y in ys])]).astype(np.int64)
-    return ArraySplit(tuple(ids), _joined(xs), _joined(ys), first_rows)
+    made = ArraySplit(tuple(ids), _joined(xs), _joined(ys), first_rows)
+    return lent(made, (_is_shared(xs), _is_shared(ys)))
 
 
 def _native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -87,16 +89,20 @@ def _converted(field: Field, array: npt.NDArray[Any]) -> str:
 
 
 def _joined(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    filled = [array for array in arrays if array.size]
-    if not (all(map(is_fixed, filled)) and _lie_in_order(filled)):
+    if not _is_shared(arrays):
         joined = np.concatenate(arrays)
         joined.flags.writeable = False
         return joined
-    first = filled[0]
+    first = next(array for array in arrays if array.size)
     shape = (sum(len(array) for array in arrays), *first.shape[1:])
     # Not first.strides: an array of one row may have any stride along it and still be contiguous.
     strides = [first.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return np.lib.stride_tricks.as_strided(first, shape, strides, writeable=False)
+
+
+def _is_shared(arrays: list[npt.NDArray[Any]]) -> bool:
+    filled = [array for array in arrays if array.size]
+    return all(map(is_fixed, filled)) and _lie_in_order(filled)
 
 
 def _lie_in_order(arrays: list[npt.NDArray[Any]]) -> bool:

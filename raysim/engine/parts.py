@@ -26,6 +26,7 @@ from raysim.config.own_part import (
     OwnServerOptimizer,
     OwnTransform,
 )
+from raysim.data import lent_rows
 from raysim.data.dataset import FederatedDataset
 from raysim.errors import ExperimentError
 from raysim.evaluation.metric import Metrics
@@ -108,6 +109,8 @@ MEANT: Mapping[str, str] = MappingProxyType(
 def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function of `**parts: Unpack[Parts]`: signature and help show each part; other keywords are refused.
 
+    At its end, rows of a dataset that were changed meanwhile are warned of.
+
     Raises:
         TypeError: a call has an unknown keyword, which the error names with the nearest one; or more by position.
         ExperimentError: a call has something else in the place of the experiment, the dataset or a path.
@@ -143,7 +146,11 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
             value = given.get(name, keywords.get(name))
             if value is not None and not isinstance(value, kinds):
                 raise ExperimentError(f"{name} must be {wanted}, but got {type(value).__name__}.")
-        return function(*args, **keywords)
+        result = function(*args, **keywords)
+        for value in (*args, *keywords.values()):
+            if isinstance(value, FederatedDataset):
+                lent_rows.warn(value.splits)
+        return result
 
     checked.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{inspect.cleandoc(Parts.__doc__ or '')}\n"
     checked.__signature__ = signature.replace(parameters=[*named, *parts])  # type: ignore[attr-defined]

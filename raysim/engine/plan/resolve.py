@@ -17,6 +17,7 @@ from raysim.client.trainers.reduced_precision import has_large_products
 from raysim.client.trainers.trainer_choice import BY_HAND, TrainerChoice
 from raysim.client.trainers.trainer_table import TrainingConditions
 from raysim.config.torch_settings import as_on_workers
+from raysim.data import lent_rows
 from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pool_clients
 from raysim.engine.cores import on_free_cores
@@ -65,6 +66,8 @@ def resolve(experiment: Experiment, shared: FederatedDataset | None = None, /, *
         )
     experiment = bound(experiment, **parts)
     own = parts.get("dataset")
+    if own is not None:
+        lent_rows.check(own.splits)
     dataset = _prepared_data(experiment, shared if own is None else own)
     sectioned = experiment.data if own is None else None
     drawn = prepared_model.draw_model(experiment, dataset, sectioned, parts.get("model"))
