@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,39 @@ def test_lost_rows_are_not_resumed_without(run: Path, kept: list[int], said: str
         resumed(run)
     assert said in str(refused.value)
     assert {file: file.read_bytes() for file in before} == before, "nothing was written"
+
+
+def branched(run: Path) -> None:
+    with raysim.Runs(experiment(rounds=ROUNDS, engine={"workers": 0})) as runs:
+        runs.branch(experiment(rounds=ROUNDS + 2, engine={"workers": 0}), run.with_name("branch"), origin=run)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        raysim.read,
+        raysim.evaluate,
+        lambda run: raysim.export(run, run.with_name("model.safetensors")),
+        lambda run: raysim.interpolate(
+            experiment_record.stored_experiment(run), run, run / "checkpoints" / "round-000004.safetensors"
+        ),
+        branched,
+    ],
+    ids=["read", "evaluate", "export", "interpolate", "branch"],
+)
+def test_a_run_that_is_over_says_that_its_last_checkpoint_is_lost(
+    read: Callable[[Path], object], run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    raysim.read(run)
+    assert not caplog.messages
+    files.checkpoint_file(run, ROUNDS).rename(run.with_name("aside"))
+    # Of an interpolation: both models are the same now.
+    with suppress(raysim.ExperimentError):
+        read(run)
+    assert any(
+        "has lost its last checkpoint: its newest model is that after 4 rounds, and its rows are of 6 rounds" in said
+        for said in caplog.messages
+    )
 
 
 def as_checkpoint(file: Path, to: Path, **changed: str) -> None:

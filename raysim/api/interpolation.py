@@ -27,7 +27,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.models.model import Weights, replace_params
 from raysim.report.gallery import interpolated
 from raysim.report.picture_files import free_places, save
-from raysim.run_folder import checkpoint, experiment_record, frozen, kept_checkpoints
+from raysim.run_folder import checkpoint, experiment_record, frozen, kept_checkpoints, lost_checkpoint
 from raysim.server.state import ServerState
 from raysim.storage.remote.folder import read_only_copy
 from raysim.storage.remote.uri import check_is_path
@@ -175,7 +175,10 @@ def _state(folder: Path, given: Place) -> ServerState | None:
     fingerprint = experiment_record.stored_fingerprint(folder)
     if _is_file(given):
         return checkpoint.read(Path(given), fingerprint)
-    return kept_checkpoints.newest_state(folder, fingerprint)
+    state = kept_checkpoints.newest_state(folder, fingerprint)
+    if state is not None:
+        lost_checkpoint.warn(folder, state)
+    return state
 
 
 @contextmanager

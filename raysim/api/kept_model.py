@@ -34,7 +34,16 @@ from raysim.errors import DataError, ExperimentError, ModelError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.models import lora
 from raysim.models.model import bind, replace_frozen
-from raysim.run_folder import best_models, checkpoint, experiment_record, files, frozen, kept_checkpoints, round_table
+from raysim.run_folder import (
+    best_models,
+    checkpoint,
+    experiment_record,
+    files,
+    frozen,
+    kept_checkpoints,
+    lost_checkpoint,
+    round_table,
+)
 from raysim.run_folder.checkpoint_check import check_fits
 from raysim.server.state import ServerState
 from raysim.storage import atomic, disk, sealed
@@ -222,6 +231,8 @@ def _opened(where: Path, best: bool, parts: Parts, call: str) -> tuple[Plan, Ser
         missing = "best model: checkpoint.best keeps one, from the first evaluation on" if best else "checkpoint"
         raise RunFolderError(f"{named(where)} has no {missing}.")
     check_fits(state, plan.initial, where)
+    if not best:
+        lost_checkpoint.warn(where, state)
     return plan, state
 
 

@@ -16,7 +16,15 @@ from raysim.api.trials import TrialsResult
 from raysim.errors import RunFolderError
 from raysim.experiment import sweep
 from raysim.models.layout import Layout
-from raysim.run_folder import client_table, experiment_record, files, kept_checkpoints, round_table, stop_record
+from raysim.run_folder import (
+    client_table,
+    experiment_record,
+    files,
+    kept_checkpoints,
+    lost_checkpoint,
+    round_table,
+    stop_record,
+)
 from raysim.run_folder.series_record import stored_sweep
 from raysim.storage.reading import parsing
 from raysim.storage.remote.folder import named, read_only_copy
@@ -29,8 +37,9 @@ def read(path: str | Path) -> Result | TrialsResult | SweepResult:
 
     Args:
         path: the folder of a run, of trials or of a sweep, or its URI. `params` of a run are those of its newest
-            checkpoint, which may be older than the newest row while the run is under way, and {} before the first one.
-            Trials and points that have not begun are left out; a point of several trials has begun with the last.
+            checkpoint, which may be older than the newest row while the run is under way (once it is over, a warning
+            says so), and {} before the first one. Trials and points that have not begun are left out; a point of
+            several trials has begun with the last.
 
     Raises:
         RunFolderError: it is not such a folder, or nothing in it has begun, or a file in it is damaged, or folders were
@@ -96,8 +105,9 @@ def _params(path: Path) -> dict[str, Tensor]:
     state = kept_checkpoints.newest_state(path, experiment_record.stored_fingerprint(path))
     if recorded is None or state is None:
         return {}
-    named: dict[str, Tensor] = {}
+    lost_checkpoint.warn(path, state)
+    params: dict[str, Tensor] = {}
     with parsing(path / files.RECORD, "names and shapes of the tensors in checkpoints", RunFolderError):
         for part, record in recorded.items():
-            named |= Layout.recorded(record).views(getattr(state.weights, part))
-    return {name: tensor.clone() for name, tensor in named.items()}
+            params |= Layout.recorded(record).views(getattr(state.weights, part))
+    return {name: tensor.clone() for name, tensor in params.items()}

@@ -10,7 +10,7 @@ from raysim.engine.plan.plan import Plan
 from raysim.errors import ExperimentError
 from raysim.experiment import differences, privacy
 from raysim.experiment.experiment import Experiment
-from raysim.run_folder import experiment_record, kept_checkpoints
+from raysim.run_folder import experiment_record, kept_checkpoints, lost_checkpoint
 from raysim.server import levels
 from raysim.server.state import ServerState
 
@@ -38,6 +38,7 @@ def state_to_go_on(plan: Plan, origin: Path) -> ServerState | None:
     state = kept_checkpoints.newest_state(origin, experiment_record.stored_fingerprint(origin))
     if state is None:
         return None
+    lost_checkpoint.warn(origin, state)
     begins, server = plan.initial_state(), plan.experiment.server
     state = replace(state, levels=levels.going_on(before.server.limiting, state.levels, server.limiting))
     if lacking := begins.optimizer.keys() - state.optimizer.keys():
