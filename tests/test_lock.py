@@ -142,3 +142,28 @@ def test_a_lock_that_somebody_deletes_ends_no_run(
     next(steps)
     (tmp_path / "run" / lock.FILE).unlink()
     assert [each.index for each in steps] == [1, 2, 3]
+
+
+def test_a_lock_that_holds_something_else_is_not_emptied(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """As a hard link, in a folder from elsewhere, to a file of this user's."""
+    run, mine = tmp_path / "run", tmp_path / "mine.txt"
+    raysim.run(experiment(), dataset=dataset, path=run, progress=False)
+    mine.write_text("mine")
+    (run / lock.FILE).unlink()
+    (run / lock.FILE).hardlink_to(mine)
+    with pytest.raises(raysim.RunFolderError, match=r"\.lock must be a lock that raysim wrote"):
+        raysim.resume(run, dataset=dataset, rounds=6, progress=False)
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize("left", ['{"ho', '{"host": "a", "process": 1, "since": "2026", "run": null}'])
+def test_a_lock_of_a_killed_writer_is_taken_over(
+    left: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    run = tmp_path / "run"
+    raysim.run(experiment(), dataset=dataset, path=run, progress=False)
+    (run / lock.FILE).write_text(left)
+    assert raysim.resume(run, dataset=dataset, rounds=6, progress=False).rounds.num_rows == 6
+    assert not (run / lock.FILE).read_text()

@@ -19,6 +19,15 @@ def test_spans_are_read_back(tmp_path: Path) -> None:
     assert read(file) == SPANS
 
 
+def test_a_timeline_that_has_another_name_elsewhere_stays_as_it_was_there(tmp_path: Path) -> None:
+    kept, file = tmp_path / "kept", tmp_path / "timeline.json"
+    Timeline(kept).add(SPANS)
+    file.hardlink_to(kept)
+    Timeline(file).add(SPANS[:1])
+    assert read(kept) == SPANS
+    assert read(file) == SPANS[:1]
+
+
 @pytest.mark.parametrize("lost", [1, 5, 40])
 def test_a_line_that_is_cut_off_is_left_out(tmp_path: Path, lost: int) -> None:
     file = tmp_path / "timeline.json"

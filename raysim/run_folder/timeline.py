@@ -12,7 +12,7 @@ from pathlib import Path
 
 from raysim.config.columns import SECONDS
 from raysim.errors import RunFolderError
-from raysim.storage import disk
+from raysim.storage import atomic, disk
 from raysim.storage.reading import checked_object, parsing, text
 
 MOST_BYTES = 1 << 30
@@ -100,8 +100,8 @@ class Timeline:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._tracks: dict[str, int] = {}
-        with disk.writing(path):
-            path.write_text("[\n")
+        # A new file: what is there may have another name elsewhere, as a hard link.
+        atomic.write_text(path, "[\n")
 
     def add(self, spans: Iterable[Span]) -> None:
         """Append the spans, each on the track of its worker or of the driver."""

@@ -37,6 +37,9 @@ PATIENCE_S = 2.0
 
 POLL_S = 0.1
 
+_HOLDER = b'{"host": "'
+"""How the content of a folder's lock begins, while a process holds it, or once a process was killed."""
+
 DEPTH = 3
 """Largest depth of a run's folder in a folder of several: sweep, point, trial."""
 
@@ -110,6 +113,7 @@ def locked(folder: Path, run: str | None = None) -> Iterator[HeldLock]:
     with file:
         if not _acquired(file):
             raise RunFolderError(_refusal(folder))
+        _check_is_lock(file, folder / FILE)
         file.truncate(0)
         since = datetime.now(UTC).isoformat(timespec="seconds")
         holder = {"host": socket.gethostname(), "process": os.getpid(), "since": since, "run": run}
@@ -254,6 +258,22 @@ def _opened(file: Path) -> FileIO:
         if error.errno == errno.ELOOP:
             raise RunFolderError(f"{file} must be a file, but is a symbolic link: delete it.") from None
         raise RunFolderError(f"{file} cannot be opened: {error.strerror}.") from None
+
+
+def _check_is_lock(file: FileIO, path: Path) -> None:
+    """Refuse to empty what raysim has not written: in a folder from elsewhere, a hard link names any file.
+
+    Raises:
+        RunFolderError: the file holds something else than who holds a lock.
+    """
+    file.seek(0)
+    written = file.read(len(_HOLDER))
+    # A process that was killed, or a full disk, may have cut it off.
+    if not _HOLDER.startswith(written):
+        raise RunFolderError(
+            f"{path} must be a lock that raysim wrote, but holds something else, which would be lost: look what it is, "
+            f"and delete this name of it."
+        )
 
 
 def _acquired(file: FileIO) -> bool:
