@@ -92,6 +92,50 @@ def test_what_it_does_not_read_so_does_not_count(part: str, one: str, two: str) 
     assert digests[0] == digests[1]
 
 
+HASHING = {
+    "a function": "def part(facts):\n    return hash(facts.client)",
+    "what it calls": "def seed(text):\n    return hash(text)\ndef part(facts):\n    return seed(facts.client)",
+    "inside": "def part(facts):\n    return [hash(each) for each in facts.client]",
+    "a method": "class Part:\n    def of(self, facts):\n        return hash(facts.client)\npart = Part()",
+    "a lambda": "part = lambda facts: hash(facts.client) % 7",
+}
+
+NOT_HASHING = {
+    "another name": "def part(facts):\n    return facts.hash",
+    "its own": "def hash(text):\n    return len(text)\ndef part(facts):\n    return hash(facts.client)",
+    "an argument": "def part(facts, hash=len):\n    return hash(facts.client)",
+    "for dictionaries": "class Part:\n    def __hash__(self):\n        return hash('part')\npart = Part()",
+}
+
+
+@pytest.mark.parametrize("source", HASHING.values(), ids=HASHING)
+def test_python_s_hash_is_found(source: str) -> None:
+    assert part_code.calls_hash(compiled(source))
+
+
+@pytest.mark.parametrize("source", NOT_HASHING.values(), ids=NOT_HASHING)
+def test_other_hashes_are_not(source: str) -> None:
+    assert not part_code.calls_hash(compiled(source))
+
+
+@pytest.mark.parametrize(("seed", "said"), [(None, 1), ("random", 1), ("0", 0)])
+def test_a_run_says_that_hashes_of_texts_differ_from_process_to_process(
+    seed: str | None,
+    said: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    if seed is not None:
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+    weighting = compiled("def part(facts):\n    return 1 + hash(facts.client) % 5")
+    raysim.run(experiment(), dataset=dataset, path=tmp_path / "run", progress=False, weighting=weighting)
+    assert sum("weighting= calls hash()" in each for each in caplog.messages) == said
+
+
 def test_functions_that_read_each_other_have_a_digest() -> None:
     both = "def other(x): return part(x - 1)\ndef part(x): return x and other(x)"
     assert part_code.digest(compiled(both)) == part_code.digest(compiled(both))

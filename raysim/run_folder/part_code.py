@@ -81,6 +81,18 @@ def of_scripts(part: object) -> list[FunctionType]:
     return list(found.values())
 
 
+def calls_hash(part: object) -> bool:
+    """Whether a part's code calls Python's `hash`, which gives a text another number in every process.
+
+    An object's own `__hash__` is for dictionaries.
+    """
+    return any(
+        "hash" in _names(each.__code__)[0] and "hash" not in {*each.__globals__, *each.__code__.co_freevars}
+        for each in of_scripts(part)
+        if each.__name__ != "__hash__"
+    )
+
+
 def reached(function: FunctionType) -> Mapping[str, object]:
     """Return what a function reads by name, and as an attribute of a module of the script's, by the name there."""
     found = dict(_read(function))

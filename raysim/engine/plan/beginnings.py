@@ -106,6 +106,13 @@ def _of_keys(plan: Plan) -> Iterator[_Remark]:
     if "dataset" in plan.passed.names and plan.experiment.data is not None:
         data = plan.experiment.data.name
         yield _Remark("dataset=", f"dataset= is used, and the {data!r} of [data] is not: leave [data] out")
+    for keyword in plan.hashing:
+        yield _Remark(
+            f"hash in {keyword}=",
+            f"{keyword}= calls hash(), which gives a text another number in every process, so figures would differ "
+            f"from worker to worker, and where the run is resumed: take zlib.crc32(text.encode()), or start Python "
+            f"with PYTHONHASHSEED=0 in the environment, everywhere",
+        )
     yield from _of_model_section(plan)
     if (remark := precision_remark(plan)) is not None:
         yield _Remark("engine.precision", f"engine.precision: {remark}")

@@ -77,6 +77,8 @@ class Plan:
     """The fingerprint of the run whose client states these are."""
     passed: Passed = NOTHING
     """What a script passed beside the experiment."""
+    hashing: tuple[str, ...] = ()
+    """Keywords of the parts that call `hash`, of a process in which it gives texts other numbers than in the next."""
     code: Mapping[str, Mapping[str, FunctionCode]] = field(default_factory=dict)
     """The code of what a script passed, in the script's process; see sent_code.py."""
 

@@ -6,6 +6,7 @@ Warnings about unexpected or slow settings also come before the first round.
 from __future__ import annotations
 
 import logging
+import os
 from typing import Unpack
 
 import torch
@@ -42,9 +43,13 @@ from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
 from raysim.models import memory
 from raysim.models.task import Task, task_for
+from raysim.run_folder import part_code
 from raysim.run_folder.passed_parts import Passed
 
 log = logging.getLogger("raysim")
+
+_HASH_SEED = "PYTHONHASHSEED"
+"""The environment variable by which Python's hashes of texts are the same in every process."""
 
 
 @as_on_workers()
@@ -90,11 +95,20 @@ def resolve(experiment: Experiment, shared: FederatedDataset | None = None, /, *
             choice=_choice(experiment, dataset, first, local),
             others=others,
             passed=Passed.of(parts),
+            hashing=_hashing(parts),
         )
         checks.check(plan, own_loss=loss is not None)
     # The trial of the module is over: a script that only watches workers would keep what it took.
     memory.give_back()
     return plan
+
+
+def _hashing(parts: Parts) -> tuple[str, ...]:
+    if os.environ.get(_HASH_SEED, "random") != "random":
+        # Workers and later processes are expected to have it too.
+        return ()
+    given = {name: part for name, part in parts.items() if part is not None and name not in part_code.NO_CODE}
+    return tuple(name for name, part in given.items() if part_code.calls_hash(part))
 
 
 def _prepared_data(experiment: Experiment, opened: FederatedDataset | None) -> FederatedDataset:
