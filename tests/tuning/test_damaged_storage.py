@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
@@ -141,6 +142,24 @@ def test_trials_and_tables_of_another_study_are_refused(study: Study, tmp_path: 
     shutil.copytree(own / "trials" / "0001" / "seed-0", own / "trials" / "0001" / "seed-1")
     with pytest.raises(tuning.StudyError, match=r"seed-1 holds another run than that of its trial"):
         tuning.read(own)
+
+
+@pytest.mark.parametrize("lost", ["clients", "rounds.parquet"])
+def test_a_study_says_that_figures_of_clients_are_lost(
+    lost: str, study: Study, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The regret would be left out in silence; or be that of fewer rounds than count."""
+    settings: Any = {"final": 0, "objective": {"name": "loss", "last": 4}}
+    whole = study(**settings)
+    assert tuning.read(whole.path).regret == whole.regret != ()
+    run = whole.path / "trials" / "0001" / "seed-0"
+    tables = sorted((run / "clients").iterdir())
+    assert len(tables) > 1
+    (tables[-1] if lost == "clients" else run / lost).unlink()
+    for again in (study(**settings), tuning.read(whole.path)):
+        assert again.regret == ()
+        assert again.best == whole.best
+    assert sum("regret of the study's choice is not estimated" in said for said in caplog.messages) == 2
 
 
 def test_a_damaged_study_is_not_read(study: Study, tmp_path: Path) -> None:
