@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from mmap import mmap
 from numbers import Real
-from types import UnionType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from raysim.config.masked_values import holds, masked_values
 from raysim.data.field import DTYPES, OF_TEXTS, OF_TEXTS_IN_X, dtype_name
 from raysim.errors import DataError
 
@@ -92,7 +92,7 @@ def rows_of(where: str, column: str, values: Any) -> npt.NDArray[Any]:
         DataError: numpy does not take it, values are masked or null, or it does not hold numbers that models can be
             given.
     """
-    if masked := _masked(values):
+    if masked := masked_values(values):
         raise DataError(
             f"{where}: {column} has {masked} masked values, and none can be stored: leave these examples out, or fill "
             f"them, by {column}.filled(value)"
@@ -130,15 +130,9 @@ def rows_of(where: str, column: str, values: Any) -> npt.NDArray[Any]:
     return array
 
 
-def _masked(values: Any) -> int:
-    if isinstance(values, np.ma.MaskedArray):
-        return int(np.sum(np.ma.getmaskarray(values)))
-    return sum(map(_masked, values)) if _holds(values, np.ma.MaskedArray) else 0
-
-
 def _first_null(values: Any) -> int | None:
     """The first row with a null of an Arrow array or table, which NumPy would make NaN; None if there is none."""
-    if _holds(values, pa.Array | pa.ChunkedArray):
+    if holds(values, pa.Array | pa.ChunkedArray):
         return next((row for row, each in enumerate(values) if _first_null(each) is not None), None)
     columns = values.columns if isinstance(values, pa.Table | pa.RecordBatch) else [values]
     rows = [
@@ -147,16 +141,6 @@ def _first_null(values: Any) -> int | None:
         if isinstance(each, pa.Array | pa.ChunkedArray) and each.null_count
     ]
     return min(rows, default=None)
-
-
-def _holds(values: Any, kind: type | UnionType) -> bool:
-    """Whether a list, or one of its lists, has a value of this kind, which NumPy's array of it does not show."""
-    if not isinstance(values, tuple | list):
-        return False
-    kinds = set(map(type, values))
-    return any(issubclass(each, kind) for each in kinds) or (
-        any(issubclass(each, tuple | list) for each in kinds) and any(_holds(each, kind) for each in values)
-    )
 
 
 def is_fixed(array: npt.NDArray[Any]) -> bool:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from raysim.config.masked_values import masked_values
 from raysim.config.messages import nearest
 from raysim.errors import ModelError, within
 
@@ -203,9 +204,12 @@ def given_tensor(name: str, value: npt.ArrayLike) -> Tensor:
         if isinstance(value, Tensor):
             if value.is_nested:
                 raise TypeError("it is a nested tensor")
+            if type(value).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+                # Such a class says itself what its numbers are: masked ones, or others on other machines.
+                raise TypeError(f"it is a {type(value).__name__}")
             tensor = value.detach().to("cpu")
         else:
-            if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+            if masked_values(value):
                 raise TypeError("some of its values are masked")
             # A copy: torch takes neither another byte order nor negative strides, and warns of read-only arrays.
             array = np.array(value)

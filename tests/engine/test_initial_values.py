@@ -29,6 +29,7 @@ WEIGHT = np.arange(15.0).reshape(3, 5)
 UNREADABLE: dict[str, tuple[Any, str]] = {
     "complex": (WEIGHT * 1j, "params\\['weight'\\] must be an array of real numbers, .* torch.complex128"),
     "masked": (np.ma.masked_array(WEIGHT, mask=WEIGHT > 3), "some of its values are masked"),
+    "masked in a list": ([np.ma.masked_array(row, mask=row > 3) for row in WEIGHT], "some of its values are masked"),
     "objects": (WEIGHT.astype(object), "numpy.object_"),
     "text": ("weights.pt", "params\\['weight'\\] must be an array"),
     "nothing": (None, "params\\['weight'\\] must be an array"),
@@ -50,6 +51,15 @@ def test_initial_values_that_are_none_are_refused(
         raysim.run(
             experiment(engine={"workers": 0}), model=factory, params=start, dataset=dataset, path=tmp_path / "run"
         )
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+def test_a_tensor_whose_class_says_what_its_numbers_are_is_refused() -> None:
+    model, weights = create(factory, 0, torch.float64)
+    weight = torch.from_numpy(WEIGHT)
+    masked = torch.masked.masked_tensor(weight, weight > 3)
+    with pytest.raises(ModelError, match=r"params\['weight'\] must be an array of real numbers, .* MaskedTensor"):
+        replace_params(model, weights, {"weight": masked, "bias": np.zeros(3)})
 
 
 def test_initial_values_without_names_are_refused(dataset: raysim.FederatedDataset, experiment: Make) -> None:
