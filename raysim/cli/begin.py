@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -171,11 +172,13 @@ def _about(path: Path) -> str:
 
 def _write(texts: Mapping[Path, str], overwrite: bool) -> None:
     from raysim.errors import ExperimentError
+    from raysim.storage import atomic
 
-    if (there := [path for path in texts if path.exists()]) and not overwrite:
+    # A link that leads nowhere is there too: the file would be made where it leads.
+    if (there := [path for path in texts if os.path.lexists(path)]) and not overwrite:
         raise ExperimentError(f"{there[0]} is there already: choose another name, or add --overwrite.")
     for path, text in texts.items():
-        path.write_text(text, encoding="utf-8")
+        atomic.write_text(path, text)
 
 
 def _say_written(texts: Mapping[Path, str]) -> None:

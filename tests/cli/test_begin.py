@@ -32,6 +32,17 @@ def test_the_files_to_begin_with_run(raysim: Raysim, tmp_path: Path, monkeypatch
         assert raysim.rounds("mine-own") == 5
 
 
+def test_nothing_is_written_where_a_link_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path("first.toml").symlink_to(tmp_path / "there.toml")
+    with pytest.raises(ExperimentError, match=r"first.toml is there already"):
+        begin.init("first")
+    begin.init("first", overwrite=True)
+    assert not Path("first.toml").is_symlink()
+    assert [each.name for each in tmp_path.iterdir()] == ["here"]
+
+
 def test_a_file_that_is_there_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "first.py").write_text("mine")
