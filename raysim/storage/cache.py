@@ -28,11 +28,19 @@ def named_folder(variable: str) -> Path | None:
     """Return the folder that an environment variable names; None if it is empty or not set.
 
     Raises:
-        RaysimError: it is a URI, or begins with ~ and the name of a user whom this machine does not know.
+        RaysimError: it is a URI, or no text in UTF-8, or begins with ~ and the name of a user whom this machine does
+            not know.
     """
     if not (name := os.environ.get(variable)):
         return None
     check_is_path(name, f"The folder of the environment variable {variable}")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        # pyarrow opens no such file, and what lies there would be called damaged.
+        raise RaysimError(
+            f"The environment variable {variable} is {name!r}, which UTF-8 cannot hold: name another folder."
+        ) from None
     try:
         return Path(name).expanduser()
     except RuntimeError:

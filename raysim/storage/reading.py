@@ -53,6 +53,9 @@ def parsing(source: object, expected: str, error: type[RaysimError], verdict: st
     except Exception as found:
         if isinstance(found, OSError) and found.errno in _OF_THE_MACHINE:
             raise
+        if isinstance(found, UnicodeEncodeError) and found.object in str(source):
+            # pyarrow opens no such file.
+            raise error(f"{str(source)!r} cannot be read: UTF-8 cannot hold its path.") from None
         raise error(f"{source}{verdict}: expected {expected}: {why(found)}") from found
 
 

@@ -170,6 +170,14 @@ def test_the_root_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("variable", ["RAYSIM_CACHE", "XDG_CACHE_HOME"])
+def test_a_folder_whose_name_is_no_text_is_named(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAYSIM_CACHE", raising=False)
+    monkeypatch.setenv(variable, "caf\udce9")
+    with pytest.raises(RaysimError, match=f"variable {variable} is 'caf.udce9', which UTF-8 cannot hold"):
+        cache_root()
+
+
+@pytest.mark.parametrize("variable", ["RAYSIM_CACHE", "XDG_CACHE_HOME"])
 def test_the_folder_of_an_unknown_user_is_named(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAYSIM_CACHE", raising=False)
     monkeypatch.setenv(variable, "~nosuchuser/x")

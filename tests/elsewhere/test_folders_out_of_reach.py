@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from torch import nn
 
 import raysim
 import tuning
+from raysim.data import DatasetWriter, Field
 from raysim.data.cache import open_or_build
 from raysim.errors import CheckpointError, DiskError, RunFolderError
 from raysim.storage import disk, parquet, sealed_parquet
@@ -332,3 +334,23 @@ def test_a_link_that_leads_nowhere_is_named(
             call()
     runs.close()
     assert [each.name for each in Path.cwd().iterdir()] == ["link"]
+
+
+def test_a_working_folder_whose_name_is_no_text_is_told_before_the_first_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run trained, and its rounds.parquet was then called damaged."""
+    folder = tmp_path / "caf\udce9"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(RunFolderError, match=r"caf.udce9/run' cannot be a run's folder: UTF-8 cannot hold its name"):
+        raysim.resume("run")
+    assert not list(folder.iterdir())
+
+
+def test_a_dataset_whose_path_is_no_text_is_not_called_damaged(tmp_path: Path) -> None:
+    folder = tmp_path / "caf\udce9"
+    with DatasetWriter(folder, Field((2,), "float32"), Field((), "int64"), 2) as writer:
+        writer.write("train", "a", np.ones((2, 2), np.float32), np.array([0, 1]))
+    with pytest.raises(raysim.DataError, match="cannot be read: UTF-8 cannot hold its path"):
+        raysim.FederatedDataset.open(folder)

@@ -38,7 +38,8 @@ def path_here(path: str | Path) -> Path:
     if folder.parts[:1] == ("~",):
         folder = folder.expanduser()
     try:
-        str(folder).encode()
+        # Also where the working folder has such a name: pyarrow opens files by their whole path.
+        str(folder.absolute()).encode()
         if "\0" in str(folder):
             raise ValueError("it has a zero character")
         for link in (folder, *folder.parents):
@@ -47,7 +48,8 @@ def path_here(path: str | Path) -> Path:
         if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except UnicodeEncodeError:
-        raise RunFolderError(f"{str(folder)!r} cannot be a run's folder: UTF-8 cannot hold its name.") from None
+        whole = str(folder.absolute())
+        raise RunFolderError(f"{whole!r} cannot be a run's folder: UTF-8 cannot hold its name.") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise RunFolderError(f"{str(folder)!r} cannot be a run's folder: {why}.") from None
