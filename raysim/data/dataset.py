@@ -138,7 +138,7 @@ class FederatedDataset:
         not checked otherwise: NaN may be intended. Arrays are copied, so that a script may go on using its own; those
         that are read-only (`array.flags.writeable = False`) are shared, if the clients are consecutive slices of one
         array. Nothing may write to these by an older view, or to a file that they map: a run that begins later is
-        refused, and one under way warns at its end. Of arrays above 256 MiB, 256 pieces are compared.
+        refused, and one under way warns at its end. Of arrays above 64 MiB, 256 pieces are compared.
 
         Args:
             train: id (str or int) -> (x, y), anything `np.asarray` takes; the order is the order of positions.

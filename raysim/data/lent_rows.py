@@ -22,7 +22,7 @@ from raysim.errors import DataError
 
 log = logging.getLogger("raysim")
 
-_WHOLE_BYTES = 256 << 20
+_WHOLE_BYTES = 64 << 20
 """Of larger arrays only pieces are compared: a run of a study should not begin and end with seconds of reading."""
 
 _PIECES, _PIECE_BYTES = 256, 1 << 16
