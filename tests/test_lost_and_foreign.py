@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ import raysim
 from raysim.errors import CheckpointError, DataError, RaysimError, RunFolderError
 from raysim.loggers.logger import store_id, stored_id
 from raysim.report import runs
-from raysim.run_folder import client_table, experiment_record, files, kept_checkpoints, round_table
+from raysim.run_folder import checkpoint, client_table, experiment_record, files, kept_checkpoints, round_table
 from raysim.run_folder.series_record import stored_sweep
 from raysim.run_folder.timeline import read as read_timeline
+from raysim.server.state import ServerState
 from raysim.storage import lock, sealed, sealed_parquet
 from raysim.storage.reading import MOST_BYTES, MOST_DEPTH, json_object
 from raysim.storage.remote.remote import Remote
@@ -104,6 +106,23 @@ def test_a_run_that_is_over_says_that_its_last_checkpoint_is_lost(
         "has lost its last checkpoint: its newest model is that after 4 rounds, and its rows are of 6 rounds" in said
         for said in caplog.messages
     )
+
+
+def test_a_best_model_in_a_checkpoint_s_place_is_not_gone_on_from(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    whole = resumed(Path(shutil.copytree(run, run.with_name("whole"))))
+    fingerprint = experiment_record.stored_fingerprint(run)
+    state = kept_checkpoints.newest_state(run, fingerprint)
+    assert state is not None
+    alone = ServerState(state.round, state.weights, {}, {}, {}, {}, {})
+    in_its_place = partial(checkpoint.write, alone, files.checkpoint_file(run, ROUNDS), fingerprint)
+    in_its_place()
+    found = resumed(run)
+    assert found.rounds["loss"].equals(whole.rounds["loss"])
+    assert any("holds a model alone" in said for said in caplog.messages)
+    in_its_place()
+    again = raysim.replay(run, ROUNDS)
+    assert isinstance(again, raysim.Round)
+    assert again.metrics["loss"] == whole.rounds["loss"][ROUNDS].as_py()
 
 
 def as_checkpoint(file: Path, to: Path, **changed: str) -> None:

@@ -16,6 +16,21 @@ from raysim.server.state import ServerState
 log = logging.getLogger("raysim")
 
 
+def state_of(file: Path, fingerprint: str, done: int) -> ServerState:
+    """Read the checkpoint of a run after so many rounds; see `checkpoint.read`.
+
+    Raises:
+        CheckpointError: as there; a `checkpoint.DamagedError` too if it holds a model alone, as `checkpoint.best` keeps
+            it: a run goes on from more.
+    """
+    state = checkpoint.read(file, fingerprint, done)
+    if not state.ledger:
+        raise checkpoint.DamagedError(
+            f"The checkpoint {file} holds a model alone, such as that of a best-*.safetensors, and no run's state"
+        )
+    return state
+
+
 def newest_state(path: Path, fingerprint: str) -> ServerState | None:
     """Read the newest intact checkpoint, None before the first; raysim warns of a damaged one and skips it.
 
@@ -26,7 +41,7 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
     checkpoint_files, why, denied = files.checkpoints(path), "", ""
     for done, file in reversed(checkpoint_files.items()):
         try:
-            return checkpoint.read(file, fingerprint, done)
+            return state_of(file, fingerprint, done)
         except checkpoint.DamagedError as error:
             why = within(error)
             if isinstance(error, checkpoint.UnreadableError):
@@ -54,7 +69,7 @@ def newest_intact(checkpoint_files: Mapping[int, Path], fingerprint: str) -> int
     """
     for done, file in sorted(checkpoint_files.items(), reverse=True):
         with suppress(checkpoint.DamagedError, checkpoint.ForeignError):
-            return checkpoint.read(file, fingerprint, done).round
+            return state_of(file, fingerprint, done).round
     return 0
 
 

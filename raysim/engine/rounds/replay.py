@@ -24,7 +24,7 @@ from raysim.engine.rounds.training import before_training, begin
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
 from raysim.errors import CheckpointError, RunFolderError
-from raysim.run_folder import checkpoint, experiment_record, files, kept_checkpoints, round_table
+from raysim.run_folder import experiment_record, files, kept_checkpoints, round_table
 from raysim.run_folder.checkpoint_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.clipping import UNLIMITED
@@ -151,7 +151,7 @@ def _nearest(path: Path, fingerprint: str, index: int) -> ServerState | None:
     for done, file in reversed(files.checkpoints(path).items()):
         if done <= index:
             try:
-                return checkpoint.read(file, fingerprint, done)
+                return kept_checkpoints.state_of(file, fingerprint, done)
             except CheckpointError:
                 continue
     return None
