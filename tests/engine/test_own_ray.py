@@ -189,9 +189,13 @@ import os, signal, subprocess, time
 from raysim.engine.on_ray.cluster.guard import Guard
 
 def reads(pid, descriptor):
-    return "pidfd" in os.readlink(f"/proc/{pid}/fd/{descriptor}")
+    try:
+        return "pidfd" in os.readlink(f"/proc/{pid}/fd/{descriptor}")
+    except OSError:
+        return False
 
-raylet = subprocess.Popen(["sleep", "600"])
+# What it leaves does not hold this script's errors.
+raylet = subprocess.Popen(["sleep", "600"], stderr=subprocess.DEVNULL)
 guard = Guard()
 guard.needs(raylet.pid, "start it\\nagain \\udcff")
 # The guard takes a moment to start.
@@ -213,6 +217,7 @@ BY_ITSELF = "os._exit(1)"
         ("raylet.kill()", f"guard.is_said(); {BY_ITSELF}", ""),
         ("raylet.kill()", "guard.close()", ""),
         ("raylet.kill()", "os.kill(os.getpid(), signal.SIGKILL)", ""),
+        ("raylet.kill()", "os._exit(3)", ""),
         ("raylet.wait = raylet.kill", BY_ITSELF, "error: Ray ended, and this script with it. start it again \\udcff\n"),
     ],
 )

@@ -23,6 +23,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,12 @@ from pathlib import Path
 GRACE_S = 5.0
 """How long a process may go on after the script. Ray's workers end by themselves within three seconds."""
 
+
+SOON_S = 0.5
+"""How long after a script that it has ended a process of Ray may end: others see that its files are closed before."""
+
+RAYS_EXIT_CODE = 1
+"""That of a script that Ray's library ends."""
 
 CLOSED = "closed now"
 """The line by which a script says that it ends Ray by itself; one that dies does not come to it."""
@@ -152,62 +159,49 @@ def end(processes: set[tuple[int, int]], sessions: set[str], grace_s: float, is_
 class Heard:
     """What a script has said until it ended.
 
-    sessions, processes: what may be left of it. has_ended: whether one of the processes that it needs has: before the
-    script, or with it. advice: see `Guard.needs`. is_said, is_closed: see SAID and CLOSED.
+    sessions, processes: what may be left of it. needed: file descriptors of the processes that it needs. advice: see
+    `Guard.needs`. is_said, is_closed: see SAID and CLOSED.
     """
 
     sessions: set[str] = field(default_factory=set)
     processes: set[tuple[int, int]] = field(default_factory=set)
-    has_ended: bool = False
+    needed: set[int] = field(default_factory=set)
     advice: str = ""
     is_said: bool = False
     is_closed: bool = False
 
 
-def hear(source: int) -> Heard:
-    """Read what the script says, from a file descriptor, until it ends."""
-    heard, needed = Heard(), set[int]()
-    unread = b""
-    while True:
-        readable = set(select.select([source, *needed], [], [])[0])
-        heard.has_ended |= not needed.isdisjoint(readable)
-        needed -= readable
-        if source not in readable:
-            continue
-        read = os.read(source, 1 << 16)
-        if not read:
-            return heard
-        *lines, unread = (unread + read).split(b"\n")
-        for words in (os.fsdecode(line).split(maxsplit=1) for line in lines):
-            if len(words) == 2:
-                _take(heard, needed, *words)
-
-
-def _take(heard: Heard, needed: set[int], kind: str, rest: str) -> None:
-    if kind == "session":
-        heard.sessions.add(rest)
-    elif kind == "needed":
-        # One that has ended already, and a kernel before Linux 5.3.
-        with suppress(OSError):
-            needed.add(os.pidfd_open(int(rest)))
-    elif kind == "advice":
-        heard.advice = rest
-    elif kind.isdecimal():
-        heard.processes.add((int(kind), int(rest)))
-    else:
-        heard.is_said |= f"{kind} {rest}" == SAID
-        heard.is_closed |= f"{kind} {rest}" == CLOSED
+def hear(lines: Iterable[str]) -> Heard:
+    """Read what the script says until it ends."""
+    heard = Heard()
+    for line in lines:
+        kind, _, rest = line.strip().partition(" ")
+        if kind == "session":
+            heard.sessions.add(rest)
+        elif kind == "needed":
+            # One that has ended already, and a kernel before Linux 5.3.
+            with suppress(OSError):
+                heard.needed.add(os.pidfd_open(int(rest)))
+        elif kind == "advice":
+            heard.advice = rest
+        elif kind.isdecimal():
+            heard.processes.add((int(kind), int(rest)))
+        else:
+            heard.is_said |= line.strip() == SAID
+            heard.is_closed |= line.strip() == CLOSED
+    return heard
 
 
 def last_words(heard: Heard, script: int) -> str | None:
     """Return the error of a script that Ray has ended; None if it ended otherwise, or has said so."""
-    if not heard.has_ended or heard.is_said or heard.is_closed or not ended_by_itself(script):
+    if heard.is_said or heard.is_closed or not ended_as_by_ray(script):
         return None
-    return f"error: Ray ended, and this script with it. {heard.advice}"
+    ended, _, _ = select.select([*heard.needed], [], [], SOON_S) if heard.needed else ([], [], [])
+    return f"error: Ray ended, and this script with it. {heard.advice}" if ended else None
 
 
-def ended_by_itself(pid: int) -> bool:
-    """Return whether a process that is ending was not ended by a signal, after which Ray's processes end too."""
+def ended_as_by_ray(pid: int) -> bool:
+    """Return whether a process that is ending may be one that Ray's library ends: neither a signal nor its own code."""
     deadline_s = time.monotonic() + 1
     while time.monotonic() < deadline_s:
         try:
@@ -215,16 +209,17 @@ def ended_by_itself(pid: int) -> bool:
         except OSError:
             # Its parent has heard of its end already.
             return True
-        # As of `wait`: the signal's number in its lowest bits. It is there before the end is.
+        # As of `wait`; it is there before the end is.
         if state in "ZX" or int(status):
-            return not int(status) & 0x7F
+            return int(status) == RAYS_EXIT_CODE << 8
         time.sleep(0.001)
     return False
 
 
 def main() -> None:
     """Do what the head of this file says."""
-    heard = hear(0)
+    # Names of folders need not be text.
+    heard = hear(map(os.fsdecode, sys.stdin.buffer))
     words = last_words(heard, int(sys.argv[1]))
     if words is not None and sys.stderr is not None:
         # Who reads the script's errors may have gone.
