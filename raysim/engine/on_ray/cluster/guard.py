@@ -201,7 +201,7 @@ def last_words(heard: Heard, script: int) -> str | None:
 
 
 def ended_as_by_ray(pid: int) -> bool:
-    """Return whether a process that is ending may be one that Ray's library ends: neither a signal nor its own code."""
+    """Return whether a process that is ending may be one that Ray's library ends: it has the exit code of these."""
     deadline_s = time.monotonic() + 1
     while time.monotonic() < deadline_s:
         try:
