@@ -19,12 +19,13 @@ static void near(REAL got, double wanted) {
 }
 
 static void both_ways(const Shape *of, int x_last, int y_last, int has_bias) {
-    const int64_t high = of->height + 2 * of->above - 2, wide = of->width + 2 * of->left - 2;
-    const int64_t apart[4] = {of->in * TAPS, TAPS, 3, 1};
+    const int64_t high = of->height + 2 * of->above - of->taps + 1;
+    const int64_t wide = of->width + 2 * of->left - of->taps + 1, area = of->taps * of->taps;
+    const int64_t apart[4] = {of->in * area, area, of->taps, 1};
     const Strides xs = of_maps(of->in, of->height, of->width, x_last), ys = of_maps(of->out, high, wide, y_last);
-    REAL *x = filled(of->examples * xs.example, 1), *w = filled(of->out * of->in * TAPS, 1);
+    REAL *x = filled(of->examples * xs.example, 1), *w = filled(of->out * of->in * area, 1);
     REAL *bias = has_bias ? filled(of->out, 1) : 0, *y = filled(of->examples * ys.example, 0);
-    REAL *dw = filled(of->out * of->in * TAPS, 0), *room = filled(room_for(of), 0);
+    REAL *dw = filled(of->out * of->in * area, 0), *room = filled(room_for(of), 0);
     convolve(of, x, &xs, w, apart, bias, y, &ys, room);
     for (int64_t n = 0; n < of->examples; n++)
         for (int64_t o = 0; o < of->out; o++)
@@ -32,41 +33,43 @@ static void both_ways(const Shape *of, int x_last, int y_last, int has_bias) {
                 for (int64_t c = 0; c < wide; c++) {
                     double sum = bias ? (double)bias[o] : 0;
                     for (int64_t i = 0; i < of->in; i++)
-                        for (int k = 0; k < TAPS; k++)
+                        for (int k = 0; k < area; k++)
                             sum += (double)w[o * apart[0] + i * apart[1] + k] *
-                                   (double)at(of, x, &xs, n, i, r + k / 3 - of->above, c + k % 3 - of->left);
+                                   (double)at(of, x, &xs, n, i, r + k / of->taps - of->above, c + k % of->taps - of->left);
                     near(y[n * ys.example + o * ys.channel + r * ys.row + c * ys.column], sum);
                 }
     convolve_back(of, x, &xs, y, &ys, dw, apart, room);
     for (int64_t o = 0; o < of->out; o++)
         for (int64_t i = 0; i < of->in; i++)
-            for (int k = 0; k < TAPS; k++) {
+            for (int k = 0; k < area; k++) {
                 double sum = 0;
                 for (int64_t n = 0; n < of->examples; n++)
                     for (int64_t r = 0; r < high; r++)
                         for (int64_t c = 0; c < wide; c++)
                             sum += (double)y[n * ys.example + o * ys.channel + r * ys.row + c * ys.column] *
-                                   (double)at(of, x, &xs, n, i, r + k / 3 - of->above, c + k % 3 - of->left);
+                                   (double)at(of, x, &xs, n, i, r + k / of->taps - of->above, c + k % of->taps - of->left);
                 near(dw[o * apart[0] + i * apart[1] + k], sum);
             }
     free(x), free(w), free(bias), free(y), free(dw), free(room);
 }
 
 int main(void) {
-    const int64_t channels[] = {1, 3, 8, 17}, sides[] = {1, 3, 4, 7};
+    const int64_t channels[] = {1, 3, 8, 17}, sides[] = {1, 3, 4, 7, 10}, kinds[3][2] = {{3, 2}, {3, 4}, {5, 2}};
     int calls = 0;
-    for (int a = 0; a < 4; a++)
-        for (int b = 0; b < 4; b++)
-            for (int h = 0; h < 4; h++)
-                for (int g = 0; g < 4; g++)
-                    for (int64_t margin = 0; margin < 3; margin++) {
-                        Shape of = {1 + (int64_t)(draw() % 3), channels[a], channels[b], sides[h], sides[g], margin,
-                                    (int64_t)(draw() % 3), 0, 0};
-                        const int64_t high = of.height + 2 * of.above - 2, wide = of.width + 2 * of.left - 2;
+    for (int kind = 0; kind < 3; kind++)
+        for (int a = 0; a < 4; a++)
+            for (int b = 0; b < 4; b++)
+                for (int h = 0; h < 5; h++)
+                    for (int g = 0; g < 5; g++) {
+                        const int64_t taps = kinds[kind][0], tile = kinds[kind][1];
+                        const int64_t above = (int64_t)(draw() % taps), left = (int64_t)(draw() % taps);
+                        Shape of = {1 + (int64_t)(draw() % 3), channels[a], channels[b], sides[h], sides[g], above, left,
+                                    taps, tile, 0, 0};
+                        const int64_t high = of.height + 2 * of.above - taps + 1, wide = of.width + 2 * of.left - taps + 1;
                         if (high < 1 || wide < 1) continue;
-                        const int64_t each = ((high + 1) / 2) * ((wide + 1) / 2);
-                        of.tiles = 4 * (1 + (int64_t)(draw() % 10));
-                        of.together = of.tiles / each < 1 ? 1 : least(of.tiles / each, of.examples);
+                        const int64_t each = (up(high, tile) / tile) * (up(wide, tile) / tile);
+                        of.most = 4 * (1 + (int64_t)(draw() % 10));
+                        of.together = of.most / each < 1 ? 1 : least(of.most / each, of.examples);
                         both_ways(&of, draw() % 2, draw() % 2, draw() % 2);
                         calls++;
                     }

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from raysim.client.trainers.kernel.winograd import Winograd, gains
+from raysim.client.trainers.kernel.winograd import Winograd, _Filtered, gains
 from tests.support.kernel import PROCESSORS, compiled_for, needs_kernel
 from tests.support.lying import as_it_is, last, part
 
@@ -19,15 +19,20 @@ CONTIGUOUS, LAST = torch.contiguous_format, torch.channels_last
 _backward = torch.ops.aten.convolution_backward
 
 SHAPES = (
-    # examples, channels before and behind, rows, columns, margins
-    (1, 1, 1, 3, 3, (0, 0)),
-    (2, 3, 5, 7, 9, (1, 1)),
-    (3, 17, 33, 6, 5, (0, 2)),
-    (5, 16, 16, 1, 4, (1, 0)),
-    (4, 40, 24, 9, 9, (2, 1)),
+    # examples, channels before and behind, rows, columns, a kernel's side, margins
+    (1, 1, 1, 3, 3, 3, (0, 0)),
+    (2, 3, 5, 7, 9, 3, (1, 1)),
+    (3, 17, 33, 6, 5, 3, (0, 2)),
+    (5, 16, 16, 1, 4, 3, (1, 0)),
+    (4, 40, 24, 9, 9, 3, (2, 1)),
+    (2, 1, 2, 5, 9, 5, (0, 0)),
+    (3, 17, 33, 6, 9, 5, (2, 1)),
     # Several blocks of tiles in an example, and several examples in a block.
-    (2, 8, 8, 40, 38, (1, 1)),
-    (23, 64, 16, 4, 4, (1, 1)),
+    (2, 8, 8, 40, 38, 3, (1, 1)),
+    (23, 64, 16, 4, 4, 3, (1, 1)),
+    (23, 40, 24, 6, 6, 3, (1, 1)),
+    (2, 8, 8, 40, 38, 5, (4, 3)),
+    (23, 64, 16, 4, 4, 5, (2, 2)),
 )
 
 
@@ -38,9 +43,10 @@ def _kernel() -> None:
 
 def drawn(shape: tuple[Any, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Maps, kernels, bias and the gradient of the maps behind."""
-    n, into, out, height, width, (above, left) = shape
+    n, into, out, height, width, taps, (above, left) = shape
     draw = torch.Generator().manual_seed(0)
-    sizes = (n, into, height, width), (out, into, 3, 3), (out,), (n, out, height + 2 * above - 2, width + 2 * left - 2)
+    behind = height + 2 * above - taps + 1, width + 2 * left - taps + 1
+    sizes = (n, into, height, width), (out, into, taps, taps), (out,), (n, out, *behind)
     x, w, b, dy = (torch.randn(size, dtype=dtype, generator=draw) for size in sizes)
     return x, w, b, dy
 
@@ -58,6 +64,20 @@ def filtered(
     x, w, b, dy = given
     y = by.convolution(x, w, b, padding, layout)
     return (y, *by.gradients(dy, x, w, padding, [True] * 3, layout))
+
+
+def test_shapes_have_tiles_of_both_sizes() -> None:
+    """And each of them several blocks."""
+    of = {(shape[5], plan[8]) for shape in SHAPES for plan in [numbers(shape)]}
+    assert of == {(3, 2), (3, 4), (5, 2)}
+    in_blocks = {(shape[5], plan[8]) for shape in SHAPES for plan in [numbers(shape)] if plan[10] < shape[0]}
+    assert in_blocks == of
+
+
+def numbers(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """`Shape` of winograd.c."""
+    n, into, out, height, width, taps, padding = shape
+    return _Filtered((n, into, height, width), out, taps, padding).numbers(4)
 
 
 @pytest.mark.parametrize("layout", [CONTIGUOUS, LAST], ids=["contiguous", "channels last"])
@@ -148,6 +168,7 @@ def test_only_what_is_wanted_is_made() -> None:
         (lambda x, w, b: (x._neg_view(), w, b), "maps of shape"),
         (lambda x, w, b: (x[:, :2], w, b), "kernels of shape"),
         (lambda x, w, b: (x, w[..., :2], b), "kernels of shape"),
+        (lambda x, w, b: (x, w[..., :2, :2], b), r"kernels of shape \(5, 3, 3, 3\)"),
         (lambda x, w, b: (x, w, b[:2]), "bias of shape"),
         (lambda x, w, b: (x[0], w, b), "four axes"),
         (lambda x, w, b: (x[:0], w, b), "leave none behind"),
@@ -175,7 +196,12 @@ def test_gradients_of_another_shape_are_refused() -> None:
         ((20, 64, 24, 24), (64, 64, 3, 3), (1, 1), True),
         ((20, 32, 26, 26), (64, 32, 3, 3), (0, 0), True),
         ((20, 3, 24, 24), (64, 3, 3, 3), (1, 1), False),
-        ((20, 64, 24, 24), (64, 64, 5, 5), (1, 1), False),
+        ((20, 64, 24, 24), (64, 64, 5, 3), (1, 1), False),
+        ((20, 64, 24, 24), (64, 64, 7, 7), (1, 1), False),
+        ((10, 32, 14, 14), (64, 32, 5, 5), (2, 2), True),
+        ((10, 6, 12, 12), (16, 6, 5, 5), (0, 0), False),
+        ((10, 1, 28, 28), (32, 1, 5, 5), (2, 2), False),
+        ((4, 128, 4, 4), (128, 128, 5, 5), (2, 2), False),
         ((20, 64, 24), (64, 64, 3), (1,), False),
         ((20, 512, 3, 3), (512, 512, 3, 3), (1, 1), False),
         ((4, 256, 4, 4), (256, 256, 3, 3), (1, 1), False),

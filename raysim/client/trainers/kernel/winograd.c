@@ -1,14 +1,19 @@
-/* Convolutions of 3 x 3 numbers, one apart, by Winograd's minimal filtering F(2 x 2, 3 x 3), and their gradients.
+/* Convolutions of 3 x 3 or 5 x 5 numbers, one apart, by Winograd's minimal filtering, and their gradients.
 
-   A tile is four numbers of the map behind, and the 4 x 4 before that they see. With d the tile before, g a kernel and
-   . the product number by number,
+   A tile is `tile` x `tile` numbers of the map behind, and the `side` x `side` before that they see, where side = tile +
+   taps - 1. With d the tile before, g a kernel and . the product number by number,
 
        Y = A' (sum over channels of (G g G') . (B' d B)) A,
 
-   so that 16 products do the work of 36 (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016, arXiv
-   1509.09308). The sum over channels is a product of matrices for each of the 16 places. The gradient of the kernel is
-   the same read backwards: G' (sum over tiles of (B' d B) . (A dY A')) G. That of the map is a convolution of dY with
-   the kernel turned round.
+   so that side^2 products do the work of (tile taps)^2 (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks,
+   2016, arXiv 1509.09308). The sum over channels is a product of matrices for each of the side^2 places. The gradient of
+   the kernel is the same read backwards: G' (sum over tiles of (B' d B) . (A dY A')) G. That of the map is a convolution
+   of dY with the kernel turned round.
+
+   A row of A, B and G belongs to a point: a polynomial's value there, or its highest coefficient for the last one. With a
+   side of four they are 0, 1, -1 and infinity, with one of six 0, P, -P, Q, -Q and infinity. The larger side saves more
+   products, and loses more digits. P and Q are those among multiples of 1/16 below 2 that lost fewest for numbers drawn
+   at random, and have exact powers.
 
    REAL is float or double. Sums are added up in an order that the shapes alone decide. */
 
@@ -17,11 +22,19 @@
 #include <string.h>
 
 /* A block of products: rows, and vectors beside one another. */
-enum { ROWS = NATIVE == 64 ? 8 : 4, WIDE = 2, LEAST_ROWS = 4, PLACES = 16, TAPS = 9, SIDE = 4 };
+enum { ROWS = NATIVE == 64 ? 8 : 4, WIDE = 2, LEAST_ROWS = 4, TURNED = 4, MOST_TAPS = 5, MOST_SIDE = 6 };
 
-/* Of a convolution. `tiles`: how many of a block lie in the room at most. `together`: examples whose maps do. */
+#define P ((REAL)0.625)
+#define Q ((REAL)1.5)
+#define PP (P * P)
+#define QQ (Q * Q)
+/* What a polynomial with the other points as its roots is at P, and at Q. */
+#define AT_P (2 * PP * (PP - QQ))
+#define AT_Q (2 * QQ * (QQ - PP))
+
+/* Of a convolution. `most`: how many tiles of a block lie in the room at most. `together`: examples whose maps do. */
 typedef struct {
-    int64_t examples, in, out, height, width, above, left, tiles, together;
+    int64_t examples, in, out, height, width, above, left, taps, tile, most, together;
 } Shape;
 
 /* Where a map's numbers lie: strides of example, channel, row and column. */
@@ -33,6 +46,8 @@ typedef struct {
     int64_t in, out;        /* channels, filled up to whole vectors and blocks */
     int64_t high, wide;     /* of the map behind */
     int64_t down, across;   /* tiles */
+    int64_t rows, columns;  /* of the map before with its margin, which tiles fill */
+    int64_t places;
     int64_t before, behind; /* numbers between two places of a block */
 } Sizes;
 
@@ -41,16 +56,19 @@ INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static Sizes sizes(const Shape *of) {
     Sizes s;
-    const int64_t whole = LANES < LEAST_ROWS ? LEAST_ROWS : LANES;
+    const int64_t whole = LANES < LEAST_ROWS ? LEAST_ROWS : LANES, side = of->tile + of->taps - 1;
     s.in = up(of->in, whole);
     s.out = up(of->out, whole);
-    s.high = of->height + 2 * of->above - 2;
-    s.wide = of->width + 2 * of->left - 2;
-    s.down = (s.high + 1) / 2;
-    s.across = (s.wide + 1) / 2;
+    s.high = of->height + 2 * of->above - of->taps + 1;
+    s.wide = of->width + 2 * of->left - of->taps + 1;
+    s.down = up(s.high, of->tile) / of->tile;
+    s.across = up(s.wide, of->tile) / of->tile;
+    s.rows = of->tile * s.down + of->taps - 1;
+    s.columns = of->tile * s.across + of->taps - 1;
+    s.places = side * side;
     /* One line of the cache more, lest all places share a set of it. */
-    s.before = of->tiles * s.in + 64 / (int64_t)sizeof(REAL);
-    s.behind = of->tiles * s.out + 64 / (int64_t)sizeof(REAL);
+    s.before = of->most * s.in + 64 / (int64_t)sizeof(REAL);
+    s.behind = of->most * s.out + 64 / (int64_t)sizeof(REAL);
     return s;
 }
 
@@ -64,128 +82,275 @@ static void laid_out(REAL *to, int64_t to_row, int64_t to_column, const REAL *fr
         return;
     }
     const int turns_in = to_column == 1 && row == 1, turns_out = to_row == 1 && column == 1;
-    for (int64_t r = 0; r < rows; r += SIDE)
-        for (int64_t c = 0; c < columns; c += SIDE) {
+    for (int64_t r = 0; r < rows; r += TURNED)
+        for (int64_t c = 0; c < columns; c += TURNED) {
             REAL *into = to + r * to_row + c * to_column;
             const REAL *of = from + r * row + c * column;
-            if ((turns_in || turns_out) && r + SIDE <= rows && c + SIDE <= columns)
+            if ((turns_in || turns_out) && r + TURNED <= rows && c + TURNED <= columns)
                 turn(of, turns_in ? column : row, into, turns_in ? to_row : to_column);
             else
-                for (int64_t i = 0; i < least(SIDE, rows - r); i++)
-                    for (int64_t j = 0; j < least(SIDE, columns - c); j++)
+                for (int64_t i = 0; i < least(TURNED, rows - r); i++)
+                    for (int64_t j = 0; j < least(TURNED, columns - c); j++)
                         into[i * to_row + j * to_column] = of[i * row + j * column];
         }
 }
 
+/* --- along one axis ---------------------------------------------------------------------------------------------- */
+
+/* o (side) <- B' d. */
+INLINE void before_along(const int side, const vec *d, vec *o) {
+    if (side == 4) {
+        o[0] = d[0] - d[2];
+        o[1] = d[1] + d[2];
+        o[2] = d[2] - d[1];
+        o[3] = d[1] - d[3];
+        return;
+    }
+    const vec even_p = d[4] - QQ * d[2], odd_p = P * d[3] - (P * QQ) * d[1];
+    const vec even_q = d[4] - PP * d[2], odd_q = Q * d[3] - (Q * PP) * d[1];
+    o[0] = PP * QQ * d[0] + (d[4] - (PP + QQ) * d[2]);
+    o[1] = even_p + odd_p;
+    o[2] = even_p - odd_p;
+    o[3] = even_q + odd_q;
+    o[4] = even_q - odd_q;
+    o[5] = PP * QQ * d[1] + (d[5] - (PP + QQ) * d[3]);
+}
+
+/* o (side) <- G g. */
+INLINE void kernel_along(const int side, const int taps, const vec *g, vec *o) {
+    if (side == 4) {
+        const REAL by = 0.5;
+        o[0] = g[0];
+        o[1] = by * (g[0] + g[2] + g[1]);
+        o[2] = by * (g[0] + g[2] - g[1]);
+        o[3] = g[2];
+        return;
+    }
+    vec even_p = (1 / AT_P) * g[0] + (PP / AT_P) * g[2], odd_p = (P / AT_P) * g[1];
+    vec even_q = (1 / AT_Q) * g[0] + (QQ / AT_Q) * g[2], odd_q = (Q / AT_Q) * g[1];
+    if (taps == 5) {
+        even_p += (PP * PP / AT_P) * g[4];
+        even_q += (QQ * QQ / AT_Q) * g[4];
+        odd_p += (PP * P / AT_P) * g[3];
+        odd_q += (QQ * Q / AT_Q) * g[3];
+    }
+    o[0] = (1 / (PP * QQ)) * g[0];
+    o[1] = even_p + odd_p;
+    o[2] = even_p - odd_p;
+    o[3] = even_q + odd_q;
+    o[4] = even_q - odd_q;
+    o[5] = g[taps - 1];
+}
+
+/* y (tile) <- A' m. */
+INLINE void behind_along(const int side, const int tile, const vec *m, vec *y) {
+    if (side == 4) {
+        y[0] = m[0] + m[1] + m[2];
+        y[1] = m[1] - m[2] - m[3];
+        return;
+    }
+    const vec even_p = m[1] + m[2], odd_p = m[1] - m[2], even_q = m[3] + m[4], odd_q = m[3] - m[4];
+    y[0] = m[0] + even_p + even_q;
+    y[1] = P * odd_p + Q * odd_q;
+    if (tile == 4) {
+        y[2] = PP * even_p + QQ * even_q;
+        y[3] = (P * PP) * odd_p + (Q * QQ) * odd_q;
+    }
+    y[tile - 1] += m[5];
+}
+
+/* o (side) <- A y. */
+INLINE void error_along(const int side, const int tile, const vec *y, vec *o) {
+    if (side == 4) {
+        o[0] = y[0];
+        o[1] = y[0] + y[1];
+        o[2] = y[0] - y[1];
+        o[3] = -y[1];
+        return;
+    }
+    vec even_p = y[0], odd_p = P * y[1], even_q = y[0], odd_q = Q * y[1];
+    if (tile == 4) {
+        even_p += PP * y[2];
+        even_q += QQ * y[2];
+        odd_p += (P * PP) * y[3];
+        odd_q += (Q * QQ) * y[3];
+    }
+    o[0] = y[0];
+    o[1] = even_p + odd_p;
+    o[2] = even_p - odd_p;
+    o[3] = even_q + odd_q;
+    o[4] = even_q - odd_q;
+    o[5] = y[tile - 1];
+}
+
+/* g (taps) <- G' w. */
+INLINE void kernel_back_along(const int side, const int taps, const vec *w, vec *g) {
+    if (side == 4) {
+        const REAL by = 0.5;
+        g[0] = w[0] + by * (w[1] + w[2]);
+        g[1] = by * (w[1] - w[2]);
+        g[2] = by * (w[1] + w[2]) + w[3];
+        return;
+    }
+    const vec even_p = w[1] + w[2], odd_p = w[1] - w[2], even_q = w[3] + w[4], odd_q = w[3] - w[4];
+    g[0] = (1 / (PP * QQ)) * w[0] + ((1 / AT_P) * even_p + (1 / AT_Q) * even_q);
+    g[1] = (P / AT_P) * odd_p + (Q / AT_Q) * odd_q;
+    g[2] = (PP / AT_P) * even_p + (QQ / AT_Q) * even_q;
+    if (taps == 5) {
+        g[3] = (PP * P / AT_P) * odd_p + (QQ * Q / AT_Q) * odd_q;
+        g[4] = (PP * PP / AT_P) * even_p + (QQ * QQ / AT_Q) * even_q;
+    }
+    g[taps - 1] += w[5];
+}
+
+/* --- along both --------------------------------------------------------------------------------------------------- */
+
+/* A function of the constants `tile` and `taps`, and of more. */
+#define BY_SHAPE(of, function, ...)                                                                                     \
+    ((of)->taps == 5   ? function(2, 5, __VA_ARGS__)                                                                    \
+     : (of)->tile == 4 ? function(4, 3, __VA_ARGS__)                                                                    \
+                       : function(2, 3, __VA_ARGS__))
+
 /* U (places, panels of out, in, panel) <- G g G'. w: strides of out, in, row and column of the kernel. */
-static void kernels(const Shape *of, const Sizes *s, const REAL *w, const int64_t *apart, REAL *u) {
-    const int64_t panel = WIDE * LANES;
+INLINE void kernels(const int tile, const int taps, const Shape *of, const Sizes *s, const REAL *w, const int64_t *apart,
+                    REAL *u) {
+    const int side = tile + taps - 1;
+    const int64_t panel = WIDE * LANES, place = s->out * of->in;
     for (int64_t o = 0; o < s->out; o += LANES) {
         const int64_t first = o / panel * panel, width = least(panel, s->out - first), many = least(LANES, of->out - o);
         for (int64_t i = 0; i < of->in; i++) {
-            REAL g[TAPS][NATIVE / sizeof(REAL)] __attribute__((aligned(64)));
+            REAL g[MOST_TAPS * MOST_TAPS][NATIVE / sizeof(REAL)] __attribute__((aligned(64)));
             if (many < LANES) memset(g, 0, sizeof g);
             const REAL *from = w + o * apart[0] + i * apart[1];
             for (int64_t j = 0; j < many; j++)
-                for (int k = 0; k < TAPS; k++) g[k][j] = from[j * apart[0] + k / 3 * apart[2] + k % 3 * apart[3]];
-            vec half[4][3];
-            const REAL by = 0.5;
-            for (int c = 0; c < 3; c++) {
-                const vec a = load(g[c]), b = load(g[3 + c]), d = load(g[6 + c]);
-                half[0][c] = a;
-                half[1][c] = by * (a + d + b);
-                half[2][c] = by * (a + d - b);
-                half[3][c] = d;
+                for (int k = 0; k < taps * taps; k++)
+                    g[k][j] = from[j * apart[0] + k / taps * apart[2] + k % taps * apart[3]];
+            vec half[MOST_TAPS][MOST_SIDE];
+            UNROLLED for (int c = 0; c < taps; c++) {
+                vec own[MOST_TAPS];
+                UNROLLED for (int r = 0; r < taps; r++) own[r] = load(g[taps * r + c]);
+                kernel_along(side, taps, own, half[c]);
             }
             REAL *to = u + first * of->in + i * width + (o - first);
-            const int64_t place = s->out * of->in;
-            for (int r = 0; r < 4; r++) {
-                const vec a = half[r][0], b = half[r][1], d = half[r][2];
-                store(to + (4 * r) * place, a);
-                store(to + (4 * r + 1) * place, by * (a + d + b));
-                store(to + (4 * r + 2) * place, by * (a + d - b));
-                store(to + (4 * r + 3) * place, d);
+            UNROLLED for (int r = 0; r < side; r++) {
+                vec row[MOST_TAPS], made[MOST_SIDE];
+                UNROLLED for (int c = 0; c < taps; c++) row[c] = half[c][r];
+                kernel_along(side, taps, row, made);
+                UNROLLED for (int c = 0; c < side; c++) store(to + (side * r + c) * place, made[c]);
             }
         }
     }
 }
 
+/* dw <- G' W G, for W (places, out, in). */
+INLINE void kernels_back(const int tile, const int taps, const Shape *of, const Sizes *s, const REAL *w, REAL *dw,
+                         const int64_t *apart) {
+    const int side = tile + taps - 1;
+    const int64_t place = s->in * s->out;
+    for (int64_t o = 0; o < of->out; o++)
+        for (int64_t i = 0; i < of->in; i += LANES) {
+            const REAL *from = w + o * s->in + i;
+            vec half[MOST_SIDE][MOST_TAPS];
+            UNROLLED for (int c = 0; c < side; c++) {
+                vec own[MOST_SIDE];
+                UNROLLED for (int r = 0; r < side; r++) own[r] = load(from + (side * r + c) * place);
+                kernel_back_along(side, taps, own, half[c]);
+            }
+            REAL g[MOST_TAPS * MOST_TAPS][NATIVE / sizeof(REAL)] __attribute__((aligned(64)));
+            UNROLLED for (int r = 0; r < taps; r++) {
+                vec row[MOST_SIDE], made[MOST_TAPS];
+                UNROLLED for (int c = 0; c < side; c++) row[c] = half[c][r];
+                kernel_back_along(side, taps, row, made);
+                UNROLLED for (int c = 0; c < taps; c++) store(g[taps * r + c], made[c]);
+            }
+            REAL *to = dw + o * apart[0] + i * apart[1];
+            for (int64_t j = 0; j < least(LANES, of->in - i); j++)
+                for (int k = 0; k < taps * taps; k++)
+                    to[j * apart[1] + k / taps * apart[2] + k % taps * apart[3]] = g[k][j];
+        }
+}
+
+/* Where a tile lies in maps of so many columns and channels, whose rows begin `rows` apart from example to example. */
+INLINE int64_t corner(const int tile, const Sizes *s, int64_t number, int64_t rows, int64_t columns, int64_t channels) {
+    const int64_t each = s->down * s->across, n = number / each, of = number % each;
+    const int64_t y = of / s->across, x = of % s->across;
+    return ((n * rows + tile * y) * columns + tile * x) * channels;
+}
+
 /* V (places, tiles, in) <- B' d B, for `many` tiles from `first`, of maps with a margin: (examples, rows, columns, in). */
-static void seen(const Sizes *s, const REAL *maps, int64_t first, int64_t many, REAL *v) {
-    const int64_t rows = 2 * s->down + 2, columns = 2 * s->across + 2, each = s->down * s->across;
+INLINE void seen(const int tile, const int taps, const Sizes *s, const REAL *maps, int64_t first, int64_t many, REAL *v) {
+    const int side = tile + taps - 1;
     for (int64_t t = 0; t < many; t++) {
-        const int64_t n = (first + t) / each, of = (first + t) % each, y = of / s->across, x = of % s->across;
-        const REAL *tile = maps + ((n * rows + 2 * y) * columns + 2 * x) * s->in;
+        const REAL *from = maps + corner(tile, s, first + t, s->rows, s->columns, s->in);
         REAL *to = v + t * s->in;
         for (int64_t c = 0; c < s->in; c += LANES) {
-            vec half[4][4];
-            UNROLLED for (int j = 0; j < 4; j++) {
-                const vec a = load(tile + j * s->in + c), b = load(tile + (columns + j) * s->in + c);
-                const vec d = load(tile + (2 * columns + j) * s->in + c), e = load(tile + (3 * columns + j) * s->in + c);
-                half[0][j] = a - d;
-                half[1][j] = b + d;
-                half[2][j] = d - b;
-                half[3][j] = b - e;
+            vec half[MOST_SIDE][MOST_SIDE];
+            UNROLLED for (int j = 0; j < side; j++) {
+                vec own[MOST_SIDE];
+                UNROLLED for (int i = 0; i < side; i++) own[i] = load(from + (i * s->columns + j) * s->in + c);
+                before_along(side, own, half[j]);
             }
-            UNROLLED for (int i = 0; i < 4; i++) {
-                store(to + (4 * i) * s->before + c, half[i][0] - half[i][2]);
-                store(to + (4 * i + 1) * s->before + c, half[i][1] + half[i][2]);
-                store(to + (4 * i + 2) * s->before + c, half[i][2] - half[i][1]);
-                store(to + (4 * i + 3) * s->before + c, half[i][1] - half[i][3]);
+            UNROLLED for (int i = 0; i < side; i++) {
+                vec row[MOST_SIDE], made[MOST_SIDE];
+                UNROLLED for (int j = 0; j < side; j++) row[j] = half[j][i];
+                before_along(side, row, made);
+                UNROLLED for (int j = 0; j < side; j++) store(to + (side * i + j) * s->before + c, made[j]);
             }
         }
     }
 }
 
 /* maps (examples, rows, columns, out) <- A' M A + bias. */
-static void shown(const Sizes *s, const REAL *m, int64_t first, int64_t many, const REAL *bias, REAL *maps) {
-    const int64_t columns = 2 * s->across, each = s->down * s->across;
+INLINE void shown(const int tile, const int taps, const Sizes *s, const REAL *m, int64_t first, int64_t many,
+                  const REAL *bias, REAL *maps) {
+    const int side = tile + taps - 1;
+    const int64_t columns = tile * s->across;
     for (int64_t t = 0; t < many; t++) {
-        const int64_t n = (first + t) / each, of = (first + t) % each, y = of / s->across, x = of % s->across;
-        REAL *tile = maps + ((n * 2 * s->down + 2 * y) * columns + 2 * x) * s->out;
+        REAL *to = maps + corner(tile, s, first + t, tile * s->down, columns, s->out);
         const REAL *from = m + t * s->out;
         for (int64_t c = 0; c < s->out; c += LANES) {
-            vec half[2][4];
-            UNROLLED for (int j = 0; j < 4; j++) {
-                const vec a = load(from + j * s->behind + c), b = load(from + (4 + j) * s->behind + c);
-                const vec d = load(from + (8 + j) * s->behind + c), e = load(from + (12 + j) * s->behind + c);
-                half[0][j] = a + b + d;
-                half[1][j] = b - d - e;
+            vec half[MOST_SIDE][MOST_SIDE];
+            UNROLLED for (int j = 0; j < side; j++) {
+                vec own[MOST_SIDE];
+                UNROLLED for (int i = 0; i < side; i++) own[i] = load(from + (side * i + j) * s->behind + c);
+                behind_along(side, tile, own, half[j]);
             }
             const vec own = load(bias + c);
-            UNROLLED for (int i = 0; i < 2; i++) {
-                store(tile + i * columns * s->out + c, half[i][0] + half[i][1] + half[i][2] + own);
-                store(tile + (i * columns + 1) * s->out + c, half[i][1] - half[i][2] - half[i][3] + own);
+            UNROLLED for (int i = 0; i < tile; i++) {
+                vec row[MOST_SIDE], made[MOST_SIDE];
+                UNROLLED for (int j = 0; j < side; j++) row[j] = half[j][i];
+                behind_along(side, tile, row, made);
+                UNROLLED for (int j = 0; j < tile; j++) store(to + (i * columns + j) * s->out + c, made[j] + own);
             }
         }
     }
 }
 
 /* D (places, tiles, out) <- A dY A'. */
-static void errors(const Sizes *s, const REAL *maps, int64_t first, int64_t many, REAL *d) {
-    const int64_t columns = 2 * s->across, each = s->down * s->across;
+INLINE void errors(const int tile, const int taps, const Sizes *s, const REAL *maps, int64_t first, int64_t many, REAL *d) {
+    const int side = tile + taps - 1;
+    const int64_t columns = tile * s->across;
     for (int64_t t = 0; t < many; t++) {
-        const int64_t n = (first + t) / each, of = (first + t) % each, y = of / s->across, x = of % s->across;
-        const REAL *tile = maps + ((n * 2 * s->down + 2 * y) * columns + 2 * x) * s->out;
+        const REAL *from = maps + corner(tile, s, first + t, tile * s->down, columns, s->out);
         REAL *to = d + t * s->out;
         for (int64_t c = 0; c < s->out; c += LANES) {
-            vec half[4][2];
-            UNROLLED for (int j = 0; j < 2; j++) {
-                const vec a = load(tile + j * s->out + c), b = load(tile + (columns + j) * s->out + c);
-                half[0][j] = a;
-                half[1][j] = a + b;
-                half[2][j] = a - b;
-                half[3][j] = -b;
+            vec half[MOST_SIDE][MOST_SIDE];
+            UNROLLED for (int j = 0; j < tile; j++) {
+                vec own[MOST_SIDE];
+                UNROLLED for (int i = 0; i < tile; i++) own[i] = load(from + (i * columns + j) * s->out + c);
+                error_along(side, tile, own, half[j]);
             }
-            UNROLLED for (int i = 0; i < 4; i++) {
-                store(to + (4 * i) * s->behind + c, half[i][0]);
-                store(to + (4 * i + 1) * s->behind + c, half[i][0] + half[i][1]);
-                store(to + (4 * i + 2) * s->behind + c, half[i][0] - half[i][1]);
-                store(to + (4 * i + 3) * s->behind + c, -half[i][1]);
+            UNROLLED for (int i = 0; i < side; i++) {
+                vec row[MOST_SIDE], made[MOST_SIDE];
+                UNROLLED for (int j = 0; j < tile; j++) row[j] = half[j][i];
+                error_along(side, tile, row, made);
+                UNROLLED for (int j = 0; j < side; j++) store(to + (side * i + j) * s->behind + c, made[j]);
             }
         }
     }
 }
+
+/* --- products ----------------------------------------------------------------------------------------------------- */
 
 /* o (rows, `vectors` vectors) <- [o +] a b: numbers of a by strides of row and term, rows of b `apart`. */
 INLINE void block(const int rows, const int vectors, const int adds, REAL *o, int64_t o_row, const REAL *a, int64_t a_row,
@@ -228,7 +393,7 @@ static void rows_of(int wide, int adds, int64_t rows, REAL *o, int64_t o_row, co
 /* M (places, tiles, out) <- V U. */
 static void products(const Shape *of, const Sizes *s, const REAL *v, const REAL *u, int64_t many, REAL *m) {
     const int64_t panel = WIDE * LANES;
-    for (int e = 0; e < PLACES; e++)
+    for (int64_t e = 0; e < s->places; e++)
         for (int64_t o = 0; o < s->out; o += panel) {
             const int64_t width = least(panel, s->out - o);
             rows_of(width == panel, 0, many, m + e * s->behind + o, s->out, v + e * s->before, s->in, 1,
@@ -239,11 +404,13 @@ static void products(const Shape *of, const Sizes *s, const REAL *v, const REAL 
 /* W (places, out, in) <- W + D' V. */
 static void kernel_products(const Sizes *s, const REAL *d, const REAL *v, int64_t many, REAL *w) {
     const int64_t panel = WIDE * LANES;
-    for (int e = 0; e < PLACES; e++)
+    for (int64_t e = 0; e < s->places; e++)
         for (int64_t i = 0; i < s->in; i += panel)
             rows_of(s->in - i >= panel, 1, s->out, w + e * s->out * s->in + i, s->in, d + e * s->behind, 1, s->out,
                     v + e * s->before + i, s->in, many);
 }
+
+/* --- maps --------------------------------------------------------------------------------------------------------- */
 
 /* Maps with a margin of zeros (together, rows, columns, channels). */
 static void take(const Strides *x, const REAL *from, int64_t many, int64_t channels, int64_t filled, int64_t height,
@@ -277,37 +444,48 @@ static void give(const Strides *y, REAL *into, int64_t many, int64_t channels, i
     }
 }
 
-INLINE int64_t blocks_of(const Shape *of, int64_t tiles) { return (tiles + of->tiles - 1) / of->tiles; }
+/* --- whole convolutions -------------------------------------------------------------------------------------------- */
+
+/* Tiles of each block of so many: as equal as whole rows of products allow. */
+INLINE int64_t part_of(const Shape *of, int64_t tiles) {
+    const int64_t parts = (tiles + of->most - 1) / of->most;
+    return up((tiles + parts - 1) / parts, LEAST_ROWS);
+}
+
+/* Numbers of all maps before, and behind, that lie in the room together. */
+INLINE int64_t maps_before(const Shape *of, const Sizes *s) { return of->together * s->rows * s->columns * s->in; }
+INLINE int64_t maps_behind(const Shape *of, const Sizes *s) {
+    return of->together * of->tile * of->tile * s->down * s->across * s->out;
+}
 
 /* Numbers that the room of a convolution must have. */
 int64_t room_for(const Shape *of) {
     const Sizes s = sizes(of);
-    const int64_t maps = of->together * ((2 * s.down + 2) * (2 * s.across + 2) * s.in + 4 * s.down * s.across * s.out);
-    return PLACES * (s.before + s.behind + s.in * s.out) + maps + s.out + 64;
+    return s.places * (s.before + s.behind + s.in * s.out) + maps_before(of, &s) + maps_behind(of, &s) + s.out + 64;
 }
 
 /* y <- w x + bias. `w_apart`: strides of out, in, row, column. bias may be NULL. */
 void convolve(const Shape *of, const REAL *x, const Strides *xs, const REAL *w, const int64_t *w_apart, const REAL *bias,
               REAL *y, const Strides *ys, REAL *room) {
     const Sizes s = sizes(of);
-    const int64_t rows = 2 * s.down + 2, columns = 2 * s.across + 2, each = s.down * s.across;
-    REAL *u = room, *v = u + PLACES * s.in * s.out, *m = v + PLACES * s.before, *own = m + PLACES * s.behind;
-    REAL *before = own + s.out, *behind = before + of->together * rows * columns * s.in;
-    kernels(of, &s, w, w_apart, u);
+    REAL *u = room, *v = u + s.places * s.in * s.out, *m = v + s.places * s.before, *own = m + s.places * s.behind;
+    REAL *before = own + s.out, *behind = before + maps_before(of, &s);
+    BY_SHAPE(of, kernels, of, &s, w, w_apart, u);
     memset(own, 0, s.out * sizeof(REAL));
     if (bias) memcpy(own, bias, of->out * sizeof(REAL));
-    memset(before, 0, of->together * rows * columns * s.in * sizeof(REAL));
+    memset(before, 0, maps_before(of, &s) * sizeof(REAL));
     for (int64_t n = 0; n < of->examples; n += of->together) {
-        const int64_t now = least(of->together, of->examples - n);
-        take(xs, x + n * xs->example, now, of->in, s.in, of->height, of->width, of->above, of->left, rows, columns, before);
-        const int64_t tiles = now * each, parts = blocks_of(of, tiles), part = up((tiles + parts - 1) / parts, LEAST_ROWS);
+        const int64_t now = least(of->together, of->examples - n), tiles = now * s.down * s.across;
+        const int64_t part = part_of(of, tiles);
+        take(xs, x + n * xs->example, now, of->in, s.in, of->height, of->width, of->above, of->left, s.rows, s.columns,
+             before);
         for (int64_t t = 0; t < tiles; t += part) {
             const int64_t many = least(part, tiles - t);
-            seen(&s, before, t, many, v);
+            BY_SHAPE(of, seen, &s, before, t, many, v);
             products(of, &s, v, u, up(many, LEAST_ROWS), m);
-            shown(&s, m, t, many, own, behind);
+            BY_SHAPE(of, shown, &s, m, t, many, own, behind);
         }
-        give(ys, y + n * ys->example, now, of->out, s.out, s.high, s.wide, 2 * s.down, 2 * s.across, behind);
+        give(ys, y + n * ys->example, now, of->out, s.out, s.high, s.wide, of->tile * s.down, of->tile * s.across, behind);
     }
 }
 
@@ -315,45 +493,24 @@ void convolve(const Shape *of, const REAL *x, const Strides *xs, const REAL *w, 
 void convolve_back(const Shape *of, const REAL *x, const Strides *xs, const REAL *dy, const Strides *ys, REAL *dw,
                    const int64_t *w_apart, REAL *room) {
     const Sizes s = sizes(of);
-    const int64_t rows = 2 * s.down + 2, columns = 2 * s.across + 2, each = s.down * s.across;
-    REAL *w = room, *v = w + PLACES * s.in * s.out, *d = v + PLACES * s.before, *own = d + PLACES * s.behind;
-    REAL *before = own + s.out, *behind = before + of->together * rows * columns * s.in;
-    memset(w, 0, PLACES * s.in * s.out * sizeof(REAL));
-    memset(before, 0, of->together * rows * columns * s.in * sizeof(REAL));
-    memset(behind, 0, of->together * 4 * each * s.out * sizeof(REAL));
+    REAL *w = room, *v = w + s.places * s.in * s.out, *d = v + s.places * s.before;
+    REAL *before = d + s.places * s.behind + s.out, *behind = before + maps_before(of, &s);
+    memset(w, 0, s.places * s.in * s.out * sizeof(REAL));
+    memset(before, 0, maps_before(of, &s) * sizeof(REAL));
+    memset(behind, 0, maps_behind(of, &s) * sizeof(REAL));
     for (int64_t n = 0; n < of->examples; n += of->together) {
-        const int64_t now = least(of->together, of->examples - n);
-        take(xs, x + n * xs->example, now, of->in, s.in, of->height, of->width, of->above, of->left, rows, columns, before);
-        take(ys, dy + n * ys->example, now, of->out, s.out, s.high, s.wide, 0, 0, 2 * s.down, 2 * s.across, behind);
-        const int64_t tiles = now * each, parts = blocks_of(of, tiles), part = up((tiles + parts - 1) / parts, LEAST_ROWS);
+        const int64_t now = least(of->together, of->examples - n), tiles = now * s.down * s.across;
+        const int64_t part = part_of(of, tiles);
+        take(xs, x + n * xs->example, now, of->in, s.in, of->height, of->width, of->above, of->left, s.rows, s.columns,
+             before);
+        take(ys, dy + n * ys->example, now, of->out, s.out, s.high, s.wide, 0, 0, of->tile * s.down, of->tile * s.across,
+             behind);
         for (int64_t t = 0; t < tiles; t += part) {
             const int64_t many = least(part, tiles - t);
-            seen(&s, before, t, many, v);
-            errors(&s, behind, t, many, d);
+            BY_SHAPE(of, seen, &s, before, t, many, v);
+            BY_SHAPE(of, errors, &s, behind, t, many, d);
             kernel_products(&s, d, v, many, w);
         }
     }
-    const REAL by = 0.5;
-    const int64_t place = s.in * s.out;
-    for (int64_t o = 0; o < of->out; o++)
-        for (int64_t i = 0; i < of->in; i += LANES) {
-            const REAL *from = w + o * s.in + i;
-            vec half[3][4];
-            UNROLLED for (int j = 0; j < 4; j++) {
-                const vec a = load(from + j * place), b = load(from + (4 + j) * place);
-                const vec c = load(from + (8 + j) * place), e = load(from + (12 + j) * place);
-                half[0][j] = a + by * (b + c);
-                half[1][j] = by * (b - c);
-                half[2][j] = by * (b + c) + e;
-            }
-            REAL g[TAPS][NATIVE / sizeof(REAL)] __attribute__((aligned(64)));
-            UNROLLED for (int r = 0; r < 3; r++) {
-                store(g[3 * r], half[r][0] + by * (half[r][1] + half[r][2]));
-                store(g[3 * r + 1], by * (half[r][1] - half[r][2]));
-                store(g[3 * r + 2], by * (half[r][1] + half[r][2]) + half[r][3]);
-            }
-            REAL *to = dw + o * w_apart[0] + i * w_apart[1];
-            for (int64_t j = 0; j < least(LANES, of->in - i); j++)
-                for (int k = 0; k < TAPS; k++) to[j * w_apart[1] + k / 3 * w_apart[2] + k % 3 * w_apart[3]] = g[k][j];
-        }
+    BY_SHAPE(of, kernels_back, of, &s, w, dw, w_apart);
 }

@@ -1,4 +1,4 @@
-"""Convolutions of 3 x 3 by Winograd's minimal filtering: 16 products in the place of 36 (winograd.c)."""
+"""Convolutions of 3 x 3 and 5 x 5 by Winograd's minimal filtering: 36 products for 144 or 100 (winograd.c)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -16,36 +17,42 @@ from raysim.storage.compiled_c import library
 
 SOURCE = vectorised("winograd.c")
 
-KERNEL = (3, 3)
+TILES_BY_CHANNEL = MappingProxyType({3: 1 / 6, 5: 1 / 2})
+LEAST_CHANNELS, LEAST_SIDE = 8, 4
+"""By a kernel's side, tiles of 2 x 2 numbers of a batch for each channel of the side that has more; channels on either
+side; and rows and columns of the map behind, from which it is faster than oneDNN. Forward and backward pass, time here
+over time there. Kernels of 3 x 3: 20 x 64 maps of 24 x 24 .38, 20 x 128 of 12 x 12 .35, 20 x 256 of 6 x 6 .6, 20 x 32
+of 16 x 16 .45, 10 x 16 of 32 x 32 .65, 10 x 8 of 8 x 8 .4. From 3 to 32 channels over 20 maps of 32 x 32 1.0; 128
+channels over 20 maps of 3 x 3 1.0; 256 over 4 maps of 4 x 4, 16 tiles, 1.2, over 4 of 6 x 6, 36 tiles, .86; 512 over 20
+maps of 4 x 4, 80 tiles, 1.0. Kernels of 5 x 5: 20 x 64 maps of 16 x 16 .5, from 32 to 64 channels over 20 of 12 x 12 .65 and
+over 2 .78, 64 over 10 of 4 x 4 .94, 128 over 20 of 4 x 4 1.0, from 6 to 16 over 10 of 12 x 12 .85, where what else
+a step can do is as fast (AMD EPYC, Zen 4, busy)."""
 
-LEAST_CHANNELS, LEAST_SIDE, TILES_BY_CHANNEL = 8, 4, 1 / 6
-"""Channels on either side, rows and columns of the map behind, and tiles of a batch for each channel of the side that
-has more, from which it is faster than oneDNN. Forward and backward pass, time here over time there: 20 x 64 maps of
-24 x 24 .57, 20 x 128 of 12 x 12 .54, 20 x 256 of 6 x 6 .6, 20 x 32 of 16 x 16 .65, 10 x 16 of 32 x 32 .8, 10 x 8 of
-8 x 8 .4. From 3 to 16 channels over 10 maps of 32 x 32 1.3; 128 channels over 20 maps of 3 x 3 1.2; 256 over 4 maps of
-4 x 4, 16 tiles, 1.2, over 4 of 6 x 6, 36 tiles, .86; 512 over 20 maps of 4 x 4, 80 tiles, 1.0 (AMD EPYC, Zen 4)."""
+ROWS_OF_KERNELS = 14
+"""Tiles whose products take as long as the transforms of kernels, which more places make longer."""
 
 BLOCK = 600_000
 """Bytes of the tiles that are worked on at a time: they lie in a core's second cache, with part of the kernels."""
 
-LEAST_TILES, MOST_TILES, WHOLE_ROWS = 36, 240, 4
-"""Of a block: many, for each to use a kernel's numbers often; WHOLE_ROWS divides their number."""
+LEAST_TILES = MappingProxyType({16: 36, 36: 48})
+MOST_TILES, WHOLE_ROWS = 240, 4
+"""Of a block: many, for each to use a kernel's numbers often, which have so many places; WHOLE_ROWS divides their
+number."""
 
-_SIDE, _PLACES = 2, 16
 _LINE = 64
 
 
 def may_gain(w: Sequence[int]) -> bool:
     """Whether convolutions with kernels of this shape gain over large enough maps."""
-    return len(w) == 4 and tuple(w[2:]) == KERNEL and min(w[:2]) >= LEAST_CHANNELS
+    return len(w) == 4 and w[2] == w[3] and w[2] in TILES_BY_CHANNEL and min(w[:2]) >= LEAST_CHANNELS
 
 
 def gains(x: Sequence[int], w: Sequence[int], padding: Sequence[int]) -> bool:
-    """Whether a convolution of maps x (N, C, H, W) with kernels w (O, C, 3, 3), one apart, is faster than by torch."""
-    if not may_gain(w) or len(x) != 4 or len(padding) != 2 or max(padding) > 2:
+    """Whether a convolution, one apart, is faster than by torch: x (N, C, H, W), w (O, C, 3, 3) or (O, C, 5, 5)."""
+    if not may_gain(w) or len(x) != 4 or len(padding) != 2 or max(padding) >= w[2]:
         return False
-    shape = _Filtered(tuple(x), w[0], tuple(padding))
-    return min(shape.behind) >= LEAST_SIDE and shape.tiles >= TILES_BY_CHANNEL * max(w[:2])
+    shape = _Filtered(tuple(x), w[0], w[2], tuple(padding))
+    return min(shape.behind) >= LEAST_SIDE and shape.tiles(2) >= TILES_BY_CHANNEL[w[2]] * max(w[:2])
 
 
 class Winograd:
@@ -66,7 +73,8 @@ class Winograd:
     def convolution(
         self, x: Tensor, w: Tensor, bias: Tensor | None, padding: Sequence[int], layout: torch.memory_format
     ) -> Tensor:
-        """y = w x + bias (N, O, H', W') in this layout, of x (N, C, H, W) and w (O, C, 3, 3) of any strides.
+        """y = w x + bias (N, O, H', W') in this layout, of x (N, C, H, W) and w (O, C, 3, 3) or
+        (O, C, 5, 5) of any strides.
 
         Raises:
             RuntimeError: operands that do not fit one another, or are not of this dtype on the CPU.
@@ -99,9 +107,10 @@ class Winograd:
             # A convolution with the kernels turned round, from the outputs' channels to the inputs'.
             dx = torch.empty(x.shape, dtype=self._dtype, memory_format=layout)
             out, into, down, across = w.stride()
-            last = w.data_ptr() + 2 * (down + across) * w.element_size()
-            above, left = (2 - by for by in padding)
-            turned = _Filtered(tuple(dy.shape), w.shape[1], (above, left))
+            most = shape.taps - 1
+            last = w.data_ptr() + most * (down + across) * w.element_size()
+            above, left = (most - by for by in padding)
+            turned = _Filtered(tuple(dy.shape), w.shape[1], shape.taps, (above, left))
             self._convolve(turned, dy, last, (into, out, -down, -across), None, dx)
         if wanted[1]:
             dw = torch.empty(w.shape, dtype=self._dtype)
@@ -126,10 +135,11 @@ class Winograd:
     def _shape(self, x: Tensor, w: Tensor, padding: Sequence[int]) -> _Filtered:
         if w.dim() != 4 or x.dim() != 4:
             raise RuntimeError(f"Maps and kernels have four axes, but got {tuple(x.shape)} and {tuple(w.shape)}.")
-        self._check(w, (w.shape[0], x.shape[1], *KERNEL), "kernels")
+        taps = w.shape[2] if w.shape[2] in TILES_BY_CHANNEL else min(TILES_BY_CHANNEL)
+        self._check(w, (w.shape[0], x.shape[1], taps, taps), "kernels")
         self._check(x, x.shape, "maps")
-        shape = _Filtered(tuple(x.shape), w.shape[0], tuple(padding))
-        is_margin = len(padding) == 2 and 0 <= min(padding) <= max(padding) <= 2
+        shape = _Filtered(tuple(x.shape), w.shape[0], taps, tuple(padding))
+        is_margin = len(padding) == 2 and 0 <= min(padding) <= max(padding) < taps
         if not is_margin or min((*x.shape, *w.shape, *shape.behind)) < 1:
             raise RuntimeError(f"Maps {tuple(x.shape)} with a margin of {list(padding)} leave none behind.")
         return shape
@@ -158,33 +168,46 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Filtered:
-    """Of a convolution. x: (N, C, H, W). out: channels behind. padding: above and below, left and right."""
+    """Of a convolution. x: (N, C, H, W). out: channels behind. taps: rows of a kernel, and columns. padding: above and
+    below, left and right."""
 
     x: tuple[int, ...]
     out: int
+    taps: int
     padding: tuple[int, ...]
 
     @cached_property
     def behind(self) -> tuple[int, int]:
         """Rows and columns of the map behind."""
         (height, width), (above, left) = self.x[2:], self.padding
-        return height + 2 * above - 2, width + 2 * left - 2
+        return height + 2 * above - self.taps + 1, width + 2 * left - self.taps + 1
 
-    @property
-    def tiles(self) -> int:
-        """Of a batch."""
-        return self.x[0] * self._each
+    def tiles(self, side: int) -> int:
+        """Of this side, of a batch."""
+        return self.x[0] * self._each(side)
 
-    @property
-    def _each(self) -> int:
-        down, across = (-(-side // _SIDE) for side in self.behind)
+    def _each(self, side: int) -> int:
+        down, across = (-(-one // side) for one in self.behind)
         return down * across
+
+    @property
+    def _tile(self) -> int:
+        """The side for which there is less to do. Kernels of 5 x 5 have one, whose tiles see as much as the larger
+        one's of 3 x 3: still larger ones lose too many digits."""
+        if self.taps != min(TILES_BY_CHANNEL):
+            return 2
+        return min((2, 4), key=lambda side: self._places(side) * (self.tiles(side) + ROWS_OF_KERNELS))
+
+    def _places(self, tile: int) -> int:
+        return (tile + self.taps - 1) ** 2
 
     def numbers(self, size: int) -> tuple[int, ...]:
         """`Shape` of winograd.c, for numbers of `size` bytes."""
         n, channels, *sides = self.x
-        lanes = _LINE // size
+        lanes, tile = _LINE // size, self._tile
         filled = sum(-(-one // lanes) * lanes for one in (channels, self.out))
-        tiles = min(MOST_TILES, max(LEAST_TILES, BLOCK // (_PLACES * size * filled) // WHOLE_ROWS * WHOLE_ROWS))
-        together = max(1, min(n, tiles // self._each))
-        return n, channels, self.out, *sides, *self.padding, tiles, together
+        places = self._places(tile)
+        fitting = BLOCK // (places * size * filled) // WHOLE_ROWS * WHOLE_ROWS
+        most = min(MOST_TILES, max(LEAST_TILES[places], fitting))
+        together = max(1, min(n, most // self._each(tile)))
+        return n, channels, self.out, *sides, *self.padding, self.taps, tile, most, together

@@ -1,4 +1,4 @@
-"""Lets a recorded step compute convolutions of 3 x 3 by minimal filtering: a pure function on its operators."""
+"""Lets a recorded step compute convolutions by minimal filtering: a pure function on its operators."""
 
 from __future__ import annotations
 
