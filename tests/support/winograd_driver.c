@@ -34,7 +34,7 @@ static void both_ways(const Shape *of, int x_last, int y_last, int has_bias) {
                     double sum = bias ? (double)bias[o] : 0;
                     for (int64_t i = 0; i < of->in; i++)
                         for (int k = 0; k < area; k++)
-                            sum += (double)w[o * apart[0] + i * apart[1] + k] *
+                            sum += (double)w[o * apart[0] + i * apart[1] + (of->turned ? area - 1 - k : k)] *
                                    (double)at(of, x, &xs, n, i, r + k / of->taps - of->above, c + k % of->taps - of->left);
                     near(y[n * ys.example + o * ys.channel + r * ys.row + c * ys.column], sum);
                 }
@@ -54,7 +54,7 @@ static void both_ways(const Shape *of, int x_last, int y_last, int has_bias) {
 }
 
 int main(void) {
-    const int64_t channels[] = {1, 3, 8, 17}, sides[] = {1, 3, 4, 7, 10}, kinds[3][2] = {{3, 2}, {3, 4}, {5, 2}};
+    const int64_t channels[] = {1, 3, 17, 70}, sides[] = {1, 3, 4, 7, 10}, kinds[3][2] = {{3, 3}, {3, 4}, {5, 2}};
     int calls = 0;
     for (int kind = 0; kind < 3; kind++)
         for (int a = 0; a < 4; a++)
@@ -64,12 +64,13 @@ int main(void) {
                         const int64_t taps = kinds[kind][0], tile = kinds[kind][1];
                         const int64_t above = (int64_t)(draw() % taps), left = (int64_t)(draw() % taps);
                         Shape of = {1 + (int64_t)(draw() % 3), channels[a], channels[b], sides[h], sides[g], above, left,
-                                    taps, tile, 0, 0};
+                                    taps, 0, tile, 0, 0};
                         const int64_t high = of.height + 2 * of.above - taps + 1, wide = of.width + 2 * of.left - taps + 1;
                         if (high < 1 || wide < 1) continue;
                         const int64_t each = (up(high, tile) / tile) * (up(wide, tile) / tile);
                         of.most = 4 * (1 + (int64_t)(draw() % 10));
                         of.together = of.most / each < 1 ? 1 : least(of.most / each, of.examples);
+                        of.turned = draw() % 2;
                         both_ways(&of, draw() % 2, draw() % 2, draw() % 2);
                         calls++;
                     }

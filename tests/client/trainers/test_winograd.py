@@ -27,12 +27,15 @@ SHAPES = (
     (4, 40, 24, 9, 9, 3, (2, 1)),
     (2, 1, 2, 5, 9, 5, (0, 0)),
     (3, 17, 33, 6, 9, 5, (2, 1)),
-    # Several blocks of tiles in an example, and several examples in a block.
-    (2, 8, 8, 40, 38, 3, (1, 1)),
+    # Several blocks of channels, and several of tiles in an example, or of examples.
+    (3, 130, 70, 3, 3, 3, (1, 1)),
+    (3, 70, 130, 4, 4, 5, (2, 2)),
     (23, 64, 16, 4, 4, 3, (1, 1)),
-    (23, 40, 24, 6, 6, 3, (1, 1)),
-    (2, 8, 8, 40, 38, 5, (4, 3)),
+    (30, 40, 24, 6, 6, 3, (1, 1)),
+    (60, 70, 16, 4, 4, 3, (1, 1)),
     (23, 64, 16, 4, 4, 5, (2, 2)),
+    (2, 8, 8, 40, 38, 3, (1, 1)),
+    (2, 8, 8, 40, 38, 5, (4, 3)),
 )
 
 
@@ -66,12 +69,21 @@ def filtered(
     return (y, *by.gradients(dy, x, w, padding, [True] * 3, layout))
 
 
-def test_shapes_have_tiles_of_both_sizes() -> None:
-    """And each of them several blocks."""
-    of = {(shape[5], plan[8]) for shape in SHAPES for plan in [numbers(shape)]}
-    assert of == {(3, 2), (3, 4), (5, 2)}
-    in_blocks = {(shape[5], plan[8]) for shape in SHAPES for plan in [numbers(shape)] if plan[10] < shape[0]}
-    assert in_blocks == of
+def test_shapes_have_tiles_of_each_size() -> None:
+    """As one block and as several, with channels of one block and of several."""
+    plans = [numbers(shape) for shape in SHAPES]
+    kinds = {(taps, tile) for *_, taps, _, tile, _, _ in plans}
+    assert kinds == {(3, 3), (3, 4), (5, 2)}
+    for kind in kinds:
+        of = {
+            (n > together, channels > 32)
+            for n, channels, *_, taps, _, tile, _, together in plans
+            if (taps, tile) == kind
+        }
+        assert {several for several, _ in of} == {False, True}
+    assert {
+        (several, wide) for n, wide, several in ((plan[0], plan[1] > 32, plan[0] > plan[-1]) for plan in plans)
+    } == {(False, False), (False, True), (True, False), (True, True)}
 
 
 def numbers(shape: tuple[Any, ...]) -> tuple[int, ...]:
@@ -101,14 +113,15 @@ def test_the_numbers_are_torchs(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_float32_is_about_as_precise_as_torch(shape: tuple[Any, ...]) -> None:
+def test_float32_loses_at_most_three_bits_more_than_torch(shape: tuple[Any, ...]) -> None:
+    """As tiles of these sizes do, by their numbers' sizes (docs/performance.md says how much)."""
     tensors = drawn(shape, torch.float32)
     got = filtered(Winograd(torch.float32), tensors, shape[-1], CONTIGUOUS)
     exact = torchs((one.double() for one in tensors), shape[-1])
     for one, torch_made, wanted in zip(got, torchs(tensors, shape[-1]), exact, strict=True):
         assert one is not None
         own, other = ((made.double() - wanted).norm() / wanted.norm() for made in (one, torch_made))
-        assert own < 3 * other + 3e-7
+        assert own < 6 * other + 3e-7
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
@@ -201,10 +214,12 @@ def test_gradients_of_another_shape_are_refused() -> None:
         ((10, 32, 14, 14), (64, 32, 5, 5), (2, 2), True),
         ((10, 6, 12, 12), (16, 6, 5, 5), (0, 0), False),
         ((10, 1, 28, 28), (32, 1, 5, 5), (2, 2), False),
-        ((4, 128, 4, 4), (128, 128, 5, 5), (2, 2), False),
+        ((1, 128, 4, 4), (128, 128, 5, 5), (2, 2), False),
         ((20, 64, 24), (64, 64, 3), (1,), False),
-        ((20, 512, 3, 3), (512, 512, 3, 3), (1, 1), False),
+        ((20, 512, 3, 3), (512, 512, 3, 3), (1, 1), True),
         ((4, 256, 4, 4), (256, 256, 3, 3), (1, 1), False),
+        ((4, 256, 6, 6), (256, 256, 3, 3), (1, 1), True),
+        ((20, 64, 1, 1), (64, 64, 3, 3), (0, 0), False),
         ((20, 64, 24, 24), (64, 64, 3, 3), (3, 3), False),
     ],
 )

@@ -7,7 +7,7 @@ the last layers of a ResNet. And a product can write the weight's step by itself
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -25,17 +25,18 @@ over 5 x 5 55 for 69, over 6 x 6 as long; that of 512 x 256 x 3 x 3 over 3 x 3 7
 6 x 6 longer (AMD EPYC, Zen 4)."""
 
 
-def as_products(program: Program, values: Sequence[Tensor]) -> Program:
+def as_products(program: Program, values: Sequence[Tensor], faster: Callable[[Op], bool]) -> Program:
     """Return the program with a product for each gradient of a kernel that gains by it.
 
     Args:
         program: simplified.
         values: of its slots, as they were recorded.
+        faster: whether something else is faster still.
     """
     ops: list[Op] = []
     fresh = free_slots(program, values)
     for op in program.ops:
-        if op.function is not _aten.convolution_backward.default or not _gains(op, values):
+        if op.function is not _aten.convolution_backward.default or not _gains(op, values) or faster(op):
             ops.append(op)
             continue
         g, x, w, _, stride, padding, dilation, *_, mask = op.args

@@ -22,14 +22,14 @@ from raysim.client.trainers.recording import another_point, attention, channels_
 from raysim.client.trainers.recording.fixed_point import to_fixed_point, without_own_numbers
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
 from raysim.client.trainers.recording.interpreted import InterpretedStep, interpreted, step_of
-from raysim.client.trainers.recording.minimal_filtering import by_filtering
+from raysim.client.trainers.recording.minimal_filtering import by_filtering, gains_by_it
 from raysim.client.trainers.recording.own_kernels import by_own_kernels
 from raysim.client.trainers.recording.promotion import promoted
 from raysim.client.trainers.recording.recurrence import by_passes
 from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.resized import SPOILT, Sized, spoil
 from raysim.client.trainers.recording.simplify import Program, simplified, storage, writes
-from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
+from raysim.client.trainers.recording.tape import NotRecorded, Op, Slot, Tape, record
 from raysim.client.trainers.recording.trial import (
     RESIZED_ROUNDING,
     carried_out,
@@ -105,7 +105,7 @@ def record_step(
             raise NotRecorded("is another step for another batch")
         left = [buffer.clone() for buffer in module.buffers()]
         _check_memory(first, weighted)
-        program = _program(first)
+        program = _program(first, weighted, kernels)
         made = _compiled(program, first, weighted)
         put_back()
         another_point.move(module, values, keys)
@@ -267,10 +267,14 @@ def _check_memory(attempt: _Attempt, weighted: Weighted) -> None:
         raise NotRecorded("returns a weight or a buffer")
 
 
-def _program(attempt: _Attempt) -> Program:
+def _program(attempt: _Attempt, weighted: Weighted, kernels: Kernels) -> Program:
+    values, dtype = attempt.tape.values, weighted.flat.dtype
+
+    def filters(op: Op) -> bool:
+        return kernels.winograd is not None and gains_by_it(op, values, dtype)
+
     program = simplified(attempt.tape, attempt.weights, attempt.changing, attempt.results)
-    program = convolution.as_products(program, attempt.tape.values)
-    return attention.as_products(program, attempt.tape.values)
+    return attention.as_products(convolution.as_products(program, values, filters), values)
 
 
 def _updates(program: Program, attempt: _Attempt) -> WeightUpdates:
@@ -343,7 +347,7 @@ def _interpreted(
         left = _LSTMS if kernels.lstm is None else _LSTMS_BACK
         if any(op.function in left for op in program.ops):
             attempt = _place_by_place(weighted, loss_gradient, batch, made, put_back)
-            program = _program(attempt)
+            program = _program(attempt, weighted, kernels)
             put_back()
         program = _convolved(program, attempt, weighted, kernels)
         return _by_interpreter(program, attempt, weighted, to_fixed_point(weighted, batch), made.step)

@@ -54,14 +54,15 @@ def by_filtering(program: Program, values: Sequence[Tensor], by: Winograd, dtype
     read = {slot for op in program.ops for slot in op.operands}
 
     def filtered(op: Op) -> Op:
-        layout = _layout(op, values, read) if _may(op, values, dtype) else None
+        layout = _layout(op, values, read) if gains_by_it(op, values, dtype) else None
         return op if layout is None else replace(op, function=Filtering(op.function, by, layout))
 
     ops = tuple(map(filtered, program.ops))
     return program if ops == program.ops else replace(program, ops=ops)
 
 
-def _may(op: Op, values: Sequence[Tensor], dtype: torch.dtype) -> bool:
+def gains_by_it(op: Op, values: Sequence[Tensor], dtype: torch.dtype) -> bool:
+    """Whether it is a convolution, or its backward pass, that is faster by minimal filtering."""
     if op.function is _aten.convolution.default:
         maps, how = op.args[:2], op.args[3:]
     elif op.function is _aten.convolution_backward.default:
