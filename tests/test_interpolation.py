@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -161,6 +162,17 @@ def test_the_command_draws_the_loss(folder: Path, tmp_path: Path, monkeypatch: p
     assert points[1.0]["group"] == "seed-1 and seed-0"
     assert called("interpolate", "seed-1", "nothing") == MISUSED
     assert called("interpolate", "seed-1", "seed-0", "--split", "test", "--out", str(out)) == 0, "its own files"
+
+
+def test_the_least_loss_is_a_number(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = {-0.2: math.nan, 0.0: math.nan, 0.5: 2.0, 1.0: 3.0}
+    rows = pa.Table.from_pylist([{"theta": theta, "loss": loss} for theta, loss in losses.items()])
+    monkeypatch.setattr("raysim.api.interpolation.interpolate", lambda *given: rows)
+    called = Raysim(folder)
+    assert called("interpolate", str(folder / "seed-1"), str(folder / "seed-0"), "--out", str(tmp_path / "out")) == 0
+    assert "least at theta = 0.5: train loss 2" in called.out.splitlines()
+    figure = interpolated.figure(rows.to_pylist(), ("a", "b"), "train")
+    assert not any(line.is_dashed() for line in drawn(figure)[0].get_lines())
 
 
 def test_a_file_of_others_is_refused_before_the_models_are_scored(

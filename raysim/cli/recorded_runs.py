@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -132,11 +133,14 @@ def interpolate(
     if as_json:
         print_json({"split": split, "rows": rows, "files": files})
         return
-    best = min(rows, key=lambda row: row["loss"])
+    # A loss that is no number is less than none, and none is less than it.
+    known = [row for row in rows if not math.isnan(row["loss"])]
     for row in rows:
         if row["theta"] in (0.0, 1.0):
             print_text(f"theta = {row['theta']:g}: {split} loss {row['loss']:.4g}")
-    print_text(f"least at theta = {best['theta']:.3g}: {split} loss {best['loss']:.4g}")
+    if known:
+        best = min(known, key=lambda row: row["loss"])
+        print_text(f"least at theta = {best['theta']:.3g}: {split} loss {best['loss']:.4g}")
     print_text(of_picture(files))
 
 

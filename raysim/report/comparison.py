@@ -18,12 +18,16 @@ from raysim.errors import RunFolderError
 from raysim.report.column_names import headlines
 from raysim.report.groups import Group, headline, without_shared
 from raysim.report.series import over_trials
+from raysim.report.ties import EQUAL, levelled
 
 Test = Literal["t", "wilcoxon"]
 """Student's t, which assumes normal differences; or Wilcoxon's signed ranks, which does not."""
 
 FEW_PAIRS = 6
 """With fewer pairs Wilcoxon's p cannot fall below 0.05, and it cannot be checked whether differences are normal."""
+
+_OF_VALUES = 1000.0
+"""Times that figures may be larger than their differences, for the rounding of these."""
 
 
 class Difference(NamedTuple):
@@ -121,13 +125,18 @@ def default_metrics(groups: Sequence[Group]) -> list[str]:
 
 
 def p_value(differences: Sequence[float], test: Test) -> float | None:
-    """Return the two-sided p of the paired test that the differences' mean, or median, is 0; None if undefined."""
+    """Return the two-sided p of the paired test that the differences' mean, or median, is 0; None if undefined.
+
+    Sizes of differences that rounding parts have one rank.
+    """
     if len(differences) < 2 or np.allclose(differences, differences[0], rtol=1e-9, atol=0):
         return None
     from scipy import stats  # slow to import
 
-    outcome = stats.ttest_1samp(differences, 0.0) if test == "t" else stats.wilcoxon(differences)
-    return float(outcome.pvalue)
+    if test == "t":
+        return float(stats.ttest_1samp(differences, 0.0).pvalue)
+    found = np.asarray(differences, dtype=np.float64)
+    return float(stats.wilcoxon(np.sign(found) * levelled(np.abs(found), _OF_VALUES * np.abs(found).max())).pvalue)
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
@@ -191,7 +200,9 @@ def _different_windows(
 
 
 def _differences(reference: Mapping[tuple[int, ...], float], trials: Mapping[tuple[int, ...], float]) -> list[float]:
-    return [value - reference[seeds] for seeds, value in trials.items() if seeds in reference]
+    """Return the differences of the pairs; 0 where rounding makes all of it, as of equal means of several rounds."""
+    pairs = [(value, reference[seeds]) for seeds, value in trials.items() if seeds in reference]
+    return [0.0 if abs(a - b) <= EQUAL * max(abs(a), abs(b)) else a - b for a, b in pairs]
 
 
 def _difference(found: Sequence[float], p: float | None) -> Difference:

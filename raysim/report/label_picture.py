@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from raysim.arrays import Int64s
+from raysim.arrays import Float64s, Int64s
 from raysim.data.dataset import FederatedDataset
 from raysim.data.field import label_counts
 from raysim.errors import DataError
@@ -18,10 +19,23 @@ SHOWN_LABELS = 100
 """With more, columns or rows would be thinner than a pixel; then clients at even distances or frequent labels show."""
 
 
-def shown_counts(dataset: FederatedDataset, split: str) -> tuple[Int64s, list[str], Int64s]:
-    """Return counts (labels, clients), the clients' ids, and the rows' labels, of the shown clients and labels.
+class ShownLabels(NamedTuple):
+    """Of the shown clients and labels: counts, (labels, clients); the clients' ids; the rows' labels, (labels,); and
+    how many labels each client has in all, (clients,), those included that are not shown. Padding is not a label."""
 
-    Padding is not a label.
+    counts: Int64s
+    clients: list[str]
+    labels: Int64s
+    of_clients: Int64s
+
+    @property
+    def shares(self) -> Float64s:
+        """The share that each label has of all of the client's, (labels, clients)."""
+        return self.counts / np.maximum(self.of_clients, 1)
+
+
+def shown_labels(dataset: FederatedDataset, split: str) -> ShownLabels:
+    """Return what the picture of a split shows.
 
     Raises:
         DataError: real-valued targets.
@@ -35,27 +49,26 @@ def shown_counts(dataset: FederatedDataset, split: str) -> tuple[Int64s, list[st
         [label_counts(part.client(position)[1], dataset.num_classes, dataset.y.padding) for position in positions],
         axis=1,
     )
-    labels = np.arange(dataset.num_classes)
+    ids, labels = [part.id_of(position) for position in positions], np.arange(dataset.num_classes)
     if len(labels) > SHOWN_LABELS:
         labels = np.sort(np.argsort(-counts.sum(1), kind="stable")[:SHOWN_LABELS])
-    return counts[labels], [part.id_of(position) for position in positions], labels
+    return ShownLabels(counts[labels], ids, labels, counts.sum(0))
 
 
 def draw(dataset: FederatedDataset, split: str, path: Path) -> None:
-    """Write the picture of each client's label shares, with the clients' sizes above."""
+    """Write the picture of each client's label shares, with the clients' numbers of labels above."""
     from matplotlib.figure import Figure  # slow to import
 
-    counts, ids, labels = shown_counts(dataset, split)
-    sizes = counts.sum(0)
+    shown = shown_labels(dataset, split)
+    labels, number = shown.labels, len(shown.clients)
     figure = Figure(figsize=(9, 6), dpi=150, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 4))
-    above.bar(np.arange(len(ids)), sizes, width=1.0, color=SERIES[0])
+    above.bar(np.arange(number), shown.of_clients, width=1.0, color=SERIES[0])
     above.set_ylabel("labels")
-    shares = counts / np.maximum(sizes, 1)
-    image = below.imshow(shares, aspect="auto", cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
+    image = below.imshow(shown.shares, aspect="auto", cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
     figure.colorbar(image, ax=below, label="share of the client's labels")
     below.set_ylabel("label" if len(labels) == dataset.num_classes else f"the {len(labels)} most frequent labels")
-    below.set_xlabel(f"{len(ids)} of {len(dataset.split(split)):,} clients of {split}")
+    below.set_xlabel(f"{number} of {len(dataset.split(split)):,} clients of {split}")
     if len(labels) <= 20:
         below.set_yticks(np.arange(len(labels)), labels.tolist())
     path.parent.mkdir(parents=True, exist_ok=True)

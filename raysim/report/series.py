@@ -132,6 +132,9 @@ def crossing(spent: Float64s, accuracies: Float64s, target: float) -> float | No
     after = int(np.argmax(best >= target))
     if after == 0:
         return float(spent[0])
+    if not np.isfinite(best[after - 1 : after + 1]).all():
+        # Between a number and infinity nothing is interpolated.
+        return float(spent[after])
     part = (target - best[after - 1]) / (best[after] - best[after - 1])
     return float(spent[after - 1] + part * (spent[after] - spent[after - 1]))
 

@@ -18,7 +18,7 @@ from raysim.data import DatasetWriter, FederatedDataset, Field
 from raysim.data.describe import describe
 from raysim.errors import DataError
 from raysim.models.task import Task, cross_entropy, hits, task_for
-from raysim.report.label_picture import shown_counts
+from raysim.report.label_picture import shown_labels
 
 PAD, WORD, OTHER, UNKNOWN, END = range(5)
 MASKED = task_for(5, None, padding=PAD, uncounted=(UNKNOWN, END))
@@ -279,7 +279,7 @@ def test_padding_is_no_label_of_a_dataset(tmp_path: Any) -> None:
     data = texts(tmp_path / "data")
     said = [line.split() for line in describe(data).splitlines()]
     assert said.count([f"{PAD}", "0", "0.0", "%"]) == len(data.splits)
-    counts, ids, _ = shown_counts(data, "train")
+    counts, ids, *_ = shown_labels(data, "train")
     # WORD 2, OTHER 3, UNKNOWN 1 and END 2 times in "long".
     assert dict(zip(ids, counts.T.tolist(), strict=True)) == {
         "long": [0, 2, 3, 1, 2],

@@ -135,6 +135,31 @@ def test_the_p_values_are_those_of_scipys_paired_tests() -> None:
     assert p_value(without_ties, "wilcoxon") == pytest.approx(4 / 64)
 
 
+def test_equal_differences_have_one_rank_though_rounding_parts_them(tmp_path: Path) -> None:
+    before, after = [0.80, 0.70, 0.60, 0.50, 0.90, 0.65, 0.55], [0.85, 0.65, 0.65, 0.55, 0.95, 0.60, 0.65]
+    differences = [b - a for a, b in zip(before, after, strict=True)]
+    assert len({abs(each) for each in differences}) == 3, "0.05 in two forms, and 0.1"
+    expected = stats.wilcoxon([1, -1, 1, 1, 1, -1, 2]).pvalue
+    assert p_value(differences, "wilcoxon") == pytest.approx(expected)
+    for seed, values in enumerate(zip(before, after, strict=True)):
+        for size, value in zip((5, 9), values, strict=True):
+            write(tmp_path / f"{size}-{seed}", accuracies(value, value), seed=seed, cohort={"size": size})
+    (method,) = compare(group_runs(read_all([tmp_path])[0])[0], METRIC, "wilcoxon").methods[1:]
+    assert method.difference is not None
+    assert method.difference.pairs == 7
+    assert method.difference.p == pytest.approx(expected)
+
+
+def test_equal_means_of_several_rounds_have_no_difference(tmp_path: Path) -> None:
+    # The means of the first two differ in the last bit.
+    for seed, (first, second) in enumerate([((0.1, 0.1, 0.4), (0.1, 0.2, 0.3)), ((0.2, 0.3, 0.4), (0.4, 0.3, 0.2))]):
+        write(tmp_path / f"a-{seed}", accuracies(*first), seed=seed, rounds=3)
+        write(tmp_path / f"b-{seed}", accuracies(*second), seed=seed, rounds=3, cohort={"size": 9})
+    difference = compare(group_runs(read_all([tmp_path])[0])[0], METRIC, "wilcoxon", last=3).methods[1].difference
+    assert difference is not None
+    assert (difference.mean, difference.deviation, difference.p) == (0.0, 0.0, None)
+
+
 @pytest.mark.parametrize("differences", [[], [0.1], [0.1, 0.1, 0.1]])
 def test_where_nothing_varies_there_is_no_test(differences: list[float]) -> None:
     assert p_value(differences, "t") is None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +22,8 @@ from raysim.cli import app
 from raysim.storage import sealed_parquet
 from tests.support.small_data import make_clients
 from tests.support.tiny_study import EXPERIMENT
+from tuning.proxy import study as proxy_study
+from tuning.table import compare
 
 Make = Callable[..., raysim.Experiment]
 
@@ -81,6 +85,16 @@ def test_the_same_configurations_on_other_data(
     assert [path.name for path in written] == [f"proxy.{kind}" for kind in ("csv", "png", "svg", "pdf")]
     assert all(path.stat().st_size for path in written)
     assert tuning.write_proxy(found) == written, "its own files"
+
+
+def test_values_that_only_rounding_parts_have_one_rank() -> None:
+    # Means over seeds of the same hits, in other orders, may differ in the last bit.
+    values = [0.85 - 0.8, 0.75 - 0.7, 0.3, -math.inf]
+    assert len(set(values)) == 4
+    assert proxy_study._correlation(values, [2.0, 2.0, 3.0, 1.0]) == pytest.approx(1.0)
+    assert proxy_study._correlation(values[:2], [1.0, 2.0]) is None
+    regrets = np.array([[[value]] for value in values[:2]])
+    assert compare._table(("a", "b"), np.ones(1), regrets, largest=1.0)["rank"].to_pylist() == [1.5, 1.5]
 
 
 def test_the_best_on_the_same_data(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from raysim import Experiment
 from raysim.config.counted import counted
 from raysim.config.ipython import as_printed
 from raysim.report.closing import Line
+from raysim.report.ties import levelled
 from raysim.storage.remote.uri import check_is_path
 from tuning import study_plan, trials_file
 from tuning.errors import StudyError
@@ -173,9 +175,10 @@ def _written(found: ProxyStudy, place: int) -> str:
 
 
 def _correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Return Spearman's correlation; None if all numbers of one side are equal."""
+    """Return Spearman's correlation; None if all numbers of one side are equal, but for rounding."""
     from scipy.stats import rankdata  # slow to import
 
-    if len(set(one)) < 2 or len(set(other)) < 2:
+    sides = [levelled(side, max(map(abs, filter(math.isfinite, side)), default=0.0)) for side in (one, other)]
+    if any(len(set(side.tolist())) < 2 for side in sides):
         return None
-    return float(np.corrcoef(rankdata(one), rankdata(other))[0, 1])
+    return float(np.corrcoef(*map(rankdata, sides))[0, 1])

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial
 
 from raysim import Experiment, ExperimentError
 from raysim.arrays import Float64s
+from raysim.report.ties import levelled
 from tuning import pruners, section
 from tuning.budget import StudyBudget
 from tuning.log_filter import quiet_rounds
@@ -96,9 +97,9 @@ def compare(experiment: Experiment, table: PublishedTable, tuners: Sequence[str]
                     told[by_seed] = told_by(table, experiment, tuning, study)
                 trials = play(table, told[by_seed], tuning, study, f"{experiment.name}-{study}")
                 of_tuner.append(_regrets(trials, whole, own.objective, own.budget.unit, spent, best))
-    return TunerComparison(
-        experiment.name, own.objective, own.budget, studies, _table(tuple(named), spent, np.array(regrets))
-    )
+    largest = max(abs(course.value) for course in whole if course.value is not None)
+    rows = _table(tuple(named), spent, np.array(regrets), largest)
+    return TunerComparison(experiment.name, own.objective, own.budget, studies, rows)
 
 
 def _remarks(own: TuningSection) -> Iterator[str]:
@@ -135,11 +136,11 @@ def _regrets(
     return regrets
 
 
-def _table(tuners: Sequence[str], spent: Float64s, regrets: Float64s) -> pa.Table:
-    """Return the comparison's rows; `regrets` by tuner, study and amount."""
+def _table(tuners: Sequence[str], spent: Float64s, regrets: Float64s, largest: float) -> pa.Table:
+    """Return the comparison's rows; `regrets` by tuner, study and amount, of values that are at most `largest`."""
     from scipy.stats import rankdata  # slow to import
 
-    ranks = rankdata(regrets, axis=0)
+    ranks = rankdata(np.apply_along_axis(levelled, 0, regrets, scale=largest), axis=0)
     columns: dict[str, list[object]] = {"tuner": np.repeat(tuners, len(spent)).tolist()}
     columns["spent"] = np.tile(spent, len(tuners)).tolist()
     for name, values in (("regret", regrets), ("rank", ranks)):

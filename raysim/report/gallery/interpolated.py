@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,8 @@ def figure(rows: Sequence[Mapping[str, float]], names: tuple[str, str], split: s
 
 
 def _better(rows: Sequence[Mapping[str, float]]) -> float | None:
-    """Return the lesser loss of the two models; None if one of them was not scored."""
-    loss = {row["theta"]: row["loss"] for row in rows}
+    """Return the lesser loss of the two models; None if one of them was not scored, or has no number as its loss."""
+    loss = {row["theta"]: row["loss"] for row in rows if not math.isnan(row["loss"])}
     return min(loss[0.0], loss[1.0]) if {0.0, 1.0} <= loss.keys() else None
 
 

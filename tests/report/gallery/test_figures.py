@@ -174,6 +174,10 @@ def test_long_lines_are_thinned_and_many_lines_more_so() -> None:
         ([0.4, 0.1, 0.6], 25.0),
         ([0.6, 0.1, 0.1], 10.0),
         ([0.1, 0.2, 0.3], None),
+        # Of a line from infinity, or to it, nothing is known but its end.
+        ([-math.inf, 0.6, 0.7], 20.0),
+        ([-math.inf, 0.4, math.inf], 30.0),
+        ([-math.inf, math.inf, 0.1], 20.0),
     ],
 )
 def test_the_target_is_crossed_where_the_running_maximum_is(values: list[float], expected: float | None) -> None:
