@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 class _Final(NamedTuple):
+    """`part`: the share of the training clients that a cohort of this size is; None along other keys."""
+
     lane: Lane
     size: float
     part: float | None
@@ -78,7 +80,7 @@ def _points(along: Along, groups: Sequence[Group]) -> list[_Final]:
     column = headline(groups)
     training = training_column(groups, column)
     return [
-        _Final(lane, size, _part(group, size), one, finals)
+        _Final(lane, size, _part(group, size) if along.key == COHORT_SIZE else None, one, finals)
         for one in dict.fromkeys((training, column))
         for lane in along.lanes
         for size, group in zip(lane.sizes, lane.groups, strict=True)
@@ -108,13 +110,14 @@ def spoken_of(column: str) -> str:
 
 
 def _table(along: Along, points: Sequence[_Final]) -> pa.Table:
+    parts = [point.part for point in points]
     return pa.table(
         {
             "group": [point.lane.label for point in points],
             along.key.replace(".", "_"): [
                 point.size if along.is_logarithmic else along.ticks[point.size] for point in points
             ],
-            "share_of_clients": pa.array([point.part for point in points], pa.float64()),
+            **({"share_of_clients": pa.array(parts, pa.float64())} if along.key == COHORT_SIZE else {}),
             "of": [point.column for point in points],
             "mean": [statistics.fmean(point.finals) for point in points],
             "std": pa.array([point.deviation for point in points], pa.float64()),

@@ -260,6 +260,15 @@ def test_final_accuracy_against_cohort_size_is_a_line_per_method(sweep: Path) ->
     assert [axes.get_title() for axes in drawn(figure)] == ["train accuracy", "test accuracy"]
 
 
+def test_only_a_cohort_is_a_share_of_the_clients(sweep: Path) -> None:
+    along_sizes, along_rates = final_accuracy.by_cohort_size(of(sweep)), final_accuracy.by_other_keys(of(sweep))
+    for figure in along_sizes:
+        assert set(figure.data["share_of_clients"].to_pylist()) == {4 / 64, 16 / 64}
+    (figure,) = along_rates
+    assert set(figure.data["client_optimizer_lr"].to_pylist()) == {0.1, 0.2}
+    assert "share_of_clients" not in figure.data.column_names
+
+
 def test_train_and_test_accuracy_are_of_the_same_round(tmp_path: Path) -> None:
     rows = [{"eval/test/accuracy": 0.5, "eval/train/accuracy": 0.7}, {"eval/test/accuracy": 0.9}]
     write(tmp_path / "run", rows)
