@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pyarrow as pa
 import pytest
 
@@ -20,7 +21,7 @@ from tests.support.drawn import drawn
 from tests.support.drawn import texts as texts_of
 from tests.support.run_folders import experiment as small_experiment
 from tuning.objective import Objective
-from tuning.pictures import curves, heat_map, pareto, regret
+from tuning.pictures import curves, heat_map, importance, pareto, regret
 from tuning.pictures.curves import mean_curve
 from tuning.pictures.values import Shades
 from tuning.regret import Regret
@@ -158,6 +159,17 @@ def test_only_trials_that_finished_are_named(tmp_path: Path) -> None:
     (axes,) = drawn(picture)
     assert axes.get_legend_handles_labels()[1] == ["client lr 0.2, server lr 1: 50.0 %"]
     assert [line.get_color() for line in axes.get_lines()] == [GREY, GREY, SERIES[0]]
+
+
+def test_what_only_two_keys_together_explain_is_the_share_of_neither() -> None:
+    places = [0.0, 1.0, 2.0, 3.0]
+    tried = optuna.create_study(sampler=optuna.samplers.GridSampler({X: places, Y: places}))
+    # Whether one of both is large: the rate of one alone says nothing.
+    tried.optimize(lambda t: float((t.suggest_float(X, 0, 3) > 1) ^ (t.suggest_float(Y, 0, 3) > 1)), n_trials=16)
+    rows = [(trial.params[X], trial.params[Y], "finished", trial.value) for trial in tried.trials]
+    picture = importance.figure(study(rows, Objective()), tried)
+    assert picture is not None
+    assert 0 < sum(picture.data["share"].to_pylist()) < 0.5
 
 
 @pytest.mark.pictures

@@ -28,9 +28,8 @@ def figure(study: Study, optuna_study: optuna.Study) -> Figure | None:
     if len(study.best.values) < 2:
         return None
     try:
-        found = optuna.importance.get_param_importances(
-            optuna_study, evaluator=FanovaImportanceEvaluator(seed=0), target=lambda trial: trial.values[0]
-        )
+        # Not `get_param_importances`, which makes the shares add up to 1, whatever keys explain together only.
+        found = FanovaImportanceEvaluator(seed=0).evaluate(optuna_study, target=lambda trial: trial.values[0])
     except (RuntimeError, ValueError) as error:
         log.debug("no importance: %s", error)
         return None
@@ -39,7 +38,7 @@ def figure(study: Study, optuna_study: optuna.Study) -> Figure | None:
     return Figure(
         "importance",
         f"{study.name}: what {study.objective.label} depends on",
-        "The share of the trials' variance that each key explains alone.",
+        "The share of the trials' variance that each key explains alone; the rest is of keys together.",
         pa.table({"group": list(found), "share": list(found.values())}),
         partial(_draw, found),
         height_in=0.8 + 0.35 * len(found),
