@@ -50,7 +50,7 @@ def counted(dataset: FederatedDataset, split: str) -> list[Counted]:
     """
     part = dataset.split(split)
     sizes, different, of_labels = _read(dataset, part)
-    who = f"{split} clients" if len(sizes) == len(part) else f"{len(sizes):,} of {len(part):,} {split} clients"
+    who = _who(split, part)
     histograms = [Counted(who, "examples of a client", sizes)]
     if dataset.num_classes is not None:
         histograms += [
@@ -58,9 +58,16 @@ def counted(dataset: FederatedDataset, split: str) -> list[Counted]:
             Counted("labels", f"examples of a label, {who}", of_labels),
         ]
         if split != "test" and "test" in dataset.splits:
-            of_test = _read(dataset, dataset.split("test")).of_labels
-            histograms.append(Counted("labels", "examples of a label, test clients", of_test))
+            test = dataset.split("test")
+            of_test = _read(dataset, test).of_labels
+            histograms.append(Counted("labels", f"examples of a label, {_who('test', test)}", of_test))
     return [one._replace(numbers=one.numbers[one.numbers > 0]) for one in histograms]
+
+
+def _who(split: str, part: Split) -> str:
+    """Return whose examples `_read` counts."""
+    read = min(len(part), READ_CLIENTS)
+    return f"{split} clients" if read == len(part) else f"{read:,} of {len(part):,} {split} clients"
 
 
 def _read(dataset: FederatedDataset, part: Split) -> _Read:

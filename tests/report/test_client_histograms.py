@@ -39,9 +39,10 @@ def test_real_targets_have_sizes_only() -> None:
 def test_of_many_clients_some_are_read_and_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_histograms, "READ_CLIENTS", 2)
     clients = {str(k): (np.zeros((k + 1, 1)), [0] * (k + 1)) for k in range(4)}
-    first = counted(FederatedDataset.from_clients(clients), "train")[0]
+    first, *_, of_test = counted(FederatedDataset.from_clients(clients, test=clients), "train")
     assert first.of == "2 of 4 train clients"
     assert first.numbers.tolist() == [1, 3]
+    assert (of_test.what, of_test.numbers.tolist()) == ("examples of a label, 2 of 4 test clients", [4])
 
 
 @pytest.mark.parametrize("numbers", [[5], [1, 40], [1, 31], [7, 90, 100], [1, 100_000], [3, 350]])
