@@ -271,6 +271,12 @@ def _fednova(correction: Correction, client: ClientSection, server: ServerSectio
             f"got client.optimizer.momentum = {client.optimizer.momentum} and client.correction.name = "
             f"{client.correction.name!r}: set one of them to 0"
         )
+    elif (pull := correction.client.pull) * client.optimizer.lr >= 2:
+        yield (
+            f"server.aggregator.name = 'fednova' divides by a_i = (1 - (1 - lr mu)^tau) / (lr mu), which is 0 or less "
+            f"for some tau unless lr mu < 2, but got client.optimizer.lr = {client.optimizer.lr:g} and mu = {pull:g}: "
+            f"lower one of them"
+        )
 
 
 def _local_adaptivity(correction: Correction, client: ClientSection, server: ServerSection) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,24 @@ def test_fednova_divides_by_what_a_gradient_moves(tau_eff: str, rho: float, expe
     p = SIZES / SIZES.sum()
     effective = p @ a if tau_eff == "sum_p_a" else p @ SIZES
     np.testing.assert_allclose(got, effective * (p @ UPDATES), rtol=1e-12)
+
+
+@pytest.mark.parametrize("small", [2.0**-10, 2.0**-24, 2.0**-30, 2.0**-45, 2.0**-53])
+@pytest.mark.parametrize("tau", [1, 2, 7, 40])
+def test_fednova_s_divisors_are_the_sums_that_they_stand_for(tau: int, small: float) -> None:
+    rho, velocity, moved_by = 1 - Fraction(small), Fraction(0), Fraction(0)
+    for _ in range(tau):
+        velocity = 1 + rho * velocity
+        moved_by += velocity
+    assert fednova.normaliser(tau, momentum=1 - small) == pytest.approx(float(moved_by), rel=1e-8)
+    assert fednova.normaliser(tau, pull=small) == pytest.approx(float(velocity), rel=1e-8)
+
+
+@pytest.mark.parametrize(("lr", "mu"), [(0.1, 20.0), (1.0, 1000.0)])
+def test_fednova_refuses_a_pull_under_which_its_divisor_may_be_nothing(lr: float, mu: float, experiment: Make) -> None:
+    client = {"optimizer": {"name": "sgd", "lr": lr}, "correction": {"name": "prox", "mu": mu}, "local_steps": 2}
+    with pytest.raises(raysim.ExperimentError, match="is 0 or less for some tau unless lr mu < 2, but got"):
+        experiment(client=client, server={"aggregator": {"name": "fednova"}})
 
 
 def test_fednova_with_equal_steps_is_the_mean(experiment: Make) -> None:
