@@ -69,6 +69,41 @@ def test_a_rate_that_has_decayed_to_nothing_moves_nothing(experiment: Make, data
     assert torch.equal(first.weights.params, last.weights.params)
 
 
+@pytest.mark.parametrize("correction", [None, {"name": "scaffold"}, {"name": "scaffold_m"}])
+@pytest.mark.parametrize("decay", [1e-20, 1e-39, 1e-300])
+@pytest.mark.parametrize("trainer", ["one_by_one", "stacked"])
+def test_a_rate_that_decays_far_ends_no_run(
+    correction: dict[str, Any] | None, decay: float, trainer: str, experiment: Make
+) -> None:
+    # 1 / (tau lr), and 1 / |y - x| where weights move from 0, are no numbers of float32, and then of none.
+    client = {"optimizer": {"lr": 0.1}, "batch_size": 4, "local_steps": 2, "lr_decay": decay}
+    if correction is not None:
+        client["correction"] = correction
+    sections: dict[str, Any] = {"rounds": 20, "evaluation": {"every": 20}, "cohort": {"size": 3}}
+    exp = experiment(client=client, engine={"workers": 0, "trainer": trainer}, model={"name": "linear"}, **sections)
+    data = raysim.FederatedDataset.from_clients(train=make_clients([6, 7, 9]))
+    # Local steps move zeros, at first and as far as they are numbers at all.
+    params = {"fc.weight": torch.zeros(3, 5), "fc.bias": torch.zeros(3)}
+    first = list(raysim.rounds(exp, dataset=data, params=params))
+    assert [r.metrics["clients"] for r in first] == [3] * 20
+    assert all(r.weights.params.isfinite().all() for r in first)
+    small = exp.changed([f"client.optimizer.lr={decay}"])
+    for r in raysim.rounds(small, dataset=data, params=params):
+        assert r.metrics["clients"] == 3
+        cosine = r.metrics["mean_cosine_similarity"]
+        assert cosine is None or -1 <= cosine <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("decay", [1e-100, 1e-160])
+def test_a_fair_objective_divides_by_no_rate_that_has_decayed_far(
+    decay: float, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    client = {"optimizer": {"lr": 0.1}, "batch_size": 4, "lr_decay": decay}
+    server = {"fairness": {"name": "qffl", "q": 1.0}}
+    first, *_, last = raysim.rounds(experiment(client=client, server=server, rounds=4), dataset=dataset)
+    assert torch.equal(first.weights.params, last.weights.params)
+
+
 def test_clusters_whose_clients_weigh_nothing_stay(experiment: Make, dataset: raysim.FederatedDataset) -> None:
     exp = experiment(client={"batch_size": 4, "personalisation": {"name": "clusters", "count": 2, "split": "train"}})
     *_, last = raysim.rounds(exp.changed(["server.weighting=own"]), dataset=dataset, weighting=lambda at: 0.0)

@@ -48,6 +48,20 @@ def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.empty(0, dtype=dtype, device=device)
 
 
+def add_quotient(vector: Tensor, direction: Tensor, numerator: float, divisor: float) -> Tensor:
+    """vector <- vector + (numerator / divisor) direction, which is returned; a learning rate may have decayed far.
+
+    The quotient may be too large for the dtype, or for any, since the product is not: 0 / 0 is 0.
+
+    >>> add_quotient(torch.zeros(2), torch.tensor([2.0**-140, 0.0]), -1.0, 2.0**-139).tolist()
+    [-0.5, 0.0]
+    """
+    quotient = numerator / divisor if divisor else math.inf
+    if abs(quotient) <= torch.finfo(vector.dtype).max:
+        return vector.add_(direction, alpha=quotient)
+    return vector.add_((direction.double() * numerator).div_(divisor).masked_fill_(direction == 0, 0).to(vector.dtype))
+
+
 def squared_norm(vector: Tensor) -> float:
     """|vector|^2 of a one-dimensional vector."""
     if vector.dtype == torch.float64:

@@ -22,6 +22,9 @@ FLOATS = ("weight", "normaliser", "norm", "squared_norm", "fourth_power", "loss"
 COUNTS = ("clients", "moving", "within_clip", "within_zeroing", "zeroed", "held", "seen", "steps")
 """Fields of `Sums` that are whole numbers."""
 
+RAISED = 2.0**64
+"""By which an update is multiplied, exactly, whose norm is so small that 1 / norm is no number of float32."""
+
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
@@ -253,8 +256,16 @@ class Accumulator:
             torch.maximum(self._counters, counters.amax(0), out=self._counters)
         norms = np.sqrt(clients.squared_norm)
         if len(self._units):
-            add_rows(self._units, np.divide(counts, norms, out=np.zeros(len(norms)), where=norms != 0), deltas)
+            self._add_units(counts, norms, deltas)
         self._count(clients, weights, norms)
+
+    def _add_units(self, counts: Float64s, norms: Float64s, deltas: Tensor) -> None:
+        small = (norms > 0) & (norms < counts / torch.finfo(self._units.dtype).max)
+        if small.any():
+            # A rate that has decayed far: 1 / norm is no number of the dtype.
+            raised = np.where(small, RAISED, 1.0)
+            norms, deltas = norms * raised, deltas * torch.from_numpy(raised).to(deltas).unsqueeze(1)
+        add_rows(self._units, np.divide(counts, norms, out=np.zeros(len(norms)), where=norms != 0), deltas)
 
     def _sum_of_updates(self) -> Tensor:
         return vectors.zeros(self._num_params, torch.float64, self._device) if self._delta is None else self._delta

@@ -28,6 +28,7 @@ from raysim.client.corrections.correction import (
     ServerStepped,
 )
 from raysim.config.section import Section
+from raysim.models.vectors import add_quotient
 
 
 class Scaffold(Section):
@@ -47,7 +48,7 @@ def make(section: Scaffold) -> Correction:
     def after(ended: ClientEnd) -> Tensor:
         if ended.gradient is not None:
             return ended.gradient
-        return (ended.state - ended.received["c"]).sub_(ended.delta, alpha=1 / (ended.tau * ended.lr))
+        return add_quotient(ended.state - ended.received["c"], ended.delta, -1, ended.tau * ended.lr)
 
     def settle(stepped: ServerStepped) -> ServerResult:
         c = torch.add(stepped.state["c"], stepped.changes, alpha=1 / stepped.population)

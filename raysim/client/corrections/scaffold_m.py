@@ -28,6 +28,7 @@ from raysim.client.corrections.correction import (
     ServerStepped,
 )
 from raysim.config.section import Section
+from raysim.models.vectors import add_quotient
 
 
 class ScaffoldM(Section):
@@ -52,14 +53,14 @@ def make(section: ScaffoldM) -> Correction:
     def settle(stepped: ServerStepped) -> ServerResult:
         population = stepped.population
         gone = stepped.clients if section.exact else 1
-        share = stepped.clients / (stepped.tau * stepped.lr * population)
         h = stepped.state["h"] * ((population - gone) / population)
-        return ServerResult(stepped.params, {"h": h.add_(stepped.g, alpha=share)})
+        gradients = stepped.tau * stepped.lr * population
+        return ServerResult(stepped.params, {"h": add_quotient(h, stepped.g, stepped.clients, gradients)})
 
     return Correction(
         ClientHalf(
             offset=lambda begins: begins.received["h"] - begins.state,
-            after=lambda ended: (ended.state - ended.received["h"]).sub_(ended.delta, alpha=1 / (ended.tau * ended.lr)),
+            after=lambda ended: add_quotient(ended.state - ended.received["h"], ended.delta, -1, ended.tau * ended.lr),
             inverts_sgd=True,
         ),
         ServerHalf(lambda params: {"h": torch.zeros_like(params)}, settle),

@@ -14,6 +14,7 @@ docs/algorithms.md section 4. Departure: p_i, which is 1 / M by default, where t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -54,9 +55,14 @@ def make(section: Qffl) -> Fairness:
         big = [one.loss + SMALLEST for one in start_losses]
         largest = max(big, default=1.0)
         return [
-            # A rate that has decayed to 0 leaves h = 0.
-            FairWeight(one.share * (loss / largest) ** q, q / (loss * lr) if lr else 0.0)
+            FairWeight(one.share * (loss / largest) ** q, _curvature(q, loss * lr))
             for one, loss in zip(start_losses, big, strict=True)
         ]
 
     return Fairness(weigh, uniform_by_default=True, server_sgd=True, divides_by_lr=q > 0)
+
+
+def _curvature(q: float, divisor: float) -> float:
+    """Return q / (F_i lr); 0 where that is no number: a rate that has decayed so far leaves h = 0."""
+    curvature = q / divisor if divisor else math.inf
+    return curvature if math.isfinite(curvature) else 0.0
