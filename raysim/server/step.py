@@ -39,6 +39,10 @@ Metrics = dict[str, float | None]
 """A figure is None if it is not defined for the round."""
 
 
+_LARGE_UPDATE = 1e9
+"""Norm of a mean update, far below those whose square is no number of float32."""
+
+
 Settle = Callable[[ServerState, Sums, Tensor, Tensor], tuple[Tensor, Tensors]]
 """(state, sums, x - lr f g, f g) -> the next model to broadcast, and the server's half of a correction."""
 
@@ -182,6 +186,8 @@ class _OfRun:
         if not _is_finite(after.weights.params, figures["params_norm"]):
             where = _not_finite(self.layout, after.weights.params)
             raise NotFiniteError(f"{where} not finite after the step of {self.title} with the learning rate {lr:g}")
+        if self.is_built_in and not (figures["pseudo_gradient_norm"] or 0.0) < _LARGE_UPDATE:
+            _check_state(self.title, after.optimizer)
         return after, metrics | figures
 
     def _undefined(self, state: ServerState, sums: Sums) -> Metrics:
@@ -299,9 +305,22 @@ def _is_finite(params: Tensor, norm: float | None) -> bool:
     return finite or all(math.isfinite(float(end)) for end in torch.aminmax(params))
 
 
+def _check_state(title: str, state: Tensors) -> None:
+    """Raise NotFiniteError if a sum of squares is too large for its dtype: its weights would never move again."""
+    for name, tensor in state.items():
+        if count := int((~torch.isfinite(tensor)).sum()):
+            raise NotFiniteError(
+                f"{count:,} of the numbers of {name!r}, the state of {title}, are not finite, because the mean update "
+                f"is so large"
+            )
+
+
 def _not_finite(layout: Layout, params: Tensor) -> str:
     counts = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in layout.views(params).items()}
     counted = [f"{count:,} of the numbers of {name!r}" for name, count in counts.items() if count]
+    if not counted:
+        # A part of a script wrote between the tensors.
+        return "numbers that belong to no tensor are"
     others = f", and of {len(counted) - 1} other tensors," if len(counted) > 1 else ""
     return f"{counted[0]}{others} are"
 

@@ -33,7 +33,10 @@ def denominator(v: Tensor, eps: float, correction: float = 1.0) -> Tensor:
     root = torch.sqrt(v, out=fresh(v))
     if correction != 1.0:
         root.div_(math.sqrt(correction))
-    return root.add_(eps) if eps else root.masked_fill_(root == 0, 1.0)
+    if eps:
+        root.add_(eps)
+    # A smaller eps may be 0 in the vector's dtype.
+    return root if eps >= torch.finfo(v.dtype).tiny else root.masked_fill_(root == 0, 1.0)
 
 
 class Adaptive(Protocol):

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from raysim.config.section import Section
 from raysim.config.values import Factor, NonNegative
-from raysim.models.vectors import fresh, group_norms
+from raysim.models.vectors import add_quotient, fresh, group_norms
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
@@ -70,7 +70,7 @@ def make(section: Lars) -> ServerOptimizer:
         lengths, ratios = trust(params, m, descent, section.eps)
         after = fresh(params).copy_(params)
         for piece, along, length in zip(*map(descent.layout.pieces, (after, m)), lengths, strict=True):
-            piece.add_(along, alpha=-length)
+            add_quotient(piece, along, -length, 1.0)
         return Stepped(after, {"m": m}, ratios)
 
     return ServerOptimizer(init, step)

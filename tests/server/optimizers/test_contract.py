@@ -14,9 +14,11 @@ from raysim.config.section import Section
 from raysim.models.model import Weights
 from raysim.run_folder import checkpoint
 from raysim.server.optimizers.choice import OPTIMIZERS
+from raysim.server.optimizers.lars import Lars
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer
 from raysim.server.state import ServerState
 from tests.support.optimizer_path import LAYOUT, path, values, vector
+from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
 
@@ -120,6 +122,35 @@ def test_the_first_step_is_multiplied_by_the_factor_of_its_group(optimizer: Serv
     steps = [y - x for x, y in zip(values(start), plain, strict=True)]
     expected = [x + f * d for x, f, d in zip(values(start), (0.5, 0.5, 3.0), steps, strict=True)]
     assert scaled == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("made", [m for m in OPTIMIZERS.makers if "eps" in m.model_fields], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("eps", [1e-30, 1e-40, 1e-60, 1e-320])
+def test_an_eps_below_the_dtype_moves_no_weight_that_had_no_gradient(made: Any, eps: float) -> None:
+    start, g = vector([1, -1], [2], torch.float32), vector([0, 0], [3], torch.float32)
+    *_, (first, second, third) = path(OPTIMIZERS.makers[made](made(eps=eps)), start, [g] * 2, lr=0.1)
+    assert (first, second) == (1, -1)
+    assert third < 2
+
+
+def test_a_direction_of_nearly_nothing_is_stretched_to_the_length_of_the_model() -> None:
+    # |x| / |m| is no number of float32.
+    start, g = vector([3, 4], [0], torch.float32), vector([3e-43, 4e-43], [0], torch.float32)
+    (moved,) = path(OPTIMIZERS.makers[Lars](Lars(beta1=0, eps=0)), start, [g], lr=0.5)
+    assert moved == pytest.approx([1.5, 2, 0], rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["adam", "yogi", "adagrad", "lamb"])
+def test_a_sum_of_squares_beyond_the_dtype_is_an_error_of_its_round(name: str, experiment: Make) -> None:
+    # Divided by an infinite root, the weights would never move again.
+    attack = {"name": "scale", "factor": 1e22, "clients": ["c1"]}
+    exp = experiment(server={"optimizer": {"name": name}}, adversary=attack)
+    data = raysim.FederatedDataset.from_clients(train=make_clients([5] * 7))
+    rounds = raysim.rounds(exp, dataset=data)
+    with pytest.raises(raysim.DivergedError, match=rf"diverged in round 0: .* the state of .*{name}.* are not finite"):
+        next(rounds)
+    fitting = exp.changed(["engine.dtype=float64"])
+    assert len(list(raysim.rounds(fitting, dataset=data))) == fitting.rounds
 
 
 @pytest.mark.parametrize(
