@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,8 @@ CLIENT_UPDATES = "client_updates"
 """What counts unless a study has a budget."""
 
 Unit = Literal["rounds", "client_updates", "simulated_s", "bytes"]
+
+UNITS: tuple[str, ...] = get_args(Unit)
 
 
 class StudyBudget(Section):

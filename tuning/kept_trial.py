@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from tuning.errors import StudyError
@@ -17,11 +19,28 @@ FINISHED, MISSED, DIVERGED, PRUNED, FAILED = "finished", "not reached", "diverge
 
 OUTCOMES = (FINISHED, MISSED, DIVERGED, PRUNED, FAILED)
 
+_STATES: Mapping[str, tuple[TrialState, ...]] = MappingProxyType(
+    {
+        FINISHED: (TrialState.COMPLETE,),
+        MISSED: (TrialState.COMPLETE,),
+        # The worst value, for samplers that learn from complete trials only.
+        DIVERGED: (TrialState.PRUNED, TrialState.COMPLETE),
+        PRUNED: (TrialState.PRUNED,),
+        FAILED: (TrialState.FAIL,),
+    }
+)
+"""What a storage says of a trial with each outcome: samplers and pruners go by it."""
+
+NO_KINDS: Mapping[str, BaseDistribution] = MappingProxyType({})
+
 MOST_SLOTS = 10**6
 """Of a study, which numbers its trials by them."""
 
 SEAL = "seal"
 """The attribute with the digest of what an ended trial records."""
+
+SLOT_SEAL = "slot_seal"
+"""The attribute with the digest of the slot, which a trial under way has, too."""
 
 
 def seal(
@@ -54,23 +73,32 @@ def digest(content: Any) -> str:
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def check(trial: FrozenTrial, keys: Collection[str] = ()) -> None:
+def in_slot(slot: int, **others: Any) -> dict[str, Any]:
+    """Return the attributes with which a trial begins: its slot, with the digest of it, and others."""
+    return {"slot": slot, SLOT_SEAL: digest(["slot", slot]), **others}
+
+
+def check(trial: FrozenTrial, kinds: Mapping[str, BaseDistribution] = NO_KINDS) -> None:
     """Raise StudyError unless a trial with a slot is as the ledger writes it.
 
     Args:
-        keys: of the space; of an ended trial, each must have a value. None here: they are not looked at.
+        kinds: the space in Optuna's terms, by key. A value that the trial has must be one of that space, from which
+            samplers learn; of an ended trial, each key must have a value. None here: they are not looked at.
     """
-    if (flaw := _flaw(trial, keys)) is not None:
+    if (flaw := _flaw(trial, kinds)) is not None:
         raise StudyError(
             f"Trial {trial.number} is damaged in the study's storage: {flaw}. Restore the storage, or give the study "
             f"another folder (--path, path=)."
         )
 
 
-def _flaw(trial: FrozenTrial, keys: Collection[str]) -> str | None:
+def _flaw(trial: FrozenTrial, kinds: Mapping[str, BaseDistribution]) -> str | None:
     slot = trial.user_attrs.get("slot")
-    if type(slot) is not int or not 0 <= slot < MOST_SLOTS:
+    # Trials of earlier versions have no digest of it.
+    if type(slot) is not int or not 0 <= slot < MOST_SLOTS or trial.user_attrs.get(SLOT_SEAL) not in _slot_seals(slot):
         return f"its slot is {slot!r:.40}"
+    if other := [key for key, kind in trial.distributions.items() if kind != kinds.get(key, kind)]:
+        return f"{other[0]} is of {trial.distributions[other[0]]}, and the space has {kinds[other[0]]}"
     if not trial.state.is_finished():
         return None
     outcome, facts = trial.user_attrs.get("outcome"), trial.user_attrs.get("facts")
@@ -78,7 +106,11 @@ def _flaw(trial: FrozenTrial, keys: Collection[str]) -> str | None:
         return f"its outcome is {outcome!r:.40}"
     if not isinstance(facts, Mapping):
         return f"its facts are {facts!r:.40}"
-    if absent := [key for key in keys if key not in trial.params]:
+    if trial.state not in _STATES[outcome]:
+        return f"its outcome is {outcome!r}, and its state {trial.state.name}"
+    if outcome == DIVERGED and trial.state == TrialState.COMPLETE and not _is_worst(trial.values):
+        return f"its value is {trial.values!r:.40}"
+    if absent := [key for key in kinds if key not in trial.params]:
         return f"it has no value of {absent[0]}"
     if not isinstance(facts.get("why"), str | None):
         return f"its reason is {facts['why']!r:.40}"
@@ -91,6 +123,10 @@ def _flaw(trial: FrozenTrial, keys: Collection[str]) -> str | None:
     if trial.user_attrs.get(SEAL) != expected:
         return "its record is not the one that was written"
     return None
+
+
+def _slot_seals(slot: int) -> tuple[str | None, ...]:
+    return (None, in_slot(slot)[SLOT_SEAL])
 
 
 def _flaw_of_result(trial: FrozenTrial, facts: Mapping[str, Any]) -> str | None:
@@ -107,6 +143,11 @@ def _flaw_of_result(trial: FrozenTrial, facts: Mapping[str, Any]) -> str | None:
         if facts.get(name, "none") is not None and not _is_number(facts.get(name)):
             return f"its {name} is {facts.get(name)!r:.40}"
     return None
+
+
+def _is_worst(values: Sequence[float] | None) -> bool:
+    """Whether the first value, which is not sealed, is one of those of `Objective.worst`."""
+    return values is not None and len(values) > 0 and values[0] in (0.0, math.inf, -math.inf)
 
 
 def _is_number(value: Any) -> bool:

@@ -8,11 +8,12 @@ none yet, and else resumes it. So no trial is lost or counted twice when a proce
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner, _filter_study
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.storages import BaseStorage
@@ -22,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from raysim import differing
 from tuning.budget import StudyBudget
 from tuning.errors import StudyError
-from tuning.kept_trial import FAILED, SEAL, check, learnt_from, seal
+from tuning.kept_trial import FAILED, NO_KINDS, SEAL, check, in_slot, learnt_from, seal
 from tuning.processes import Log, Processes
 from tuning.space import Space
 
@@ -64,7 +65,7 @@ class Ledger:
         """`sampler` makes the sampler of a slot; the study exists already, see `open_study`."""
         self._storage, self._name, self._processes = storage, name, processes
         self._space, self._total, self._sampler, self._pruner = space, total, sampler, pruner
-        self._id = storage.get_study_id_from_name(name)
+        self._id, self._kinds = storage.get_study_id_from_name(name), space.distributions()
         self._begun: set[int] = set()
         self._dealt, self._budget = False, budget
         self._again: dict[int, FrozenTrial] = {}
@@ -74,7 +75,7 @@ class Ledger:
 
     def by_slot(self) -> dict[int, FrozenTrial]:
         """Return the study's trials so far by slot, without slots beyond its number of trials."""
-        found = by_slot(self.study, self._space.dimensions)
+        found = by_slot(self.study, self._kinds)
         return {slot: trial for slot, trial in found.items() if slot < self._total}
 
     @property
@@ -88,7 +89,7 @@ class Ledger:
 
     def num_beyond(self) -> int:
         """Return how many ended trials the storage has beyond the study's number of trials."""
-        every = by_slot(self.study, self._space.dimensions)
+        every = by_slot(self.study, self._kinds)
         return sum(slot >= self._total and trial.state.is_finished() for slot, trial in every.items())
 
     def retry_failed(self) -> list[int]:
@@ -121,7 +122,7 @@ class Ledger:
             # Optuna's samplers leave values alone that are fixed.
             fixed = create_trial(
                 state=TrialState.RUNNING,
-                user_attrs={"slot": slot, "retries": trial.number},
+                user_attrs=in_slot(slot, retries=trial.number),
                 system_attrs={"fixed_params": trial.params},
             )
             self._storage.create_new_trial(self._id, fixed)
@@ -143,7 +144,7 @@ class Ledger:
         self._dealt = len(chosen) == len(mine) and len(rows.slots) >= self._total and not self._again
         fresh = [slot for slot in chosen if slot not in trials]
         for slot in fresh:
-            self._storage.create_new_trial(self._id, create_trial(state=TrialState.RUNNING, user_attrs={"slot": slot}))
+            self._storage.create_new_trial(self._id, create_trial(state=TrialState.RUNNING, user_attrs=in_slot(slot)))
         if fresh:
             trials = self.by_slot()
         self._begun.update(chosen)
@@ -255,11 +256,11 @@ class Ledger:
         return optuna.load_study(study_name=self._name, storage=self._storage, sampler=sampler, pruner=self._pruner)
 
 
-def by_slot(study: optuna.Study, keys: Collection[str] = ()) -> dict[int, FrozenTrial]:
+def by_slot(study: optuna.Study, kinds: Mapping[str, BaseDistribution] = NO_KINDS) -> dict[int, FrozenTrial]:
     """Return a study's trials by slot, in order; of several in one slot the newest, which stands for the others.
 
     Raises:
-        StudyError: a trial is lost or damaged; see `kept_trial.check` for `keys`.
+        StudyError: a trial is lost or damaged; see `kept_trial.check` for `kinds`.
     """
     trials = study.get_trials(deepcopy=False)
     numbers = sorted(trial.number for trial in trials)
@@ -270,7 +271,7 @@ def by_slot(study: optuna.Study, keys: Collection[str] = ()) -> dict[int, Frozen
             f"the study another folder (--path, path=)."
         )
     for trial in trials:
-        check(trial, keys)
+        check(trial, kinds)
     return dict(sorted((trial.user_attrs["slot"], trial) for trial in trials))
 
 
@@ -301,6 +302,12 @@ def open_study(
         raise StudyError(f"{where} is damaged: its study {name!r} has the identity {kept!r:.40}. {way_out}")
     if found := differing(kept, identity_now):
         raise StudyError(f"{where} has a study {name!r} with other settings: {'; '.join(found)}. {way_out}")
+    if list(study.directions) != list(directions):
+        now, then = (" and ".join(each.name.lower() for each in of) for of in (study.directions, directions))
+        raise StudyError(
+            f"{where} is damaged: its study {name!r} is to {now}, and its objective is to {then}. Restore the "
+            f"storage, or give the study another folder (--path, path=)."
+        )
 
 
 def _spent(ended: Iterable[FrozenTrial]) -> list[Mapping[str, float]]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import optuna
 
+from raysim.storage.reading import why
 from raysim.storage.remote.uri import check_is_path
-from tuning import client_scores, folder, result, space
-from tuning.budget import CLIENT_UPDATES
+from tuning import client_scores, folder, kept_trial, result, space
+from tuning.budget import CLIENT_UPDATES, UNITS
 from tuning.errors import StudyError
 from tuning.ledger import by_slot
 from tuning.objective import Objective
@@ -44,14 +45,19 @@ def read(path: str | Path, *, storage: str | None = None) -> Study:
         trials = [trial for trial in by_slot(study).values() if trial.state.is_finished()]
         attributes = study.user_attrs
     try:
-        tuning = attributes["identity"]["tuning"]
+        identity, digest = attributes["identity"], folder.identity_of(where)
+        if digest is not None and digest != kept_trial.digest(identity):
+            raise ValueError(f"its settings are not those that {where} was claimed with")
+        tuning = identity["tuning"]
         objective, searched = Objective.model_validate(tuning["objective"]), space.parse(tuning["space"])
         found = result.rank_trials(trials, searched, objective, attributes)
         if not found:
             raise StudyError(result.no_result(trials, searched) if trials else f"No trial of {where} has ended yet.")
         unit = attributes.get(UNIT, CLIENT_UPDATES)
+        if unit not in UNITS:
+            raise ValueError(f"its budget counts {unit!r:.40}")
         of = result.Searched(name, objective, tuning.get("cost"), unit, searched)
         finished = result.of_trials(of, trials, found, where)
     except (LookupError, TypeError, ValueError) as error:
-        raise StudyError(f"The study {name!r} in {shown(url)} is damaged: {error!r:.200}") from error
+        raise StudyError(f"The study {name!r} in {shown(url)} is damaged: {why(error)}.") from error
     return replace(finished, regret=client_scores.regret(where, trials, objective))

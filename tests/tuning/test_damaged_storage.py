@@ -120,6 +120,81 @@ def test_a_step_of_a_trial_that_is_not_at_its_end_is_compared(study: Study, tmp_
         study(final=0)
 
 
+def a_trial_under_way(folder: Path, slot: int) -> None:
+    """Have the storage say that the trial in a slot is still under way."""
+    of_slot = f"select trial_id from trial_user_attributes where key = 'slot' and value_json = '{slot}'"
+    edited(folder, f"update trials set state = 'RUNNING' where trial_id in ({of_slot})")
+
+
+@pytest.mark.parametrize("other", [0, 7])
+def test_a_trial_under_way_keeps_its_slot(other: int, study: Study, tmp_path: Path) -> None:
+    """It would stand for the trial of the other slot, whose result was lost, and its own slot would be filled again."""
+    study(final=0)
+    a_trial_under_way(tmp_path / "study", 2)
+    edited(
+        tmp_path / "study",
+        f"update trial_user_attributes set value_json = '{other}' where key = 'slot' and value_json = '2'",
+    )
+    with pytest.raises(tuning.StudyError, match=f"Trial 2 is damaged in the study's storage: its slot is {other}"):
+        study(final=0)
+
+
+def test_a_trial_under_way_of_an_earlier_version_has_no_digest_of_its_slot(study: Study, tmp_path: Path) -> None:
+    found = study(final=0)
+    a_trial_under_way(tmp_path / "study", 2)
+    edited(tmp_path / "study", "delete from trial_user_attributes where key = 'slot_seal'")
+    assert study(final=0).best == found.best
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("update study_directions set direction = 'MAXIMIZE'", "is to maximize, and its objective is to minimize"),
+        ("update trials set state = 'FAIL' where state = 'PRUNED'", "its outcome is 'pruned', and its state FAIL"),
+        ("update trials set state = 'COMPLETE' where state = 'PRUNED'", "its outcome is 'pruned', and its state COMP"),
+        (
+            "update trial_params set distribution_json = replace(distribution_json, '10.0', '90.0')",
+            r"client\.optimizer\.lr is of .*high=90\.0.*, and the space has .*high=10\.0",
+        ),
+    ],
+)
+def test_what_later_trials_are_proposed_from_is_compared(
+    statement: str, why: str, study: Study, tmp_path: Path
+) -> None:
+    """Samplers and pruners read it: the trials to come would be others, without a word."""
+    settings: Any = {
+        "space": {"client.optimizer.lr": {"log": [0.001, 10.0]}},
+        "sampler": {"name": "tpe", "startup": 2},
+        "objective": {"name": "loss"},
+        "pruner": {"name": "median", "startup": 1},
+        "final": 0,
+    }
+    begun = study(**settings, trials=5)
+    assert begun.counts["pruned"]
+    edited(tmp_path / "study", statement)
+    with pytest.raises(tuning.StudyError, match=why):
+        study(**settings, trials=6)
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        (
+            "update study_user_attributes set value_json = replace(value_json, '\"accuracy\"', '\"loss\"') "
+            "where key = 'identity'",
+            "its settings are not those that .*study was claimed with",
+        ),
+        ("update study_user_attributes set value_json = '\"rouods\"' where key = 'unit'", "its budget counts 'rouods'"),
+    ],
+)
+def test_what_a_study_is_read_by_is_compared(statement: str, why: str, study: Study, tmp_path: Path) -> None:
+    """By another objective another trial would be the best."""
+    study(final=0)
+    edited(tmp_path / "study", statement)
+    with pytest.raises(tuning.StudyError, match=why):
+        tuning.read(tmp_path / "study")
+
+
 def test_a_storage_without_the_folders_trials_is_refused(study: Study, tmp_path: Path) -> None:
     found = study(final=0)
     (tmp_path / "study" / "study.db").write_bytes(b"")
@@ -165,7 +240,7 @@ def test_a_study_says_that_figures_of_clients_are_lost(
 def test_a_damaged_study_is_not_read(study: Study, tmp_path: Path) -> None:
     study(final=0)
     edited(tmp_path / "study", "update study_user_attributes set value_json = '{}' where key = 'identity'")
-    with pytest.raises(tuning.StudyError, match="'tuning'"):
+    with pytest.raises(tuning.StudyError, match=r"is damaged: its settings are not those"):
         tuning.read(tmp_path / "study")
 
 
