@@ -110,7 +110,7 @@ def test_a_run_that_is_over_says_that_its_last_checkpoint_is_lost(
 
 def test_a_best_model_in_a_checkpoint_s_place_is_not_gone_on_from(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     whole = resumed(Path(shutil.copytree(run, run.with_name("whole"))))
-    fingerprint = experiment_record.stored_fingerprint(run)
+    fingerprint = experiment_record.stored_owner(run)
     state = kept_checkpoints.newest_state(run, fingerprint)
     assert state is not None
     alone = ServerState(state.round, state.weights, {}, {}, {}, {}, {})
@@ -244,10 +244,49 @@ def other(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Path:
 def test_a_table_of_another_run_is_refused(run: Path, other: Path, name: str) -> None:
     """It has its checksum, and the same columns and rounds."""
     shutil.copy(other / name, run / name)
-    with pytest.raises(RunFolderError, match=rf"{name} belongs to a run with fingerprint .*: put back its own file"):
+    with pytest.raises(RunFolderError, match=rf"{name} belongs to another run .*: put back its own file"):
         resumed(run)
     if name != "clients/round-000001.parquet":
         assert any(f"{name} belongs" in note for note in runs.read_all([run])[1])
+
+
+def begun_at(value: float, folder: Path, like: Path, **sections: Any) -> raysim.Result:
+    """Four rounds, whose parameters are all alike at first; `like`: a run of the same model."""
+    exp = experiment(rounds=4, engine={"workers": 0}, checkpoint={"every": 2, "keep": 2}, **sections)
+    params = {name: torch.full_like(tensor, value) for name, tensor in raysim.read(like).params.items()}  # type: ignore[union-attr]
+    return raysim.run(exp, path=folder, params=params, progress=False)
+
+
+@pytest.mark.parametrize("name", ["rounds.parquet", "clients", "checkpoints", "client_state"])
+def test_a_file_of_a_run_that_began_at_other_values_is_refused(name: str, recorded: Path, tmp_path: Path) -> None:
+    """It has the fingerprint of this run, because experiment and data are the same."""
+    states: Any = {"client": {"correction": {"name": "scaffold"}}}
+    for value, folder in ((0.1, tmp_path / "own"), (-0.3, tmp_path / "other")):
+        begun_at(value, folder, recorded, **states)
+    own, other = (experiment_record.stored_fingerprint(tmp_path / each) for each in ("own", "other"))
+    assert own == other
+    source, target = tmp_path / "other" / name, tmp_path / "own" / name
+    for file in source.iterdir() if source.is_dir() else [source]:
+        shutil.copy(file, target)
+    go_on = raysim.read if name == "clients" else partial(raysim.resume, rounds=6, progress=False)
+    with pytest.raises(RaysimError, match=r"belongs to another run|it is damaged, or another run's"):
+        go_on(tmp_path / "own")
+
+
+def test_a_folder_of_an_earlier_version_has_files_of_its_fingerprint(recorded: Path, tmp_path: Path) -> None:
+    """Such a run did not say whose its files are, though it was passed initial values."""
+    found = begun_at(0.1, tmp_path / "run", recorded)
+    record = json_object(tmp_path / "run" / "experiment.json", RunFolderError)
+    fingerprint = record["fingerprint"]
+    assert record.pop("owner") != fingerprint
+    sealed_json.write(tmp_path / "run" / "experiment.json", record)
+    for file in (tmp_path / "run" / "checkpoints").iterdir():
+        checkpoint.write(checkpoint.read(file), file, fingerprint)
+    for file in (tmp_path / "run" / "rounds.parquet", *(tmp_path / "run" / "clients").iterdir()):
+        sealed_parquet.write(pq.read_table(file), file, fingerprint)
+    went_on = raysim.resume(tmp_path / "run", rounds=6, progress=False)
+    assert went_on.rounds["loss"].to_pylist()[:4] == found.rounds["loss"].to_pylist()
+    assert experiment_record.stored_owner(tmp_path / "run") == fingerprint
 
 
 def test_a_table_of_another_round_is_refused(run: Path) -> None:
@@ -389,7 +428,7 @@ def test_a_checkpoint_that_no_run_wrote_is_passed_over(
     said: str,
 ) -> None:
     rewritten(files.checkpoint_file(run, ROUNDS), metadata, change)
-    state = kept_checkpoints.newest_state(run, experiment_record.stored_fingerprint(run))
+    state = kept_checkpoints.newest_state(run, experiment_record.stored_owner(run))
     assert state is not None
     assert state.round == ROUNDS - 2
     assert f"round-{ROUNDS:06d}.safetensors is damaged" in caplog.text

@@ -73,7 +73,7 @@ def figures(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def state(path: Path) -> torch.Tensor:
-    newest = kept_checkpoints.newest_state(path, experiment_record.stored_fingerprint(path))
+    newest = kept_checkpoints.newest_state(path, experiment_record.stored_owner(path))
     assert newest is not None
     return newest.weights.params
 
@@ -269,7 +269,7 @@ def test_rounds_that_could_not_be_recorded_are_not_in_a_checkpoint(
 
 
 def newest_round(path: Path) -> int:
-    newest = kept_checkpoints.newest_state(path, experiment_record.stored_fingerprint(path))
+    newest = kept_checkpoints.newest_state(path, experiment_record.stored_owner(path))
     assert newest is not None
     return newest.round
 

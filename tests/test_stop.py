@@ -190,7 +190,7 @@ def figures(path: Path) -> list[dict[str, Any]]:
 
 
 def model(path: Path) -> tuple[int, list[float]]:
-    state = kept_checkpoints.newest_state(path, experiment_record.stored_fingerprint(path))
+    state = kept_checkpoints.newest_state(path, experiment_record.stored_owner(path))
     assert state is not None
     return state.round, state.weights.params.tolist()
 

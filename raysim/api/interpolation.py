@@ -172,10 +172,10 @@ def _other_data(plan: Plan, folder: Path) -> list[str]:
 
 
 def _state(folder: Path, given: Place) -> ServerState | None:
-    fingerprint = experiment_record.stored_fingerprint(folder)
+    owner = experiment_record.stored_owner(folder)
     if _is_file(given):
-        return checkpoint.read(Path(given), fingerprint)
-    state = kept_checkpoints.newest_state(folder, fingerprint)
+        return checkpoint.read(Path(given), owner)
+    state = kept_checkpoints.newest_state(folder, owner)
     if state is not None:
         lost_checkpoint.warn(folder, state)
     return state

@@ -226,7 +226,7 @@ def _opened(where: Path, best: bool, parts: Parts, call: str) -> tuple[Plan, Ser
     model, _ = replace_frozen(plan.model, frozen.read(where))
     plan = replace(plan, model=model)
     check_same(plan, where, ITS_PARTS)
-    state = _best(where, plan) if best else kept_checkpoints.newest_state(where, plan.fingerprint)
+    state = _best(where, plan) if best else kept_checkpoints.newest_state(where, experiment_record.stored_owner(where))
     if state is None:
         missing = "best model: checkpoint.best keeps one, from the first evaluation on" if best else "checkpoint"
         raise RunFolderError(f"{named(where)} has no {missing}.")
@@ -244,6 +244,6 @@ def _best(where: Path, plan: Plan) -> ServerState | None:
         return None
     done = max(kept)
     try:
-        return checkpoint.read(best_models.file_of(where, done), plan.fingerprint, done)
+        return checkpoint.read(best_models.file_of(where, done), experiment_record.stored_owner(where), done)
     except checkpoint.DamagedError as error:
         raise RunFolderError(f"The best model of {named(where)} cannot be read: {error}") from None

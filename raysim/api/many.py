@@ -35,13 +35,13 @@ from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.beginnings import Beginnings
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.auto_trainer import with_kept_trainer
-from raysim.engine.rounds.opening import Opening, open_folder
+from raysim.engine.rounds.opening import Opening, open_folder, owner_of
 from raysim.engine.worker.lockstep_rule import lockstep_key
 from raysim.errors import ExperimentError, RaysimError, RunFolderError
 from raysim.experiment import privacy, stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import Seen, StopReason
-from raysim.run_folder import kept_checkpoints, round_table
+from raysim.run_folder import experiment_record, kept_checkpoints, round_table
 from raysim.run_folder.branch import branch
 from raysim.run_folder.writer import RunFolder
 from raysim.storage.remote.folder import path_here
@@ -201,7 +201,15 @@ class Runs:
         path, origin = (path_here(folder).absolute() for folder in (path, origin))
         with self._working():
             plan = with_kept_trainer(self._resolved.plan(experiment, path), origin)
-            branch(origin, path, plan.experiment, plan.fingerprint, plan.choice.record, state_to_go_on(plan, origin))
+            branch(
+                origin,
+                path,
+                plan.experiment,
+                plan.fingerprint,
+                plan.choice.record,
+                state_to_go_on(plan, origin),
+                plan.passed,
+            )
 
     def check_branch(self, experiment: Experiment, keys: Iterable[str] = ()) -> None:
         """Raise ExperimentError if no run can go on from another run of the experiment with other values of the keys.
@@ -298,10 +306,13 @@ class Runs:
 
     def _open(self, plan: Plan, path: Path, opening: Opening) -> OpenRun:
         """Create or open a run's folder."""
+        if plan.states is not None:
+            plan = replace(plan, states_of=owner_of(plan, opening))
         held = ExitStack()
         if is_whole(plan, opening):
-            folder = RunFolder(opening.path, plan.fingerprint, plan.experiment.checkpoint.keep)
-            state, seen = kept_checkpoints.newest_state(opening.path, plan.fingerprint), Seen(stopped=opening.stopped)
+            owner = experiment_record.stored_owner(opening.path)
+            folder = RunFolder(opening.path, owner, plan.experiment.checkpoint.keep)
+            state, seen = kept_checkpoints.newest_state(opening.path, owner), Seen(stopped=opening.stopped)
         else:
             folder, state = held.enter_context(open_folder(plan, opening))
             seen = stopping.after_all(plan.experiment, folder.rows)

@@ -102,7 +102,7 @@ def _run(path: Path, of_model: bool = True) -> Result:
 def _params(path: Path) -> dict[str, Tensor]:
     """Return the newest checkpoint's model by the names that the folder records."""
     recorded = experiment_record.stored_tensors(path)
-    state = kept_checkpoints.newest_state(path, experiment_record.stored_fingerprint(path))
+    state = kept_checkpoints.newest_state(path, experiment_record.stored_owner(path))
     if recorded is None or state is None:
         return {}
     lost_checkpoint.warn(path, state)

@@ -338,7 +338,10 @@ def _carry_out(
     experiment, path = plan.experiment, opening.path
     # A logger, or another part of the script, may change the working folder.
     opening = opening.absolute()
-    if is_whole(plan, opening) and (state := kept_checkpoints.newest_state(path, plan.fingerprint)) is not None:
+    if (
+        is_whole(plan, opening)
+        and (state := kept_checkpoints.newest_state(path, experiment_record.stored_owner(path))) is not None
+    ):
         _warn_of_unused(experiment, opening)
         with terminable(), Loggers(loggers, path, experiment) as logs:
             logs.no_more()

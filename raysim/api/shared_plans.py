@@ -36,7 +36,7 @@ class SharedPlans:
         plan = resolve(placed, self._data(placed), **self._parts)
         if not plan.algorithm().state_vectors:
             return plan
-        return replace(plan, states=path.absolute() / STATES, states_of=plan.fingerprint)
+        return replace(plan, states=path.absolute() / STATES, states_of=plan.owner)
 
     def _engine_of(self, experiment: Experiment) -> Any:
         """Return the run's engine section, with the placement of the workers."""

@@ -35,7 +35,7 @@ def state_to_go_on(plan: Plan, origin: Path) -> ServerState | None:
             f"No run can go on from another one's state with these settings, which only say how a run begins: "
             f"{'; '.join(other)}. Leave them as they were."
         )
-    state = kept_checkpoints.newest_state(origin, experiment_record.stored_fingerprint(origin))
+    state = kept_checkpoints.newest_state(origin, experiment_record.stored_owner(origin))
     if state is None:
         return None
     lost_checkpoint.warn(origin, state)

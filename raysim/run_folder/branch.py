@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from raysim.run_folder import (
     round_table,
     run_table,
 )
+from raysim.run_folder.passed_parts import NOTHING, Passed
 from raysim.run_folder.writer import FOLDERS
 from raysim.server.state import ServerState
 from raysim.storage import disk
@@ -31,13 +33,14 @@ def branch(
     fingerprint: str,
     trained_by: Mapping[str, Any] | None = None,
     state: ServerState | None = None,
+    passed: Passed = NOTHING,
 ) -> None:
     """Write the folder: rows, evaluated clients, newest state and best models of the run in `origin`, which stays as it
     is.
 
     Args:
         path: of the folder; there is none yet. experiment, fingerprint, trained_by: of the run that goes on.
-        state: from which it goes on; None: the newest of the other run.
+        state: from which it goes on; None: the newest of the other run. passed: what the script passes.
 
     Raises:
         DiskError: the disk is full, or the folder cannot be written.
@@ -45,7 +48,7 @@ def branch(
             goes on, or is damaged.
     """
     stored = experiment_record.stored_experiment(origin)
-    state = state or kept_checkpoints.newest_state(origin, experiment_record.stored_fingerprint(origin))
+    state = state or kept_checkpoints.newest_state(origin, experiment_record.stored_owner(origin))
     if state is None:
         raise RunFolderError(f"{origin} has no checkpoint yet, so no run can go on from it.")
     if not beginning.is_unbegun(path):
@@ -55,24 +58,30 @@ def branch(
     )
     kept = {}
     if experiment.checkpoint.best is not None:
-        owner, models = experiment_record.stored_fingerprint(origin), files.best_models(origin)
+        owner, models = experiment_record.stored_owner(origin), files.best_models(origin)
         kept = {done: checkpoint.read(file, owner, done) for done, file in models.items() if done <= state.round}
+    # Runs of one fingerprint that go on from others' states are other runs.
+    own = _owner(passed.owner(fingerprint), state)
     with disk.writing(path):
         for name in FOLDERS:
             (path / name).mkdir(parents=True)
     for index in files.client_files(origin):
         if index < state.round:
             clients = client_table.clients_after(origin, index)
-            run_table.write_table(clients, files.client_file(path, index), fingerprint)
+            run_table.write_table(clients, files.client_file(path, index), own)
     rows = round_table.read_rounds(origin).slice(0, state.round)
-    run_table.write_table(rows, path / files.ROUNDS, fingerprint)
+    run_table.write_table(rows, path / files.ROUNDS, own)
     for done, model in kept.items():
-        checkpoint.write(model, files.best_file(path, done), fingerprint)
-    checkpoint.write(state, files.checkpoint_file(path, state.round), fingerprint)
+        checkpoint.write(model, files.best_file(path, done), own)
+    checkpoint.write(state, files.checkpoint_file(path, state.round), own)
     # The record comes last: a folder without it is not a run's, wherever the process is killed.
     experiment_record.write_experiment(
         path,
         experiment,
         fingerprint,
-        experiment_record.PlannedFacts(trained_by=trained_by, goes_on_after=state.round),
+        experiment_record.PlannedFacts(trained_by=trained_by, owner=own, goes_on_after=state.round),
     )
+
+
+def _owner(owner: str, state: ServerState) -> str:
+    return hashlib.blake2b(f"{owner} {checkpoint.digest(state)}".encode(), digest_size=16).hexdigest()

@@ -6,6 +6,7 @@ format, the run's fingerprint and the file's checksum. Nothing is pickled.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,7 +30,7 @@ class UnreadableError(DamagedError):
 
 
 class ForeignError(CheckpointError):
-    """The file belongs to another experiment."""
+    """The file belongs to another run."""
 
 
 FORMAT = "4"
@@ -44,20 +45,32 @@ def write(state: ServerState, path: Path, fingerprint: str) -> None:
     Raises:
         CheckpointError: the disk is full, or the folder cannot be written; earlier checkpoints are untouched.
     """
-    tensors = {
-        "weights.params": state.weights.params,
-        "weights.buffers": state.weights.buffers,
-        "weights.counters": state.weights.counters,
-        **{f"{part}.{name}": tensor for part in PARTS for name, tensor in getattr(state, part).items()},
-    }
     metadata = {"checksum": sealed.BLANK, "format": FORMAT, "round": str(state.round), "fingerprint": fingerprint}
-    content = save(_apart(tensors), metadata)
+    content = save(_apart(_tensors(state)), metadata)
     try:
         atomic.write(path, lambda file: sealed.write(file, content), flushed=True, needed_bytes=len(content), then=THEN)
         with disk.writing(path.parent, then=THEN):
             atomic.sync_folder(path.parent)
     except DiskError as error:
         raise CheckpointError(f"The checkpoint {error}") from error
+
+
+def digest(state: ServerState) -> str:
+    """Return a digest of all numbers of a state."""
+    found = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(_tensors(state).items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _tensors(state: ServerState) -> dict[str, torch.Tensor]:
+    return {
+        "weights.params": state.weights.params,
+        "weights.buffers": state.weights.buffers,
+        "weights.counters": state.weights.counters,
+        **{f"{part}.{name}": tensor for part in PARTS for name, tensor in getattr(state, part).items()},
+    }
 
 
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -77,7 +90,7 @@ def read(path: Path, fingerprint: str | None = None, done: int | None = None) ->
 
     Args:
         path: the file.
-        fingerprint: the run's; a checkpoint of another experiment is refused.
+        fingerprint: whose it must be, see `experiment_record.stored_owner`; one of another run is refused.
         done: the number of rounds in the file's name; None: any.
 
     Raises:
@@ -92,8 +105,8 @@ def read(path: Path, fingerprint: str | None = None, done: int | None = None) ->
         raise CheckpointError(f"{path} must be a checkpoint of format {FORMAT}, but is of {metadata.get('format')}.")
     if fingerprint is not None and metadata.get("fingerprint") != fingerprint:
         raise ForeignError(
-            f"{path} belongs to an experiment with fingerprint {metadata.get('fingerprint')}, but this one has "
-            f"{fingerprint}: the data, the method or the numbers of threads or clients per chunk differ."
+            f"{path} belongs to another run ({metadata.get('fingerprint')}) than this one ({fingerprint}): the data, "
+            f"the method, what a script passed, or the numbers of threads or clients per chunk differ."
         )
 
     with parsing(where, "a server state", DamagedError):

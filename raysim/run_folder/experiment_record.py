@@ -27,6 +27,7 @@ _RECORDED = MappingProxyType(
     {
         "experiment": (dict,),
         "fingerprint": (str,),
+        "owner": (str, type(None)),
         "data_fingerprint": (str, type(None)),
         "training_clients": (int, type(None)),
         "versions": (dict,),
@@ -59,6 +60,7 @@ class PlannedFacts:
     privacy: what `[server.privacy]` promises; None without it.
     tensors: names and shapes of the tensors in checkpoints.
     passed: what a script passed beside the experiment.
+    owner: whose the files of the folder are; None: the run's of the fingerprint.
     goes_on_after: the number of first rounds that are another run's, from whose state the run goes on; None: it has
         begun at initial values.
     """
@@ -69,6 +71,7 @@ class PlannedFacts:
     privacy: Mapping[str, Any] | None = None
     tensors: Mapping[str, Any] | None = None
     passed: Passed | None = None
+    owner: str | None = None
     goes_on_after: int | None = None
 
 
@@ -89,6 +92,7 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, facts
         **({} if facts.privacy is None else {"privacy": facts.privacy}),
         "tensors": facts.tensors,
         **({} if facts.passed is None else facts.passed.record),
+        **({} if facts.owner in (None, fingerprint) else {"owner": facts.owner}),
         **({} if facts.goes_on_after is None else {"goes_on_after": facts.goes_on_after}),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
@@ -112,6 +116,16 @@ def stored_experiment(path: Path) -> Experiment:
 def stored_fingerprint(path: Path) -> str:
     """Read the fingerprint of a run's folder."""
     return str(_stored(path)["fingerprint"])
+
+
+def stored_owner(path: Path) -> str:
+    """Read whose the files of a run's folder are: checkpoints, tables and client states say it, too.
+
+    It tells runs apart that have the same fingerprint: see `Passed.owner`, and `branch.branch`. An earlier version took
+    the fingerprint.
+    """
+    stored = _stored(path)
+    return str(stored.get("owner") or stored["fingerprint"])
 
 
 def stored_data_fingerprint(path: Path) -> str | None:

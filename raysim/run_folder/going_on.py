@@ -43,7 +43,7 @@ def begun(path: Path, experiment: Experiment) -> Begun:
             by which the experiment goes on.
     """
     stored = experiment_record.stored_experiment(path)
-    state = kept_checkpoints.newest_state(path, experiment_record.stored_fingerprint(path))
+    state = kept_checkpoints.newest_state(path, experiment_record.stored_owner(path))
     done, rounds = (state.round if state else 0), experiment.rounds
     rows = round_table.rows_before(path, done)
     if done > rounds:

@@ -8,6 +8,7 @@ what follows from each.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -67,6 +68,17 @@ class Passed(NamedTuple):
             "passed_answers": answers,
             "passed_code": dict(self.code),
         }
+
+    def owner(self, fingerprint: str) -> str:
+        """Return whose the files of a run are: of the fingerprint, and of what a script passed that it does not cover.
+
+        Two runs of one experiment on the same data may begin at other values, or have another loss.
+        """
+        others = [name for name in self.names if name not in KNOWN_OTHERWISE]
+        if not others:
+            return fingerprint
+        told = [fingerprint, sorted(others), self.params, sorted(self.code.items())]
+        return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
 
     @property
     def has_params(self) -> bool:

@@ -45,7 +45,7 @@ def _newest(path: Path, ahead: Mapping[int, Path], file: Path) -> int:
         RunFolderError: one has another format.
     """
     try:
-        return kept_checkpoints.newest_intact(ahead, experiment_record.stored_fingerprint(path))
+        return kept_checkpoints.newest_intact(ahead, experiment_record.stored_owner(path))
     except CheckpointError as error:
         advice = experiment_record.other_version(path)
         raise RunFolderError(f"Whether {file} has lost rows cannot be known: {error}{advice}") from None

@@ -194,7 +194,7 @@ class RunFolder:
             client_table.clients_after(path, index)
         record()
         best = BestModels(path, experiment.checkpoint.best, experiment.evaluation.every)
-        folder = cls(path, experiment_record.stored_fingerprint(path), experiment.checkpoint.keep, profile, best, held)
+        folder = cls(path, experiment_record.stored_owner(path), experiment.checkpoint.keep, profile, best, held)
         folder.checkpointed = done
         removed.unlink(path / stop_record.STOPPED)
         best.open(rows)

@@ -61,7 +61,7 @@ def outcome(tried: Try, experiment: Path, folder: Path, whole: Record) -> str | 
 
 def recorded(folder: Path) -> Record:
     """Read what a run must have left alike: its last model, rounds and clients."""
-    state = kept_checkpoints.newest_state(folder, experiment_record.stored_fingerprint(folder))
+    state = kept_checkpoints.newest_state(folder, experiment_record.stored_owner(folder))
     assert state is not None
     # The columns of the costs are not compared.
     rounds = round_table.read_rounds(folder)

@@ -203,7 +203,7 @@ def test_a_run_that_is_ended_leaves_a_checkpoint_to_go_on_from(
     assert re.search(r"KeyboardInterrupt\nstopped after round \d+; go on with: raysim\.resume\(.*\)\n$", err), err
     assert raysim.under_way() == []
     folder = Path("runs/tiny")
-    state = kept_checkpoints.newest_state(folder, experiment_record.stored_fingerprint(folder))
+    state = kept_checkpoints.newest_state(folder, experiment_record.stored_owner(folder))
     assert state is not None
     assert 2 <= state.round == round_table.read_rounds(folder).num_rows < ROUNDS
     same_records(resumed("runs/tiny"), undisturbed)

@@ -57,16 +57,12 @@ def test_a_worker_killed_in_mid_round_leaves_one_trace(
         "cohort": {"sampler": {"name": "replay", "cohorts": cohorts}},
     }
     alone: dict[str, Any] = {"workers": 0, "chunk_size": 1, "trainer": "one_by_one"}
-    undisturbed = list(raysim.rounds(experiment(**settings, engine=alone), dataset=dataset, path=tmp_path / "alone"))
+    # In this process it ends nothing. Client states say of which run they are, which its parts tell, too.
+    parts: Any = {"dataset": dataset, "loss": DiesOnce(tmp_path / "note", size=3)}
+    undisturbed = list(raysim.rounds(experiment(**settings, engine=alone), **parts, path=tmp_path / "alone"))
 
     pair = {**alone, "workers": 2, "cpus_per_worker": 0.5}
-    steps = raysim.rounds(
-        experiment(**settings, engine=pair),
-        dataset=dataset,
-        loss=DiesOnce(tmp_path / "note", size=3),
-        path=tmp_path / "pair",
-    )
-    got = list(steps)
+    got = list(raysim.rounds(experiment(**settings, engine=pair), **parts, path=tmp_path / "pair"))
     assert [bits(r) for r in got] == [bits(r) for r in undisturbed]
     # An evaluation that the lost worker had besides is run again too.
     assert sum(r.metrics["retries"] or 0 for r in got) >= 1

@@ -113,7 +113,7 @@ def test_a_step_to_no_number_is_an_error_in_that_round(
     assert f"diverged in round {index}: 1 of the numbers of 'fc1.weight' are not finite" in said
     assert "after the step of server_optimizer= with the learning rate 1." in said
     assert f"The last good state is that of {index} rounds in {tmp_path / 'run' / 'checkpoints'}." in said
-    state = kept_checkpoints.newest_state(tmp_path / "run", experiment_record.stored_fingerprint(tmp_path / "run"))
+    state = kept_checkpoints.newest_state(tmp_path / "run", experiment_record.stored_owner(tmp_path / "run"))
     assert state is not None
     assert state.round == index
     assert torch.isfinite(state.weights.params).all()

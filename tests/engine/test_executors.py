@@ -305,7 +305,7 @@ def test_a_reader_that_leaves_leaves_a_checkpoint(
         if finished.index == 2:
             time.sleep(1)  # the round ahead has ended by now
             break
-    state = kept_checkpoints.newest_state(tmp_path / "run", experiment_record.stored_fingerprint(tmp_path / "run"))
+    state = kept_checkpoints.newest_state(tmp_path / "run", experiment_record.stored_owner(tmp_path / "run"))
     assert state is not None
     assert 3 <= state.round == round_table.read_rounds(tmp_path / "run").num_rows <= 4
 

@@ -181,7 +181,7 @@ def test_a_killed_script_is_resumed_to_the_same_bits(sent: signal.Signals, tmp_p
     script.send_signal(sent)
     script.wait(30)
     if sent != signal.SIGKILL:
-        state = kept_checkpoints.newest_state(folder, experiment_record.stored_fingerprint(folder))
+        state = kept_checkpoints.newest_state(folder, experiment_record.stored_owner(folder))
         assert state is not None
         assert state.round == round_table.read_rounds(folder).num_rows < 200
     same_records(raysim.resume(folder), whole)
@@ -303,7 +303,7 @@ def test_a_state_survives_its_checkpoint_bit_for_bit(
     assert back.round == 0
     assert torch.equal(back.weights.params, state.weights.params)
     assert back.weights.params.dtype == torch.float32
-    with pytest.raises(raysim.CheckpointError, match="fingerprint abc, but this one has other"):
+    with pytest.raises(raysim.CheckpointError, match=r"belongs to another run \(abc\) than this one \(other\)"):
         checkpoint.read(tmp_path / "state.safetensors", "other")
 
 

@@ -188,7 +188,7 @@ def test_adafl_attends_to_clients_that_are_far(experiment: Make, tmp_path: Any) 
     raysim.run(exp, dataset=data, model=network, loss=push, params={"weight": np.zeros((1, 3))}, path=tmp_path / "run")
     from raysim.run_folder import experiment_record, kept_checkpoints
 
-    state = kept_checkpoints.newest_state(tmp_path / "run", experiment_record.stored_fingerprint(tmp_path / "run"))
+    state = kept_checkpoints.newest_state(tmp_path / "run", experiment_record.stored_owner(tmp_path / "run"))
     assert state is not None
     # The mean moves by (2, 2, 2): distances 2, 2, 6, 2 times root 3, so shares 1/6 and 1/2; attention was 1/4.
     near, far = 0.5 / 4 + 0.5 / 6, 0.5 / 4 + 0.5 / 2

@@ -145,9 +145,15 @@ def test_members_that_were_exchanged_are_noticed(
     )
     folder = tmp_path / "own" / f"generation-{one['generation']:03}"
     place, its = folder / f"member-{one['member']}", folder / f"member-{other['member']}"
-    shutil.rmtree(place / "checkpoints")
-    shutil.copytree(its / "checkpoints", place / "checkpoints")
-    shutil.copy(its / "rounds.parquet", place / "rounds.parquet")
+    whole = place.rename(tmp_path / "whole")
+    # They have the same settings, so only their parents' numbers tell them apart.
+    shutil.copytree(whole, place)
+    newest = max((its / "checkpoints").iterdir())
+    shutil.copy(newest, place / "checkpoints")
+    with pytest.raises(raysim.CheckpointError, match=rf"{newest.name} belongs to another run"):
+        tuning.evolve(alike, dataset=small, path=tmp_path / "own")
+    shutil.rmtree(place)
+    shutil.copytree(its, place)
     with pytest.raises(tuning.StudyError, match=r"member-\d does not go on from .*member-\d, as the other members say"):
         tuning.evolve(alike, dataset=small, path=tmp_path / "own")
 

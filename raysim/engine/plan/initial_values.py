@@ -89,7 +89,7 @@ def _of_checkpoint(file: Path) -> dict[str, Tensor]:
             f"model.init: {file} must lie in its run's folder, whose {files.RECORD} records the names and shapes of "
             f"its tensors, but that does not: `raysim export` writes a run's model with its names."
         )
-    weights = checkpoint.read(file, experiment_record.stored_fingerprint(folder)).weights
+    weights = checkpoint.read(file, experiment_record.stored_owner(folder)).weights
     named = frozen.read(folder)
     with parsing(folder / files.RECORD, "names and shapes of the tensors in checkpoints", ModelError):
         for part, record in recorded.items():

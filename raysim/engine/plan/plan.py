@@ -74,7 +74,7 @@ class Plan:
     others: tuple[Weights, ...] = ()
     """The first models of the other clusters, if there are any."""
     states_of: str = ""
-    """The fingerprint of the run whose client states these are."""
+    """Whose client states these are: see `owner`."""
     passed: Passed = NOTHING
     """What a script passed beside the experiment."""
     hashing: tuple[str, ...] = ()
@@ -107,6 +107,11 @@ class Plan:
         if self.experiment.model is not None and self.experiment.model.init is not None:
             meant += f" begins {self.initial.digest()}"
         return self.experiment.fingerprint(f"{self.dataset.fingerprint} {meant}")
+
+    @property
+    def owner(self) -> str:
+        """Whose the files of a run of this plan are; one that goes on has its folder's, see `opening.owner_of`."""
+        return self.passed.owner(self.fingerprint)
 
     def algorithm(self) -> Algorithm:
         """Return the experiment's algorithm, a record of pure functions."""

@@ -45,6 +45,13 @@ class Opening(NamedTuple):
         return self._replace(path=self.path.absolute(), copies=removed.copies())
 
 
+def owner_of(plan: Plan, opening: Opening | None) -> str:
+    """Return whose the files of a run's folder are, or will be; without a folder they are nobody's."""
+    if opening is None:
+        return ""
+    return plan.owner if opening.done is None else experiment_record.stored_owner(opening.path)
+
+
 @contextmanager
 def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tuple[RunFolder, ServerState | None]]:
     """Yield the run's folder, and the state to continue from; None before the first round.
@@ -62,7 +69,13 @@ def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterato
     guarantee = None if private is None else private.record(experiment.rounds)
     passed = plan.passed._replace(answers=answers(plan)) if opening.done is None else plan.passed
     facts = experiment_record.PlannedFacts(
-        dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee, plan.stated.record, passed
+        dataset.fingerprint,
+        len(dataset.train),
+        plan.choice.record,
+        guarantee,
+        plan.stated.record,
+        passed,
+        owner_of(plan, opening),
     )
     with lock.locked(path, run) as held:
         if opening.done is None:
@@ -70,9 +83,8 @@ def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterato
         else:
             # What was passed at the run's start stays, and so does where it began.
             had = experiment_record.stored_passed(path)
-            facts = replace(
-                facts, passed=had or facts.passed, goes_on_after=experiment_record.stored_goes_on_after(path)
-            )
+            goes_on_after = experiment_record.stored_goes_on_after(path)
+            facts = replace(facts, passed=had or facts.passed, goes_on_after=goes_on_after)
 
         def record() -> None:
             if opening.done is not None:

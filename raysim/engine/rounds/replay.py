@@ -116,7 +116,7 @@ def _aside(plan: Plan, path: Path) -> Iterator[Plan]:
         yield plan
         return
     with scratch_folder() as scratch:
-        older, owner = path.absolute() / files.STATES, experiment_record.stored_fingerprint(path)
+        older, owner = path.absolute() / files.STATES, experiment_record.stored_owner(path)
         yield replace(plan, states=scratch / files.STATES, older_states=older, states_of=owner)
 
 
@@ -129,7 +129,7 @@ def state_before(plan: Plan, path: Path, index: int) -> ServerState:
     done = round_table.read_rounds(path).num_rows
     if not is_whole(index) or not 0 <= index < done:
         raise RunFolderError(f"0 <= round < {done} must hold, the rounds that {path} has, but got {index!r}.")
-    nearest = _nearest(path, experiment_record.stored_fingerprint(path), index)
+    nearest = _nearest(path, experiment_record.stored_owner(path), index)
     if nearest is None:
         experiment_record.check_start(path, plan.passed)
     else:

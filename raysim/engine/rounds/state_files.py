@@ -78,12 +78,16 @@ class StateFiles:
 
 
 @contextmanager
-def with_states_folder(plan: Plan, path: Path | None) -> Iterator[Plan]:
-    """Yield the plan with a folder for client states: in the run's folder, or a temporary one."""
+def with_states_folder(plan: Plan, path: Path | None, owner: str = "") -> Iterator[Plan]:
+    """Yield the plan with a folder for client states: in the run's folder, or a temporary one.
+
+    Args:
+        plan: of the run. path: of its folder. owner: whose its files are, see `opening.owner_of`.
+    """
     if not plan.algorithm().state_vectors or plan.states is not None:
         yield plan
     elif path is not None:
-        yield replace(plan, states=path.absolute() / STATES, states_of=plan.fingerprint)
+        yield replace(plan, states=path.absolute() / STATES, states_of=owner)
     else:
         with scratch_folder() as scratch:
             yield replace(plan, states=scratch / STATES)
