@@ -17,6 +17,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,15 +134,21 @@ class Processes:
     def __init__(self, storage: BaseStorage, study: str, beat_s: float = BEAT_S, silent_s: float = SILENT_S) -> None:
         self._storage, self._study_name, self._name = storage, study, f"{study}/processes"
         self._beat_s, self._silent_s = beat_s, silent_s
-        self._ended = threading.Event()
+        self._ended, self._token = threading.Event(), uuid.uuid4().hex
         self._beaten_s = time.time()
         self._heard: dict[int, tuple[int, float]] = {}
 
     def __enter__(self) -> Self:
         self._study = optuna.create_study(study_name=self._name, storage=self._storage, load_if_exists=True)
         self._study_id = self._storage.get_study_id_from_name(self._name)
-        self._id = self._add({"kind": "process", "identity": this_process()}, TrialState.RUNNING)
-        self.number = self._storage.get_trial(self._id).number
+        identity = {**this_process(), "token": self._token}
+        _at_work.add(self._token)
+        try:
+            self._id = self._add({"kind": "process", "identity": identity}, TrialState.RUNNING)
+            self.number = self._storage.get_trial(self._id).number
+        except BaseException:
+            _at_work.discard(self._token)
+            raise
         self._beating = threading.Thread(target=self._beat, daemon=True, name="tuning beat")
         self._beating.start()
         return self
@@ -151,6 +158,7 @@ class Processes:
     ) -> None:
         self._ended.set()
         self._beating.join()
+        _at_work.discard(self._token)
         try:
             self._storage.set_trial_state_values(self._id, TrialState.COMPLETE, [0.0])
         except Exception as failure:
@@ -284,6 +292,10 @@ def here() -> str:
     return f"{socket.gethostname()} {boot} {os.stat('/proc/self/ns/pid').st_ino}"
 
 
+_at_work: set[str] = set()
+"""The tokens of the logs that are open in this process: its work on a study may end before it does."""
+
+
 def this_process() -> dict[str, Any]:
     """Return the identity of this process for others."""
     return {"machine": here(), "pid": os.getpid(), "started": _started(os.getpid())}
@@ -293,6 +305,9 @@ def has_ended(identity: dict[str, Any]) -> bool | None:
     """Return whether that process has ended; None if it runs in another scope."""
     if identity["machine"] != here():
         return None
+    if identity["pid"] == os.getpid() and identity.get("token", "") not in {*_at_work, ""}:
+        # It could not record its end, because the storage was full for one.
+        return True
     return bool(_started(identity["pid"]) != identity["started"])
 
 

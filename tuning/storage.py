@@ -15,7 +15,6 @@ from typing import Any
 from optuna import storages
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend
 from sqlalchemy import NullPool, create_engine
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
@@ -26,6 +25,7 @@ from raysim.storage.reading import regular, why
 from raysim.storage.remote.uri import check_is_path, uri_of
 from raysim.storage.sqlite_url import sqlite_url
 from tuning.errors import StorageError, StudyError
+from tuning.journal import Journal
 from tuning.write_ahead import is_here, put_back, write_ahead
 
 JOURNAL = "journal:"
@@ -260,7 +260,7 @@ def _journal(path: str) -> BaseStorage:
     if os.path.lexists(path):
         regular(Path(path), StorageError)
     try:
-        return storages.JournalStorage(JournalFileBackend(path))
+        return storages.JournalStorage(Journal(Path(path)))
     except Exception as error:
         # Optuna replays the file's lines, and raises whatever comes of one that it did not write.
         raise StorageError(f"The journal file {path} cannot be opened: {why(error)}") from error
