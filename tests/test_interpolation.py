@@ -175,6 +175,20 @@ def test_the_least_loss_is_a_number(folder: Path, tmp_path: Path, monkeypatch: p
     assert not any(line.is_dashed() for line in drawn(figure)[0].get_lines())
 
 
+def test_runs_with_conditions_by_another_split_have_a_line(tmp_path: Path) -> None:
+    """The split that is scored is not the one by whose figures a run keeps its best model, or stops."""
+    for seed in (0, 1):
+        exp = made(name="linear", seed=seed).changed(
+            {
+                "checkpoint.best": {"metric": "eval/test/loss"},
+                "stop": {"target": {"metric": "eval/test/accuracy", "value": 0.99}},
+            }
+        )
+        raysim.run(exp, path=tmp_path / f"seed-{seed}", progress=False)
+    rows = between_runs(tmp_path / "seed-0", tmp_path / "seed-1", split="train", out=tmp_path / "out")
+    assert rows.num_rows == len(THETAS)
+
+
 def test_a_file_of_others_is_refused_before_the_models_are_scored(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,9 @@ def interpolate(
     if not given or not all(map(math.isfinite, given)):
         raise ExperimentError(f"thetas must be finite numbers, at least one, but got {given!r}.")
     check_one(experiment)
-    whole = experiment.changed({"evaluation.clients": "all", "evaluation.examples": "all"})
+    # Conditions by figures of other splits, which are not scored here, have no part in it.
+    unused = {"checkpoint.best": None, "stop": None}
+    whole = experiment.changed({"evaluation.clients": "all", "evaluation.examples": "all", **unused})
     plan = resolve(with_executor(whole, "local"), **parts)
     splits = evaluated_splits(plan)
     if len(splits) != 1:
@@ -105,7 +107,8 @@ def between_runs(
         check_same(resolve(with_executor(experiment, "local"), **parts), where, ITS_PARTS)
         # Before what takes long.
         free_places(interpolated.NAME, out, report)
-        rows = interpolate(experiment.changed({"evaluation.split": split}), first, second, **parts)
+        scored = {"evaluation.split": split, "checkpoint.best": None, "stop": None}
+        rows = interpolate(experiment.changed(scored), first, second, **parts)
         with _folder(second) as other:
             names = _name(where, first), _name(other, second)
         out.mkdir(parents=True, exist_ok=True)
