@@ -17,7 +17,7 @@ from raysim.engine.outlook import Outlook, workers_here
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
 from raysim.engine.rounds.finished_round import Finished
-from raysim.engine.rounds.opening import Opening, open_folder, owner_of
+from raysim.engine.rounds.opening import Opening, open_folder
 from raysim.engine.rounds.run_status import Watcher, run_name
 from raysim.engine.rounds.state_files import with_states_folder
 from raysim.errors import ExperimentError
@@ -74,8 +74,7 @@ def run(
     if place != "on Ray":
         moves = False
         try:
-            owner = owner_of(plan, opening)
-            with open_folder(plan, opening) as (folder, before), with_states_folder(plan, path, owner) as here:
+            with open_folder(plan, opening) as (folder, before), with_states_folder(plan, opening) as here:
                 watcher.started([PLACES[place]])
                 left = _watched(_here(here, folder, before, place), watcher)
             moves = left.moves
@@ -93,8 +92,7 @@ def run(
 
 def steps(plan: Plan, opening: Opening | None, place: Begins, address: str | None) -> Generator[Finished]:
     """Pull round by round; without an opening nothing is written."""
-    path = None if opening is None else opening.path
-    with with_states_folder(plan, path, owner_of(plan, opening)) as plan:
+    with with_states_folder(plan, opening) as plan:
         left = None
         if place != "on Ray":
             with nullcontext((None, None)) if opening is None else open_folder(plan, opening) as (folder, before):

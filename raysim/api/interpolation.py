@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Unpack
 
 import numpy.typing as npt
@@ -40,6 +41,9 @@ Place = str | Path
 _OF_VALUES = {"seed", "init"}
 """Keys of `[model]` that say at which values a run begins."""
 
+UNUSED = MappingProxyType({"checkpoint.best": None, "stop": None})
+"""Conditions by figures, which may be of splits that are not scored here."""
+
 SCHEMA = pa.schema([(name, pa.float64()) for name in ("theta", "loss", "accuracy")])
 
 
@@ -70,9 +74,7 @@ def interpolate(
     if not given or not all(map(math.isfinite, given)):
         raise ExperimentError(f"thetas must be finite numbers, at least one, but got {given!r}.")
     check_one(experiment)
-    # Conditions by figures of other splits, which are not scored here, have no part in it.
-    unused = {"checkpoint.best": None, "stop": None}
-    whole = experiment.changed({"evaluation.clients": "all", "evaluation.examples": "all", **unused})
+    whole = experiment.changed({"evaluation.clients": "all", "evaluation.examples": "all", **UNUSED})
     plan = resolve(with_executor(whole, "local"), **parts)
     splits = evaluated_splits(plan)
     if len(splits) != 1:
@@ -107,8 +109,7 @@ def between_runs(
         check_same(resolve(with_executor(experiment, "local"), **parts), where, ITS_PARTS)
         # Before what takes long.
         free_places(interpolated.NAME, out, report)
-        scored = {"evaluation.split": split, "checkpoint.best": None, "stop": None}
-        rows = interpolate(experiment.changed(scored), first, second, **parts)
+        rows = interpolate(experiment.changed({"evaluation.split": split, **UNUSED}), first, second, **parts)
         with _folder(second) as other:
             names = _name(where, first), _name(other, second)
         out.mkdir(parents=True, exist_ok=True)

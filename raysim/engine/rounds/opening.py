@@ -45,10 +45,8 @@ class Opening(NamedTuple):
         return self._replace(path=self.path.absolute(), copies=removed.copies())
 
 
-def owner_of(plan: Plan, opening: Opening | None) -> str:
-    """Return whose the files of a run's folder are, or will be; without a folder they are nobody's."""
-    if opening is None:
-        return ""
+def owner_of(plan: Plan, opening: Opening) -> str:
+    """Return whose the files of a run's folder are, or will be."""
     return plan.owner if opening.done is None else experiment_record.stored_owner(opening.path)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from raysim.cohort.chunks import Chunk
 from raysim.engine.plan.plan import Plan
+from raysim.engine.rounds.opening import Opening, owner_of
 from raysim.errors import within
 from raysim.run_folder.checkpoint import UnreadableError
 from raysim.run_folder.files import STATES
@@ -78,16 +79,12 @@ class StateFiles:
 
 
 @contextmanager
-def with_states_folder(plan: Plan, path: Path | None, owner: str = "") -> Iterator[Plan]:
-    """Yield the plan with a folder for client states: in the run's folder, or a temporary one.
-
-    Args:
-        plan: of the run. path: of its folder. owner: whose its files are, see `opening.owner_of`.
-    """
+def with_states_folder(plan: Plan, opening: Opening | None) -> Iterator[Plan]:
+    """Yield the plan with a folder for client states: in the run's folder, or without an opening a temporary one."""
     if not plan.algorithm().state_vectors or plan.states is not None:
         yield plan
-    elif path is not None:
-        yield replace(plan, states=path.absolute() / STATES, states_of=owner)
+    elif opening is not None:
+        yield replace(plan, states=opening.path.absolute() / STATES, states_of=owner_of(plan, opening))
     else:
         with scratch_folder() as scratch:
             yield replace(plan, states=scratch / STATES)

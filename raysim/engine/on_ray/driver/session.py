@@ -21,7 +21,7 @@ from raysim.engine.on_ray.driver.watched_driver import WatchedDriver, WatchedDri
 from raysim.engine.on_ray.executor.on_ray import start_pools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.finished_round import Finished
-from raysim.engine.rounds.opening import Opening, owner_of
+from raysim.engine.rounds.opening import Opening
 from raysim.engine.rounds.run_status import ENDED, NO_WATCHER, Stage, Watcher
 from raysim.engine.rounds.state_files import with_states_folder
 from raysim.errors import ExperimentError, RaysimError
@@ -74,8 +74,7 @@ def run(
         seen = finished["round"] + 1
         watcher.row(finished)
 
-    owner = owner_of(plan, opening)
-    with connected(address, opening.path) as connection, with_states_folder(plan, opening.path, owner) as plan:
+    with connected(address, opening.path) as connection, with_states_folder(plan, opening) as plan:
         _check_shared(plan, opening.path)
         driver, _ = _start(plan, opening, after, None if address is None else name)
         try:
@@ -98,8 +97,7 @@ def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Ex
     """Start a run that needs no script, and return its name once a worker has started; see `run`."""
     plan = sendable.checked(plan)
     opening = opening.absolute()
-    owner = owner_of(plan, opening)
-    with connected(address, opening.path) as connection, with_states_folder(plan, opening.path, owner) as plan:
+    with connected(address, opening.path) as connection, with_states_folder(plan, opening) as plan:
         _check_shared(plan, opening.path)
         driver, name = _start(plan, opening, after, name)
         try:
@@ -179,8 +177,7 @@ def rounds(
     plan = sendable.checked(plan)
     opening = None if opening is None else opening.absolute()
     path, run_folder = (None, None) if opening is None else (opening.path, opening.named)
-    owner = owner_of(plan, opening)
-    with connected(address, path) as connection, with_states_folder(plan, path, owner) as plan:
+    with connected(address, path) as connection, with_states_folder(plan, opening) as plan:
         _check_shared(plan, path)
         placement = place(plan.experiment.engine)
         driver: DriverHandle = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(
