@@ -9,4 +9,4 @@ from raysim.run_folder.client_states import ClientStore
 
 
 def states_of(run: Path) -> ClientStore:
-    return ClientStore(run / "client_state", None, str, experiment_record.stored_fingerprint(run))
+    return ClientStore(run / "client_state", None, str, experiment_record.stored_owner(run))
