@@ -14,6 +14,7 @@ from raysim.client.dropout import AddressedDropout, StepKey, StepKeys
 from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient, side_effects
+from raysim.client.trainers.autograd.in_c import by_kernels
 from raysim.client.trainers.cuda_graphs import Recordings
 from raysim.client.trainers.gradient_seed import gradients_from
 from raysim.client.trainers.loss_gradient import LossGradient
@@ -115,6 +116,7 @@ class BoundModule:
         by_hand = loss_gradient.for_task(task, recorded=True)
         self._recorded = RecordedSteps(weighted, by_hand, _unheld(self._outputs_by_autograd), recording)
         self._at_outputs = loss_gradient.for_task(task) if recording.from_outputs else None
+        self._in_c = by_kernels(recording.kernels, self._dtype)
         self._graphs = None
         if recording.recorder is not None and recording.lengths:
             # A graph is recorded from a step that was recorded before.
@@ -301,13 +303,14 @@ class BoundModule:
         """The outputs, and the mean loss's gradient by parameter."""
         self._was_called = True
         self._start_dropouts()
-        with torch.enable_grad():
+        with torch.enable_grad(), self._in_c:
             outputs = self._outputs(x)
         if not outputs.requires_grad:
             raise_no_gradient(len(y))
         made = _to_keep(outputs)
         dy, factor, _ = loss_gradient(made, y)
-        gradients = gradients_from(outputs, dy.mul_(factor / len(y)), self._parameters)
+        with self._in_c:
+            gradients = gradients_from(outputs, dy.mul_(factor / len(y)), self._parameters)
         check_depends(gradients, len(y))
         return made, gradients
 
@@ -321,7 +324,7 @@ class BoundModule:
         outputs: Tensor | None
         self._was_called = True
         self._start_dropouts()
-        with torch.enable_grad():
+        with torch.enable_grad(), self._in_c:
             if at is None or self.watched is None:
                 outputs = self._outputs(x)
                 losses = self._task.losses_of(outputs, y)

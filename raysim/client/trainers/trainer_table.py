@@ -75,8 +75,11 @@ much as some fifty recorded steps save, and to make an interpreted one from thos
 MOST_SHAPES = MappingProxyType({"recorded": 500_000, "interpreted": 1_500_000})
 """Numbers of a client up to which they are: beyond it, that costs more than it saves."""
 
-FILTERING: tuple[TrainerName, ...] = (*RECORDED, "fused")
+FILTERING: tuple[TrainerName, ...] = (*CALL_AUTOGRAD, "fused")
 """Trainers that may compute convolutions by minimal filtering."""
+
+BY_CHANNEL: tuple[TrainerName, ...] = CALL_AUTOGRAD
+"""Trainers that may make the gradients of depthwise kernels in C."""
 
 MOST_INTERPRETED = 1_500_000
 """Numbers of a client up to which recorded steps are interpreted: with 4.1 million in dense layers torch's products
@@ -345,7 +348,7 @@ def _kernels_used(given: TrainingConditions, trainer: TrainerName, module: nn.Mo
         return NONE_USED
     filters = trainer in FILTERING and any(winograd.may_gain(p.shape) for p in module.parameters())
     recurs = trainer in RECORDED and _has_lstm(module)
-    by_channel = trainer in RECORDED and any(map(_is_depthwise, module.modules()))
+    by_channel = trainer in BY_CHANNEL and any(map(_is_depthwise, module.modules()))
     return KernelsUsed(
         filters and compiled_c.obstacle(winograd.SOURCE, torch.float32) is None,
         recurs and compiled_c.obstacle(lstm.SOURCE, torch.float32) is None,

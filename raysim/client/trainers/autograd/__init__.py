@@ -1,0 +1,1 @@
+"""Local steps by autograd with nodes that are computed in C."""
