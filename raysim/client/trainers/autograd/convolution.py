@@ -79,7 +79,7 @@ class _Call(NamedTuple):
         return bias is None or bias.shape == w.shape[:1]
 
 
-class _Passes(NamedTuple):
+class _InC(NamedTuple):
     """What computes a convolution, and its gradients, by the arguments of torch's operators."""
 
     forward: Callable[..., Tensor]
@@ -109,7 +109,7 @@ def _each(number: int | Sequence[int], axes: int) -> list[int]:
     return given * axes if len(given) == 1 else given
 
 
-def _passes(call: _Call, kernels: Kernels) -> _Passes | None:
+def _passes(call: _Call, kernels: Kernels) -> _InC | None:
     """The passes in C; None where torch's are faster."""
     x, w, _, how = call
     if x[:, 0].numel() * w.numel() < LEAST_PRODUCTS:
@@ -117,9 +117,9 @@ def _passes(call: _Call, kernels: Kernels) -> _Passes | None:
     is_one_apart = {*how.stride, *how.dilation, how.groups} == {1}
     if kernels.winograd is not None and is_one_apart and winograd.gains(x.shape, w.shape, how.padding):
         layout = torch.channels_last if _lies_last(x) or _lies_last(w) else torch.contiguous_format
-        return _Passes(*(Filtering(each, kernels.winograd, layout) for each in (_FORWARD, _BACKWARD)))
+        return _InC(*(Filtering(each, kernels.winograd, layout) for each in (_FORWARD, _BACKWARD)))
     if kernels.depthwise is not None and depthwise.is_depthwise(w.shape, how.groups) and depthwise.gains(x, w.shape):
-        return _Passes(_FORWARD, OwnKernels(_BACKWARD, kernels.depthwise))
+        return _InC(_FORWARD, OwnKernels(_BACKWARD, kernels.depthwise))
     return None
 
 
@@ -131,7 +131,7 @@ def _lies_last(tensor: Tensor) -> bool:
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, how: _How, passes: _Passes) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, how: _How, passes: _InC) -> Tensor:
         ctx.save_for_backward(x, w)
         ctx.sizes, ctx.how, ctx.back = None if bias is None else [*bias.shape], how, passes.backward
         return passes.forward(x, w, bias, *how)
