@@ -171,7 +171,8 @@ def choose(
         name, why = _best_of(only, given, steps)
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
     short = _short_batches(given, name, numbers)
-    kernels = _kernels_used(given, name, module)
+    # A mode, or a function in the place of torch's, that is to see each convolution.
+    kernels = NONE_USED if changed and name == "one_by_one" else _kernels_used(given, name, module)
     has_own_loss = objective is None and loss_gradient.by_example(task)
     # What stands in the place of torch's loss is called, so steps begin with it.
     from_outputs = name in CALL_AUTOGRAD and has_own_loss and given.accumulate == 1 and not changed

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import raysim
@@ -214,8 +215,23 @@ def of_a_subclass(x: Tensor, w: Tensor) -> Tensor:
     return functional.conv2d(x.as_subclass(Named), w).as_subclass(Tensor)
 
 
+class Seen(TorchDispatchMode):
+    """Whoever looks at operators sees torch's."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        return 2 * made if func is torch.ops.aten.convolution.default else made
+
+
+def by_operators(x: Tensor, w: Tensor) -> Tensor:
+    with Seen():
+        return functional.conv2d(x, w)
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
-@pytest.mark.parametrize("compute", [by_grad, by_vmap, by_tangent, by_autocast, in_float32, of_a_subclass])
+@pytest.mark.parametrize(
+    "compute", [by_grad, by_vmap, by_tangent, by_autocast, by_operators, in_float32, of_a_subclass]
+)
 def test_others_are_torchs(compute: Callable[[Tensor, Tensor], Tensor], calls: Calls) -> None:
     x, w = (drawn(*shape).detach() for shape in ((4, 16, 8, 8), (16, 16, 3, 3)))
     with by_kernels(kernels(), DTYPE):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice
@@ -223,3 +224,30 @@ def test_layers_of_which_an_operator_is_not_known_have_their_hand_written_backwa
 def test_the_largest_modules_are_recorded_or_fused() -> None:
     own = nn.Sequential(nn.Linear(2000, 1000), nn.Softplus())
     assert [chosen(module).trainer for module in (own, nn.Linear(3000, 1000))] == ["recorded", "fused"]
+
+
+class Watching(TorchFunctionMode):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+CONVOLVING = nn.Sequential(nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 5, groups=8), nn.Flatten(), nn.Linear(8, 10))
+
+
+@pytest.mark.parametrize("trainer", ["recorded", "interpreted", "one_by_one"])
+def test_convolutions_are_computed_in_c(trainer: str) -> None:
+    needs_kernel()
+    choice = chosen(CONVOLVING, trainer=trainer)
+    assert (choice.kernels.winograd, choice.kernels.depthwise) == (True, True)
+
+
+@pytest.mark.parametrize("without", [{"threads": 2}, {"device_kind": "cuda"}, {"precision": "bf16"}])
+def test_convolutions_are_torchs(without: dict[str, Any]) -> None:
+    assert not any(chosen(CONVOLVING, trainer="one_by_one", **without).kernels)
+
+
+def test_a_mode_of_torch_sees_each_convolution() -> None:
+    needs_kernel()
+    assert any(chosen(CONVOLVING, trainer="one_by_one").kernels)
+    with Watching():
+        assert not any(chosen(CONVOLVING, trainer="one_by_one").kernels)

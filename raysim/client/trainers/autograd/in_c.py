@@ -56,6 +56,7 @@ def _only_autograd_looks_on() -> bool:
         not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()
         and forward_ad._current_level < 0
+        and torch._C._len_torch_dispatch_stack() == 0
         and not torch._C._is_tracing()
         and not torch.compiler.is_compiling()
     )
