@@ -64,7 +64,7 @@ def experiment(rounds: int = 3, **engine: Any) -> raysim.Experiment:
     [
         (24, {}, True),
         (24, {"trainer": "recorded"}, True),
-        (24, {"trainer": "one_by_one"}, False),
+        (24, {"trainer": "one_by_one"}, True),
         (24, {"dtype": "float64"}, False),
         (24, {"precision": "bf16"}, False),
         (24, {"threads": 2}, False),

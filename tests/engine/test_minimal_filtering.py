@@ -52,7 +52,7 @@ def experiment(**changes: Any) -> raysim.Experiment:
         ({}, True),
         ({"engine": {"trainer": "recorded"}}, True),
         ({"engine": {"trainer": "interpreted"}}, True),
-        ({"engine": {"trainer": "one_by_one"}}, False),
+        ({"engine": {"trainer": "one_by_one"}}, True),
         ({"engine": {"trainer": "stacked"}}, False),
         ({"engine": {"dtype": "float64"}}, False),
         ({"engine": {"precision": "bf16"}}, False),
