@@ -31,6 +31,11 @@ from raysim.models.vectors import squared_norm
 LARGE = 1 << 18
 """Numbers of one update from which its norm is computed piece by piece, in the cache."""
 
+GATHERED = 1 << 18
+"""Numbers of updates, and of buffers, of clients that are trained one after another, up to which they are measured and
+added up together. For each client by itself that takes as long as ten local steps of a small module; and so many stay
+in a core's cache."""
+
 
 class ClientFailure(Exception):
     """User code failed while the client at this position was trained or evaluated; `__cause__` is what it raised.
@@ -138,16 +143,22 @@ def train(
     Raises:
         ClientFailure: user code raised; names the client, or the first of those trained together.
     """
-    for group in _turns(trainer, clients):
+    gathered = 1
+    if prepared is None:
+        gathered = max(1, GATHERED // max(1, len(broadcast.params) + len(broadcast.buffers)))
+    for group in _turns(trainer, clients, gathered):
         if prepared is not None:
             group = group.with_each(prepared)
-        for together, updates in _watched(trainer, broadcast, group, lr, start):
+        stream = _watched(trainer, broadcast, group, lr, start)
+        if not trainer.trains_together and len(group) > 1:
+            stream = iter([(group, Updates.of([updates.copy() for _, updates in stream]))])
+        for together, updates in stream:
             yield with_norms(together, updates, layout, _keep_form(updates.buffers, broadcast.buffers))
 
 
-def _turns(trainer: Trainer, clients: ChunkClients) -> Iterator[ChunkClients]:
-    """Yield the clients that the trainer is given at a time."""
-    size = max(1, len(clients)) if trainer.trains_together else 1
+def _turns(trainer: Trainer, clients: ChunkClients, gathered: int = 1) -> Iterator[ChunkClients]:
+    """Yield the clients that the trainer is given at a time; `gathered`: one that trains them one after another."""
+    size = max(1, len(clients)) if trainer.trains_together else gathered
     return (clients[first : first + size] for first in range(0, len(clients), size))
 
 

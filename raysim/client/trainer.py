@@ -7,9 +7,10 @@ to rounding, and each is one implementation behind this protocol.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -78,6 +79,31 @@ class Updates:
     inverses: Tensor | None = None
     own: Tensor | None = None
     samples: tuple[Tensor, ...] | None = None
+
+    def copy(self) -> Updates:
+        """Return the same in memory of its own, which the next updates leave as it is."""
+        return Updates(*(_copy(getattr(self, each.name)) for each in fields(self)))
+
+    @classmethod
+    def of(cls, each: Sequence[Updates]) -> Updates:
+        """Return the rows of all, one's behind the other's."""
+        return cls(*(_joined([getattr(one, field.name) for one in each]) for field in fields(cls)))
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        # A copy of nothing takes as long as one of a small model.
+        return value.clone() if value.numel() else value
+    return tuple(one.clone() for one in value) if isinstance(value, tuple) else value
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    first = values[0]
+    if first is None:
+        return None
+    if isinstance(first, tuple):
+        return tuple(one for value in values for one in value)
+    return torch.cat(tuple(values)) if isinstance(first, Tensor) else np.concatenate(values)
 
 
 class LocalStart(NamedTuple):

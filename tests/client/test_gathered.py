@@ -1,0 +1,125 @@
+"""Small clients that are trained one after another are measured together: the same numbers, and the same errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from raysim import FederatedDataset
+from raysim.client import local_training
+from raysim.client.chunk_clients import ChunkClients
+from raysim.client.local_training import ClientFailure, Trained
+from raysim.client.section import ClientSection
+from raysim.client.trainer import Client, Updates
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.trainer_choice import TrainerChoice
+from raysim.data.on_device import Examples
+from raysim.models.layout import Layout
+from raysim.models.model import Weights, create
+from raysim.models.task import task_for
+from tests.support.small_data import make_clients
+
+SIZES = [9, 5, 12, 8, 3]
+
+
+def normed() -> nn.Module:
+    """With buffers, and a counter."""
+    return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def trained(prepared: Any = None, loss: Any = None) -> list[Trained]:
+    """What local training yields for five clients."""
+    data = FederatedDataset.from_clients(train=make_clients(SIZES))
+    section = ClientSection.model_validate({"batch_size": 3, "epochs": 2})
+    model, weights = create(normed, 0, torch.float32)
+    made = make(TrainerChoice.of_size("one_by_one", 5), model, weights, task_for(3, loss), section, "float32")
+    members = local_training.members(Examples(data), tuple(range(5)), section, 0, 3, weights.params)
+    stream = local_training.train(made, weights, members, 0.1, model.params, prepared)
+    return [Trained(one.clients, one.updates.copy(), one.squared_norms, one.finite) for one in stream]
+
+
+def test_numbers_are_those_of_each_client_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = trained()
+    monkeypatch.setattr(local_training, "GATHERED", 0)
+    apart = trained()
+    assert [len(one.clients) for one in together] == [5]
+    assert [len(one.clients) for one in apart] == [1] * 5
+    joined = Updates.of([one.updates for one in apart])
+    for field in fields(Updates):
+        got, wanted = getattr(together[0].updates, field.name), getattr(joined, field.name)
+        assert got is wanted or np.array_equal(got, wanted), field.name
+    assert len(set(joined.delta[:, 0].tolist())) == 5
+    assert torch.equal(together[0].squared_norms, torch.cat([one.squared_norms for one in apart]))
+    assert together[0].finite.tolist() == [True] * 5
+
+
+def test_no_more_are_held_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, weights = create(normed, 0, torch.float32)
+    one = len(weights.params) + len(weights.buffers)
+    monkeypatch.setattr(local_training, "GATHERED", 2 * one + 1)
+    assert [len(each.clients) for each in trained()] == [2, 2, 1]
+
+
+def test_what_a_correction_gives_is_held_for_one_client_at_a_time() -> None:
+    asked: list[int] = []
+
+    def prepared(client: Client) -> Client:
+        asked.append(client.position)
+        return client
+
+    order = [(tuple(one.clients.positions), len(asked)) for one in trained(prepared)]
+    assert [positions for positions, _ in order] == [(0,), (1,), (2,), (3,), (4,)]
+
+
+def test_the_client_that_failed_is_named() -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        # Behind three and two batches, in each of two epochs.
+        if len(calls) >= 2 * (3 + 2):
+            raise ValueError("not this one")
+        calls.append(len(targets))
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    calls: list[int] = []
+    with pytest.raises(ClientFailure) as raised:
+        trained(loss=loss)
+    assert (raised.value.position, raised.value.others) == (2, 0)
+
+
+class Reusing:
+    """A trainer that writes all updates to the same memory, with everything that some rules ask for."""
+
+    trains_together = False
+
+    def train(self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Any = None) -> Iterator[Updates]:
+        rows = [torch.zeros(1, 4) for _ in range(4)]
+        for client in clients:
+            for row in rows:
+                row.fill_(client.position)
+            delta, gradients, inverses, own = rows
+            none, one = torch.empty(1, 0), torch.tensor([1.0 * client.position])
+            samples = tuple(torch.full((2, 4), 1.0 * client.position) for _ in range(1))
+            seen = np.array([client.num_examples])
+            yield Updates(delta, none, none.long(), one, one, seen, gradients, None, inverses, own, samples)
+
+
+def test_everything_that_a_rule_asks_for_is_kept() -> None:
+    data = FederatedDataset.from_clients(train=make_clients(SIZES))
+    section = ClientSection.model_validate({"batch_size": 3})
+    members: ChunkClients = local_training.members(Examples(data), (4, 1, 3), section, 0, 3, torch.zeros(4))
+    weights = Weights(torch.zeros(4), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
+    layout = Layout.of([("weight", torch.zeros(4))])
+    (got,) = local_training.train(Reusing(), weights, members, 0.1, layout)
+    updates = got.updates
+    for rows in (updates.delta, updates.gradients, updates.inverses, updates.own):
+        assert rows is not None
+        assert rows[:, 0].tolist() == [4, 1, 3]
+    assert updates.samples is not None
+    assert [float(one[0, 0]) for one in updates.samples] == [4, 1, 3]
+    assert updates.seen.tolist() == [SIZES[k] for k in (4, 1, 3)]
+    assert got.squared_norms[:, 0].tolist() == pytest.approx([64, 4, 36])
