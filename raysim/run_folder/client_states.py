@@ -138,6 +138,9 @@ class ClientStore:
     def flush(self) -> None:
         """Flush committed files to the disk: after a power cut, a checkpoint must not name files that are lost."""
         for path in sorted(self._unsynced):
+            if path.exists():
+                # Something else may be in its place by now.
+                regular(path, CheckpointError)
             with _writing(path), path.open("rb") as file:
                 os.fsync(file.fileno())
         if self._unsynced:

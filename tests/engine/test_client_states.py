@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import zlib
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 import raysim
+from raysim.errors import CheckpointError
 from raysim.run_folder import checkpoint
 from raysim.run_folder.client_states import ClientStore
 from raysim.server import manifest
@@ -106,6 +108,19 @@ def test_only_files_that_a_checkpoint_names_are_left(
     assert {file_of(name) for name in trace(tmp_path / "run")} == set().union(
         *(manifest.files(state.clients) for state in kept)
     )
+
+
+def test_a_pipe_in_the_place_of_a_state_does_not_hold_the_run_up(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    exp = experiment(rounds=4, client=SCAFFOLD, checkpoint={"every": 2}, engine={"workers": 0})
+    steps = raysim.rounds(exp, dataset=dataset, path=tmp_path / "run")
+    next(steps)
+    for path in (tmp_path / "run" / "client_state").iterdir():
+        path.unlink()
+        os.mkfifo(path)
+    with pytest.raises(CheckpointError, match=r"chunk-0\d{4}\.npy must be a file, but is a pipe"):
+        list(steps)
 
 
 def test_without_a_folder_nothing_is_left_behind(
