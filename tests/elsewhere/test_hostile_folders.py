@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import fs
 
 from raysim.cli.app import main
 from raysim.data.sources import gld, table
@@ -67,6 +68,22 @@ def here(deep: Path) -> dict[str, bytes]:
     """All files on this machine's side, but for locks and the mirror's record."""
     files = (file for file in (deep / "home").rglob("*") if file.is_file())
     return {str(file.relative_to(deep)): file.read_bytes() for file in files if file.name not in (".lock",)}
+
+
+class NamesOthers:
+    """A store that lists a file of another folder, too."""
+
+    type_name = "s3"
+
+    def get_file_info(self, asked: fs.FileSelector) -> list[fs.FileInfo]:
+        return [fs.FileInfo(name, fs.FileType.File, size=1) for name in (f"{asked.base_dir}/x", "bucket/other/x")]
+
+
+def test_a_store_that_lists_what_nobody_asked_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = Remote("s3://bucket/run?region=us-east-1")
+    monkeypatch.setattr(remote, "_files", NamesOthers())
+    with pytest.raises(RemoteError, match=r"asked for the files in it, and names 'bucket/other/x'"):
+        remote.sizes()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -111,11 +111,10 @@ class Remote:
             return _sizes_here(Path(self._root))
         with self._reaching("listing", "the files"):
             found = self._files.get_file_info(fs.FileSelector(str(self._root), allow_not_found=True, recursive=True))
-        return {
-            PurePosixPath(each.path).relative_to(self._root).as_posix(): each.size
-            for each in found
-            if each.type == fs.FileType.File
-        }
+        sizes = {PurePosixPath(each.path): each.size for each in found if each.type == fs.FileType.File}
+        if odd := next((path for path in sizes if not path.is_relative_to(self._root)), None):
+            raise RemoteError(f"{self.uri}: the store was asked for the files in it, and names {str(odd)!r}.")
+        return {path.relative_to(self._root).as_posix(): size for path, size in sizes.items()}
 
     def beginning_with(self, start: str) -> list[str]:
         """Return the names of the files in the folder itself, not below it, that begin so."""
