@@ -28,7 +28,7 @@ from raysim.errors import CheckpointError, DiskError, within
 from raysim.run_folder.checkpoint import THEN
 from raysim.server.manifest import StatePlace
 from raysim.storage import atomic, disk
-from raysim.storage.reading import listed, regular, unreadable
+from raysim.storage.reading import listed, regular, tells_nothing, unreadable
 from raysim.storage.remote import removed
 
 log = logging.getLogger("raysim")
@@ -117,12 +117,12 @@ class ClientStore:
             expected = (_checksum(owner, place.round, position, row) for owner in dict.fromkeys((self.owner, "")))
             if checksum not in (each.to_bytes(_CHECKSUM.itemsize, "little") for each in expected):
                 raise ValueError(f"it is damaged, or another run's: row {place.row} does not match its checksum")
-        except PermissionError as error:
-            # It is whole, as far as is known: nothing is to be deleted.
-            raise CheckpointError(
-                f"The state of client {self._id_of(position)!r}: {path} {unreadable(error)}."
-            ) from None
         except Exception as error:
+            if isinstance(error, OSError) and tells_nothing(error):
+                # It is whole, as far as is known: nothing is to be deleted.
+                raise CheckpointError(
+                    f"The state of client {self._id_of(position)!r}: {path} {unreadable(error)}."
+                ) from None
             # NumPy raises many kinds of errors for damaged headers.
             raise CheckpointError(
                 f"The state of client {self._id_of(position)!r} cannot be read from {path}: {within(error)}. It was "

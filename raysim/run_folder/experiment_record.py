@@ -242,7 +242,8 @@ def _stored(path: Path) -> Mapping[str, Any]:
     try:
         check_sealed(file)
     except RunFolderError as error:
-        raise RunFolderError(f"{error}{_written_by(file)}") from None
+        whose = "" if within(error).startswith(f"{file} cannot be read: ") else _written_by(file)
+        raise RunFolderError(f"{error}{whose}") from None
     stored = json_object(file, RunFolderError)
     stored.setdefault("versions", {})
     for key, kinds in _RECORDED.items():

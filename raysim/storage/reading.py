@@ -71,6 +71,15 @@ def listed(folder: Path, error: type[RaysimError]) -> list[Path]:
         raise error(f"{folder} {unreadable(found, folder)}.") from found
 
 
+def tells_nothing(reason: OSError) -> bool:
+    """Return whether an error of reading tells nothing of the file, which may be whole: of the user, or the machine.
+
+    >>> tells_nothing(OSError(errno.EMFILE, "Too many open files")), tells_nothing(OSError(errno.EIO, "I/O error"))
+    (True, False)
+    """
+    return isinstance(reason, PermissionError) or reason.errno in _OF_THE_MACHINE
+
+
 def unreadable(reason: OSError, path: Path | None = None) -> str:
     """Return why something cannot be read, to follow its name, with what to do where that follows from the reason.
 
@@ -85,8 +94,10 @@ def unreadable(reason: OSError, path: Path | None = None) -> str:
     """
     if path is not None and isinstance(reason, FileNotFoundError) and path.is_symlink():
         return f"cannot be read: it is a symbolic link to {os.readlink(path)}, where nothing is"
-    denied = " to this user, who needs the right to read it" if isinstance(reason, PermissionError) else ""
-    return f"cannot be read: {reason.strerror or within(reason)}{denied}"
+    advice = " to this user, who needs the right to read it" if isinstance(reason, PermissionError) else ""
+    if reason.errno == errno.EMFILE:
+        advice = " in this process: raise their limit (ulimit -n)"
+    return f"cannot be read: {reason.strerror or within(reason)}{advice}"
 
 
 def why(error: BaseException) -> str:
@@ -104,14 +115,13 @@ def regular(path: Path, error: type[RaysimError], denied: type[RaysimError] | No
     """Return the path if a regular file lies there; to open a pipe would wait for a writer, a device might not end.
 
     Raises:
-        RaysimError: of the class `error`; says what is there. Of the class `denied`, if given: this user may not ask.
+        RaysimError: of the class `error`; says what is there. Of the class `denied`, if given: see `tells_nothing`.
     """
     try:
         mode = path.stat().st_mode
-    except PermissionError as reason:
-        raise _unreadable(path, reason, denied or error) from None
     except (OSError, ValueError) as reason:
-        raise _unreadable(path, reason, error) from None
+        is_denied = isinstance(reason, OSError) and tells_nothing(reason)
+        raise _unreadable(path, reason, (is_denied and denied) or error) from None
     if not stat.S_ISREG(mode):
         raise error(f"{path} must be a file, but is {_KINDS.get(stat.S_IFMT(mode), 'something else')}.")
     return path

@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 
 from raysim.errors import RaysimError
-from raysim.storage.reading import unreadable
+from raysim.storage.reading import tells_nothing, unreadable
 
 MARK = "raysim-crc32:"
 
@@ -84,7 +84,8 @@ def check(
         advice: what to do about a damaged file, as a sentence; "": the caller says it.
         last: see `write`.
         most_bytes: a larger file is not read; None: it may have any size.
-        denied: the class where this user may not read the file; None: `error`.
+        denied: the class where the file may be whole, but this user may not read it, or this process has no room or
+            no more files to read it; None: `error`.
 
     Raises:
         RaysimError: of the class `error`: the file is larger, has other content than it was sealed with, or cannot be
@@ -101,10 +102,10 @@ def check(
             else:
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                     why = flaw(content, last)
-    except PermissionError as reason:
-        # Nothing is known to be damaged.
-        raise (denied or error)(f"{path} {unreadable(reason)}.") from None
     except OSError as reason:
+        if tells_nothing(reason):
+            # Nothing is known to be damaged.
+            raise (denied or error)(f"{path} {unreadable(reason)}.") from None
         why = unreadable(reason, path)
     except ValueError as reason:
         why = f"cannot be read: {reason}"

@@ -51,15 +51,17 @@ def test_a_part_of_a_run_that_cannot_be_listed_is_named(
 
 
 DENIED = "cannot be read: Permission denied to this user, who needs the right to read it"
+NO_MORE = "cannot be read: Too many open files in this process: raise their limit (ulimit -n)"
+REASONS = {errno.EACCES: DENIED, errno.EMFILE: NO_MORE}
 
 
-def closed(monkeypatch: pytest.MonkeyPatch, file: Path, asked_too: bool = False) -> None:
+def closed(monkeypatch: pytest.MonkeyPatch, file: Path, asked_too: bool = False, number: int = errno.EACCES) -> None:
     """Refuse to open a file, and where it is a state's or `asked_too`, to ask for it; see `denied`."""
     opened, asked = os.open, Path.stat
 
     def refuse(name: object) -> None:
         if str(name) == str(file):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+            raise OSError(number, os.strerror(number), str(file))
 
     def os_open(name: Any, *arguments: Any, **others: Any) -> int:
         refuse(name)
@@ -74,16 +76,22 @@ def closed(monkeypatch: pytest.MonkeyPatch, file: Path, asked_too: bool = False)
     monkeypatch.setattr(Path, "stat", stat)
 
 
+@pytest.mark.parametrize("number", REASONS)
 @pytest.mark.parametrize("name", ["experiment.json", "rounds.parquet", "clients/round-000001.parquet"])
 def test_a_file_that_may_not_be_read_is_not_called_damaged(
-    name: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    number: int,
+    tmp_path: Path,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / "run"
     raysim.run(experiment(evaluation={"every": 2}), dataset=dataset, path=path, progress=False)
-    closed(monkeypatch, path / name)
+    closed(monkeypatch, path / name, number=number)
     with pytest.raises(RunFolderError) as refused:
         raysim.resume(path, rounds=6, dataset=dataset, progress=False)
-    assert str(refused.value) == f"{path / name} {DENIED}."
+    assert str(refused.value) == f"{path / name} {REASONS[number]}."
 
 
 def test_a_checkpoint_that_may_not_be_read_is_gone_before_with_a_warning(
@@ -102,11 +110,12 @@ def test_a_checkpoint_that_may_not_be_read_is_gone_before_with_a_warning(
     assert f"{newest} {DENIED}. raysim goes on from the checkpoint before it" in caplog.text
 
 
-@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize(("number", "asked"), [(errno.EACCES, False), (errno.EACCES, True), (errno.EMFILE, False)])
 @pytest.mark.parametrize(("kept", "place"), [(1, 0), (2, 0), (2, 1)])
 def test_where_a_checkpoint_may_not_be_read_none_is_to_be_deleted(
     kept: int,
     place: int,
+    number: int,
     asked: bool,
     tmp_path: Path,
     dataset: raysim.FederatedDataset,
@@ -120,14 +129,16 @@ def test_where_a_checkpoint_may_not_be_read_none_is_to_be_deleted(
     for file in files:
         if file != files[place]:
             file.write_bytes(b"nothing")
-    closed(monkeypatch, files[place], asked)
+    closed(monkeypatch, files[place], asked, number)
     with pytest.raises(CheckpointError) as refused:
         raysim.resume(path, rounds=6, dataset=dataset, progress=False)
-    assert str(refused.value) == f"No checkpoint in {path / 'checkpoints'} can be read: {files[place]} {DENIED}."
+    why = f"{files[place]} {REASONS[number]}"
+    assert str(refused.value) == f"No checkpoint in {path / 'checkpoints'} can be read: {why}."
 
 
+@pytest.mark.parametrize("number", REASONS)
 def test_the_states_of_a_checkpoint_that_may_not_be_read_stay(
-    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
+    number: int, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "run"
     raysim.run(
@@ -135,7 +146,7 @@ def test_the_states_of_a_checkpoint_that_may_not_be_read_stay(
     )
     older = min((path / "checkpoints").iterdir())
     with pytest.MonkeyPatch.context() as patch:
-        closed(patch, older)
+        closed(patch, older, number=number)
         raysim.resume(path, rounds=6, dataset=dataset, progress=False)
     assert caplog.text.count("No file of client states is deleted") == 1
     for later in (path / "checkpoints").iterdir():
@@ -144,16 +155,21 @@ def test_the_states_of_a_checkpoint_that_may_not_be_read_stay(
     assert raysim.resume(path, rounds=6, dataset=dataset, progress=False).rounds.num_rows == 6
 
 
+@pytest.mark.parametrize("number", REASONS)
 def test_a_state_that_may_not_be_read_is_not_to_be_deleted(
-    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+    number: int,
+    tmp_path: Path,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / "run"
     raysim.run(experiment(**SCAFFOLD), dataset=dataset, path=path, progress=False)
     file = max((path / "client_state").iterdir())
-    closed(monkeypatch, file)
+    closed(monkeypatch, file, number=number)
     with pytest.raises(CheckpointError) as refused:
         raysim.resume(path, rounds=6, dataset=dataset, progress=False)
-    assert f"{file} {DENIED}" in str(refused.value)
+    assert f"{file} {REASONS[number]}" in str(refused.value)
     assert "delete" not in str(refused.value)
 
 
