@@ -157,10 +157,19 @@ def _reopen(folder: str, key: str, fingerprint: str, name: str) -> ArrowSplit:
     else:
         if manifest.fingerprint == fingerprint:
             return ArrowSplit(copy, name, manifest, place)
-    manifest = read_manifest(Path(folder))
+    try:
+        manifest = read_manifest(Path(folder))
+    except DataError as error:
+        raise DataError(f"{within(error)}{_made_again(Path(folder))}") from error
     if manifest.fingerprint != fingerprint:
         raise DataError(
             f"{folder} must hold the dataset with fingerprint {fingerprint}, as when it was sent, "
-            f"but holds {manifest.fingerprint}"
+            f"but holds {manifest.fingerprint}{_made_again(Path(folder))}"
         )
     return ArrowSplit(Path(folder), name, manifest, place)
+
+
+def _made_again(folder: Path) -> str:
+    """Return what to do about a folder that a split is mapped from and that is gone, as the end of an error."""
+    is_cached = folder.parent in (datasets(), datasets().resolve())
+    return ". A run that is resumed prepares or fetches it again." if is_cached else ""

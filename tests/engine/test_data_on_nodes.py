@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from raysim.data.prepare import prepare
 from raysim.engine.on_ray.cluster import data_on_nodes
 from raysim.engine.on_ray.cluster.cluster import place
 from raysim.engine.on_ray.cluster.data_on_nodes import receive, send
+from raysim.engine.on_ray.executor.client_pool import ClientPool
 from raysim.engine.on_ray.executor.on_ray import OnRay
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import loop
@@ -104,6 +106,20 @@ def test_data_that_are_damaged_on_the_drivers_node_are_an_error_that_names_the_f
         file.write(b"\xff\x00" * 8)
     with pytest.raises(raysim.DataError, match=r"train\.arrow is damaged: expected \d+ bytes with blake2b \w+"):
         send(dataset, 60)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_folder_that_is_deleted_in_mid_run_is_named_by_a_worker_that_starts_later(
+    experiment: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache is cleaned, and then a worker is lost, or a node joins."""
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "near"))
+    plan = resolve(digits(experiment, seed=8))
+    sent = data_on_nodes.send_plan(plan, 60)
+    (entry,) = copies(tmp_path / "near")
+    shutil.rmtree(entry)
+    with pytest.raises(raysim.DataError, match=r"dataset\.json is missing.*A run that is resumed prepares or fetches"):
+        ClientPool(sent, 0, 0).ready()
 
 
 def test_a_node_that_does_not_begin_to_fetch_is_left_out(

@@ -21,7 +21,7 @@ from raysim.data.arrow_split import ArrowSplit, SplitPlace
 from raysim.data.copies import fetch_copy
 from raysim.data.dataset import FederatedDataset
 from raysim.data.store import store_uri, take
-from raysim.engine.on_ray.cluster.remote_errors import raise_again
+from raysim.engine.on_ray.cluster.remote_errors import own_cause, raise_again
 from raysim.errors import RaysimError, RemoteError, ResourceError
 from raysim.storage.remote.remote import Remote
 
@@ -139,11 +139,15 @@ def receive(data: SentDataset) -> FederatedDataset:
     """Return the dataset, mapped from this node's disk; fetch it first if the disk has no complete copy.
 
     Raises:
-        DataError: a file is damaged at its source.
+        DataError: a file is damaged at its source, or its folder is gone or another dataset's by now.
         ResourceError: the node with the data does not send them.
     """
     _fetch(data)
-    dataset: FederatedDataset = ray.get(data.dataset)
+    try:
+        dataset: FederatedDataset = ray.get(data.dataset)
+    except exceptions.RaySystemError as error:
+        # Of an object that cannot be unpickled, Ray tells by an error of its own.
+        raise own_cause(error) or error from None
     return dataset
 
 

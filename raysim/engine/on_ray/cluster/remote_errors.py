@@ -43,6 +43,12 @@ def unimportable(error: Exception) -> ExperimentError | None:
     )
 
 
+def own_cause(error: exceptions.RaySystemError) -> RaysimError | None:
+    """Return the error of raysim for which Ray could not unpickle an object; None if it is another error."""
+    cause = getattr(error, "client_exc", None)
+    return cause if isinstance(cause, RaysimError) else None
+
+
 def own_error(error: exceptions.RayTaskError) -> RaysimError | None:
     """Return the error of raysim that the other process raised, or should have raised; None if it is another error."""
     cause = cause_of(error)
