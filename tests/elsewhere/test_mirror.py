@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from raysim.errors import RemoteError
-from raysim.storage.remote import removed
+from raysim.storage.remote import mirrored_files, removed
 from raysim.storage.remote.mirror import Mirror
 from raysim.storage.remote.remote import Remote
 from tests.support.mirrors import Machine, started, texts
@@ -345,3 +347,168 @@ def test_what_another_machine_added_is_fetched_and_nothing_set_aside(machine: Ma
         assert texts(one) == {"rows": text}
     assert not list(one.path.parent.glob("*.aside-*"))
     assert not list(two.path.parent.glob("*.aside-*"))
+
+
+class Prunes:
+    """A run that goes on while its files are pinned: it keeps one checkpoint, which needs one state."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.round = folder, 0
+        (folder / "checkpoints").mkdir()
+        (folder / "client_state").mkdir()
+
+    def goes_on(self) -> None:
+        """Write a checkpoint with its state, and delete the one before."""
+        before, self.round = self.round, self.round + 1
+        for name in ("client_state", "checkpoints"):
+            (self.folder / name / f"round-{self.round}").write_text(f"{name} {self.round}")
+        for name in ("checkpoints", "client_state") if before else ():
+            removed.unlink(self.folder / name / f"round-{before}")
+
+
+def whole_rounds(folder: Path) -> list[str]:
+    """Return the checkpoints that have what they need."""
+    return [file.name for file in (folder / "checkpoints").iterdir() if (folder / "client_state" / file.name).exists()]
+
+
+@pytest.mark.parametrize("part", ["rows", "checkpoints"])
+def test_a_checkpoint_stays_there_while_each_newer_one_is_deleted_before_it_is_put(
+    part: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = started(machine("one"), rows="0")
+    run = Prunes(one.path)
+    run.goes_on()
+    one.push()
+    with monkeypatch.context() as patch:
+        pin_one = mirrored_files._pin_one
+
+        def pin_while_it_runs(name: str, file: Path, copy: Path) -> None:
+            if name.startswith(part):
+                run.goes_on()
+            pin_one(name, file, copy)
+
+        patch.setattr(mirrored_files, "_pin_one", pin_while_it_runs)
+        for _ in range(3):
+            (one.path / "rows").write_text(str(run.round))
+            run.goes_on()
+            one.push()
+            other = machine(f"other-{run.round}")
+            other.pull()
+            assert whole_rounds(other.path)
+            machine("one")
+    one.push()
+    one.push()
+    other = machine("last")
+    other.pull()
+    assert whole_rounds(other.path) == [f"round-{run.round}"]
+    assert len(list((other.path / "checkpoints").iterdir())) == 1
+
+
+def test_what_a_checkpoint_needs_stays_there_though_it_is_deleted_here_before_it_is_put(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = started(machine("one"), rows="0")
+    run = Prunes(one.path)
+    run.goes_on()
+    one.push()
+    (one.path / "client_state" / "round-2").write_text("client_state 2")
+    one.push()
+    run.goes_on()
+    pin = mirrored_files.pin
+
+    def pin_and_go_on(*given: Any) -> Any:
+        found = pin(*given)
+        run.goes_on()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mirrored_files, "pin", pin_and_go_on)
+        one.push()
+    other = machine("other")
+    other.pull()
+    assert whole_rounds(other.path) == ["round-2"]
+
+
+def test_a_copy_that_could_not_be_fetched_whole_is_not_set_aside(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = started(machine("one"), a="1", b="1", c="1")
+    one.push()
+    other = machine("other")
+    read, left = Remote.read, iter(range(2))
+
+    def read_some(self: Remote, name: str) -> Iterator[bytes]:
+        if next(left, None) is None:
+            raise RemoteError("it was deleted there meanwhile")
+        return read(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Remote, "read", read_some)
+        with pytest.raises(RemoteError, match="deleted there meanwhile"):
+            other.pull()
+    machine("one")
+    (one.path / "a").write_text("2")
+    one.push()
+    machine("other")
+    other.pull()
+    assert texts(other) == {"a": "2", "b": "1", "c": "1"}
+    assert not caplog.text
+    assert [entry.name for entry in other.path.parent.iterdir() if "aside" in entry.name] == []
+
+
+def test_what_a_writer_has_just_deleted_is_not_fetched_by_a_reader_on_its_machine(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The writer notes it a moment later."""
+    one = started(machine("one"), a="1", b="1")
+    one.push()
+    with one.changing():
+        (one.path / "b").unlink()
+        machine("one").pull()
+        assert texts(one) == {"a": "1"}
+    assert not caplog.text
+    machine("one").pull()
+    assert texts(one) == {"a": "1", "b": "1"}, "it was not noted"
+
+
+def test_rows_are_put_with_the_table_that_was_written_before_them(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = started(machine("one"), rows="0")
+    (one.path / "clients").mkdir()
+    pin_one = mirrored_files._pin_one
+
+    def pin_later_rows(name: str, file: Path, copy: Path) -> None:
+        if name == "rows":
+            (one.path / "clients" / "round-1").write_text("of round 1")
+            file.write_text("01")
+        pin_one(name, file, copy)
+
+    monkeypatch.setattr(mirrored_files, "_pin_one", pin_later_rows)
+    one.push()
+    other = machine("other")
+    other.pull()
+    assert texts(other) == {"rows": "01", "clients/round-1": "of round 1"}
+
+
+def test_what_another_machine_replaces_while_it_is_compared_is_not_lost(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = started(machine("one"), rows="0")
+    one.push()
+    other = machine("other")
+    other.pull()
+    sizes, left = Remote.sizes, iter(range(1))
+
+    def sizes_after_a_push(self: Remote) -> dict[str, int]:
+        if next(left, None) is not None:
+            machine("one")
+            (one.path / "rows").write_text("01")
+            one.push()
+            machine("other")
+        return sizes(self)
+
+    monkeypatch.setattr(Remote, "sizes", sizes_after_a_push)
+    other.pull()
+    assert texts(other) == {"rows": "01"}
+    assert not caplog.text

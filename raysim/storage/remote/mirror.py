@@ -152,7 +152,11 @@ class Mirror:
             try:
                 # Of a file that an upload was to replace which was cut, nobody knows what lies there.
                 known = {name: each for name, each in record.files.items() if len(before.get(name, ())) <= 1}
-                return self._put(record, before, known, mirrored_files.pin(self.path, known, outgoing))
+                # Before the pinning: what is deleted meanwhile may belong to a checkpoint that is put now.
+                noted = removed.noted(self._home)
+                pinned = mirrored_files.pin(self.path, known, outgoing)
+                # A checkpoint that is pinned next time takes the place of those that are deleted there.
+                return self._put(record, before, known, pinned.files, noted if pinned.is_whole else ())
             except OSError as error:
                 raise RemoteError(
                     f"{self.path} could not be pinned, to be put at {self.uri}: {within(error)}."
@@ -181,6 +185,8 @@ class Mirror:
         if index is None:
             self._known_there(record, there)
         gone = set(removed.noted(self._home))
+        # Who changes the copy may have deleted a file just now.
+        is_changed = lock.is_held(self._home / WRITERS)
         files = dict(record.files)
         allowed: Mapping[str, tuple[Content | None, ...]] = {
             name: (each.content,) for name, each in record.files.items()
@@ -193,9 +199,13 @@ class Mirror:
             contents = [each for each in allowed.get(name, ()) if each is not None]
             if target.exists():
                 if name in files and contents and there.get(name) not in [each.num_bytes for each in contents]:
+                    if self._index() != index:
+                        raise RemoteError(f"{self.uri} is changed by another machine while it is read: try again.")
                     log.warning("%s/%s was lost or replaced there: what goes on here puts it again", self.uri, name)
                     del files[name]
-            elif name not in gone and contents and (name in there or (index is not None and name in files)):
+            elif is_changed or name in gone:
+                continue
+            elif contents and (name in there or (index is not None and name in files)):
                 log.warning("%s was lost on this machine, and is fetched from %s", target, self.uri)
                 content = _fetch_file(self._remote, name, target, contents)
                 files[name] = mirrored_files.record_of(PurePosixPath(name), content, target.stat().st_mtime_ns)
@@ -243,7 +253,23 @@ class Mirror:
                 f"{self.path}: nothing is fetched meanwhile. End that process, and give the same command again."
             )
         self._set_aside(record, index)
-        files = {}
+        files: dict[str, Known] = {}
+        try:
+            self._fetch_all(index, files)
+        except BaseException:
+            # What was fetched is not ahead of the URI when this is tried again; nor is the copy any known state.
+            self._keep(replaced(record, versions=(), files={**record.files, **files}))
+            raise
+        for name, file in list(mirrored_files.files(self.path)):
+            if name not in files:
+                file.unlink()
+        self.path.mkdir(parents=True, exist_ok=True)
+        removed.forget(self._home, len(removed.noted(self._home)))
+        known = {"versions": (index.version,), "changes": index.changes, "line": index.line}
+        self._keep(Record(uri=self.uri, ahead=False, files=files, **known))
+
+    def _fetch_all(self, index: Index, files: dict[str, Known]) -> None:
+        """Fetch what differs here, and add the record of each file to `files`."""
         for name, allowed in index.files.items():
             target = inside(self.path, name, f"{self.uri}/{INDEX}", RemoteError)
             content = mirrored_files.content(target) if target.is_file() else None
@@ -253,13 +279,6 @@ class Mirror:
                     continue
                 content = _fetch_file(self._remote, name, target, [each for each in allowed if each is not None])
             files[name] = mirrored_files.record_of(PurePosixPath(name), content, target.stat().st_mtime_ns)
-        for name, file in list(mirrored_files.files(self.path)):
-            if name not in files:
-                file.unlink()
-        self.path.mkdir(parents=True, exist_ok=True)
-        removed.forget(self._home, len(removed.noted(self._home)))
-        known = {"versions": (index.version,), "changes": index.changes, "line": index.line}
-        self._keep(Record(uri=self.uri, ahead=False, files=files, **known))
 
     def _set_aside(self, record: Record, index: Index) -> None:
         """Keep the copy aside, with a warning, if it may have what the URI has not."""
@@ -288,9 +307,12 @@ class Mirror:
         before: Mapping[str, tuple[Content | None, ...]],
         known: Mapping[str, Known],
         pinned: Mapping[str, tuple[Path, Known]],
+        noted: Sequence[str],
     ) -> int:
-        """Put what is pinned; `before`: what the index there allows; `known`: the files of which that is certain."""
-        noted = removed.noted(self._home)
+        """Put what is pinned.
+
+        before: what the index there allows; known: the files of which that is certain; noted: what was deleted here.
+        """
         new = [name for name, (_, found) in pinned.items() if name not in known or known[name].content != found.content]
         files = {**record.files, **{name: found for name, (_, found) in pinned.items()}}
         of_cut = {name: allowed for name, allowed in before.items() if name not in files}

@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from raysim.storage.cache import checksum
 from raysim.storage.remote.index import Content, Known, flaw
@@ -25,6 +27,9 @@ _IMMUTABLE = frozenset({_LAST, "clients", "client_state"})
 
 _STEP_NS = 2_000_000_000
 """The longest step in which a disk counts the times of files."""
+
+PIN_ATTEMPTS = 5
+"""How often files are pinned until no checkpoint is deleted meanwhile."""
 
 _UNSETTLED = -1
 """In place of the time of a file that may still be written with the same one."""
@@ -122,11 +127,48 @@ def needs_others(name: str) -> bool:
     return _LAST in PurePosixPath(name).parts
 
 
-def pin(folder: Path, record: Mapping[str, Known], aside: Path) -> dict[str, tuple[Path, Known]]:
-    """Pin the files that may differ from their record: return name -> an unchanging file in `aside`, its content."""
-    found = {}
-    # A checkpoint is pinned before the rows: rows may be newer than the checkpoint, but not older.
-    for name, file in sorted(files(folder), key=lambda item: not needs_others(item[0])):
+class Pinned(NamedTuple):
+    """What `pin` found.
+
+    files: name -> an unchanging file, its content. is_whole: every checkpoint that was listed is among them, or known.
+    """
+
+    files: dict[str, tuple[Path, Known]]
+    is_whole: bool
+
+
+def pin(folder: Path, record: Mapping[str, Known], aside: Path) -> Pinned:
+    """Pin the files that may differ from their record, below `aside`.
+
+    A checkpoint that is deleted while others are pinned may lack files that it needs. It is left out, and all are
+    pinned once more, a few times: where rounds are short, each checkpoint is soon deleted for a newer one.
+    """
+    for attempt in range(PIN_ATTEMPTS):
+        listed = dict(sorted(files(folder), key=lambda item: not needs_others(item[0])))
+        pinned = _pinned(folder, listed, record, aside / str(attempt))
+        # Checkpoints last: one that is still there has all that it needs, so that was there too.
+        present = {name for name in reversed(pinned) if (folder / name).exists()}
+        is_whole = all(file.exists() for name, file in listed.items() if needs_others(name))
+        if is_whole:
+            break
+    # Checksums last: they take the longest, and what is pinned does not change.
+    found = {
+        name: (copy, record_of(PurePosixPath(name), content(copy), mtime_ns))
+        for name, (copy, mtime_ns) in pinned.items()
+        if name in present
+    }
+    return Pinned(found, is_whole)
+
+
+def _pinned(
+    folder: Path, listed: Mapping[str, Path], record: Mapping[str, Known], aside: Path
+) -> dict[str, tuple[Path, int]]:
+    """Pin the files; return name -> an unchanging file, the time of the original. Checkpoints come first."""
+    found: dict[str, tuple[Path, int]] = {}
+    # A checkpoint is pinned before the rows: rows may be newer than the checkpoint, but not older. What rows say may
+    # lie in a file that was written before them, but after the list was made: it is made once more.
+    later = (item for item in files(folder) if item[0] not in listed and not needs_others(item[0]))
+    for name, file in chain(listed.items(), later):
         if may_differ(record.get(name), file):
             copy = aside / name
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -135,9 +177,8 @@ def pin(folder: Path, record: Mapping[str, Known], aside: Path) -> dict[str, tup
                 _pin_one(name, file, copy)
             except FileNotFoundError:
                 continue
-            found[name] = copy, record_of(PurePosixPath(name), content(copy), mtime_ns)
-    # A checkpoint that was deleted while others were pinned may lack files that it needs.
-    return {name: pair for name, pair in found.items() if (folder / name).exists()}
+            found[name] = copy, mtime_ns
+    return found
 
 
 def _pin_one(name: str, file: Path, copy: Path) -> None:
