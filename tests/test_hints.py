@@ -515,10 +515,23 @@ class Divided(nn.Linear):
         return super().forward(x) / len(x)
 
 
+class AcrossTheBatch(nn.Module):
+    """A recurrent layer that takes the batch for the sequence, as one without batch_first does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent, self.head = nn.LSTM(1, 4), nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.head(self.recurrent(x[:, :, None])[0].flatten(1))
+        return outputs
+
+
 @pytest.mark.parametrize(
     ("network", "warned"),
     [
         (lambda: Reversed(3, 3), True),
+        (AcrossTheBatch, True),
         (lambda: Centred(3, 3), True),
         (lambda: Divided(3, 3), True),
         (lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, track_running_stats=False)), True),
@@ -541,9 +554,10 @@ def test_a_module_that_mixes_examples_is_said_to_make_scores_depend_on_batches(
         (lambda outputs, targets: (outputs - targets).square().mean(1), True),
         (lambda outputs, targets: (outputs[:, 0] - targets).square().mean().expand(len(targets)), True),
         (lambda outputs, targets: (outputs[:, 0] - targets).square() / len(targets), True),
+        (lambda outputs, targets: (outputs[:, 0] - targets).square().cumsum(0), True),
         (lambda outputs, targets: (outputs[:, 0] - targets).square(), False),
     ],
-    ids=["extended", "mean", "divided", "own"],
+    ids=["extended", "mean", "divided", "added up", "own"],
 )
 def test_a_loss_that_mixes_examples_is_said_to_make_scores_depend_on_batches(
     loss: Any, warned: bool, caplog: pytest.LogCaptureFixture

@@ -11,7 +11,7 @@ from torch import Tensor
 from raysim.config.repetition import is_close
 from raysim.data.dataset import FederatedDataset
 from raysim.engine.plan import first_module
-from raysim.engine.plan.first_examples import load, outputs
+from raysim.engine.plan.first_examples import MOST, load, load_several, outputs
 from raysim.engine.plan.plan import Plan
 from raysim.errors import within
 from raysim.models.model import bind
@@ -31,22 +31,34 @@ def are_shares(outputs: Tensor) -> bool:
 
 
 def mixes_examples(plan: Plan, x: Tensor, together: Tensor) -> bool:
-    """Return whether the first of some outputs depends on its batch: on the other examples, or on their number.
+    """Return whether outputs depend on their batch: on the other examples, on those before them, or on their number.
 
-    One copy of it more than the batch has examples is a batch with others, and of another size. A batch of one would
-    tell the same, but BatchNorm without running statistics refuses it.
+    A recurrent layer that takes the batch for the sequence sees for each example those before it alone.
     """
-    copies = outputs(plan.model, plan.initial, x[:1].repeat_interleave(len(x) + 1, 0))
-    return copies is not None and not is_close(together[:1], copies[:1], first_module.RELATIVE)
+    for rows in _other_batches(len(x)):
+        again = outputs(plan.model, plan.initial, x[rows])
+        if again is not None and not is_close(together[rows[: len(x)]], again[: len(x)], first_module.RELATIVE):
+            return True
+    return False
+
+
+def _other_batches(number: int) -> tuple[Tensor, Tensor]:
+    """Return two batches of the rows of one, by their numbers: copies of the first row, and all rows turned round.
+
+    Both have a row more. A batch of one would tell the same as the copies, but BatchNorm without running statistics
+    refuses it.
+    """
+    others = torch.arange(number).flip(0)
+    return torch.zeros(number + 1, dtype=torch.int64), torch.cat([others, others[:1]])
 
 
 def flaw_of_loss(plan: Plan) -> str | None:
-    """Return what depends on the batch in the loss of a client's first example, as a predicate of it; see above."""
-    x, y = load(plan.experiment, plan.dataset, plan.initial)
+    """Return what depends on the batch in the loss of the first examples, as a predicate of it; see above."""
+    x, y = load_several(plan.experiment, plan.dataset, plan.initial, MOST)
     together = outputs(plan.model, plan.initial, x)
     if together is None:
         return None
-    copied = torch.zeros(len(y) + 1, dtype=torch.int64, device=y.device)
+    copied, turned = _other_batches(len(y))
     try:
         losses = plan.task.losses_of(together, y)
     except Exception:
@@ -55,7 +67,7 @@ def flaw_of_loss(plan: Plan) -> str | None:
     try:
         copies = plan.task.losses_of(together[copied], y[copied])
     except Exception as error:
-        if len(y) > 1 and _fails(plan, together, y, torch.arange(len(copied), device=y.device) % len(y)):
+        if len(y) > 1 and _losses(plan, together, y, turned) is None:
             return (
                 f"fails on a batch of {len(copied)} examples ({within(error)}), but not on one of {len(y)}: the run "
                 f"ends at the first batch of a size that it does not take"
@@ -64,7 +76,9 @@ def flaw_of_loss(plan: Plan) -> str | None:
             f"fails on a batch of {len(copied)} equal examples ({within(error)}): the run ends at the first batch "
             f"whose examples are all equal"
         )
-    if is_close(losses[:1], copies[:1], first_module.RELATIVE):
+    others = _losses(plan, together, y, turned)
+    pairs = [(copied, copies), *([] if others is None else [(turned, others)])]
+    if all(is_close(losses[rows[: len(y)]], again[: len(y)], first_module.RELATIVE) for rows, again in pairs):
         return None
     return (
         "of an example depends on the others of its batch, or on how many they are, so scores depend on "
@@ -74,13 +88,12 @@ def flaw_of_loss(plan: Plan) -> str | None:
     )
 
 
-def _fails(plan: Plan, outputs: Tensor, y: Tensor, chosen: Tensor) -> bool:
-    """Return whether the loss fails on these examples."""
+def _losses(plan: Plan, outputs: Tensor, y: Tensor, rows: Tensor) -> Tensor | None:
+    """Return the losses of these rows of outputs; None if the loss fails on them."""
     try:
-        plan.task.losses_of(outputs[chosen], y[chosen])
+        return plan.task.losses_of(outputs[rows], y[rows])
     except Exception:
-        return True
-    return False
+        return None
 
 
 def not_finite(dataset: FederatedDataset, positions: Iterable[int], dtype: torch.dtype) -> list[str]:
