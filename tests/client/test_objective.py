@@ -247,6 +247,18 @@ def test_a_run_is_resumed_and_replayed_with_its_objective(
     assert again.metrics["loss"] == whole.rounds["loss"][3].as_py()
 
 
+class OneWay(torch.autograd.Function):
+    """Has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        raise ValueError("one way only")
+
+
 @pytest.mark.parametrize(
     ("objective", "said"),
     [
@@ -283,6 +295,7 @@ def test_a_run_is_resumed_and_replayed_with_its_objective(
         ),
         (lambda module, x, y, at: F.dropout(module(x)).sum(1), "drew from a global generator .*at.generator"),
         (lambda module, x, y, at: module(x) @ y, "objective= failed on a batch x of shape"),
+        (lambda module, x, y, at: OneWay.apply(module(x).sum(1)), r"gradient cannot .* ValueError \(.*: one way only"),
     ],
     ids=[
         "signature",
@@ -300,6 +313,7 @@ def test_a_run_is_resumed_and_replayed_with_its_objective(
         "own draws",
         "draws",
         "fails",
+        "backward fails",
     ],
 )
 def test_what_is_no_objective_is_refused_before_the_first_round(

@@ -96,8 +96,8 @@ def check(trial: Trial) -> None:
     """Call the objective twice.
 
     Raises:
-        ModelError: see `Trial.called`; or it takes other arguments, returns losses without a gradient, or other losses
-            in the second call.
+        ModelError: see `Trial.called`; or it takes other arguments, returns losses without a gradient or with one that
+            fails, or other losses in the second call.
     """
     function = trial.objective.function
     try:
@@ -112,7 +112,13 @@ def check(trial: Trial) -> None:
     remedy = "Draw by at.generator, and keep nothing from call to call."
     check_repetition("objective=", losses, again.losses, ModelError, remedy, own.drew())
     params = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    gradients = torch.autograd.grad(losses.sum(), params, allow_unused=True) if losses.requires_grad else [None]
+    try:
+        gradients = torch.autograd.grad(losses.sum(), params, allow_unused=True) if losses.requires_grad else [None]
+    except Exception as error:
+        raise ModelError(
+            f"objective= returned losses whose gradient cannot be computed: {raised(error)}. Look for a backward of "
+            f"your own, and for writes to tensors that the losses were made of, such as an earlier call's."
+        ) from error
     if all(gradient is None for gradient in gradients):
         raise ModelError(
             "objective= returned losses that do not depend on the module's parameters, so they have no gradient."
