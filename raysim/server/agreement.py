@@ -4,8 +4,9 @@ GSI of the vectors and weights that enter the mean, over parameters P:
 
 GSI_P = sqrt( sum_i p_i |g_i,P|^2 / |sum_i p_i g_i,P|^2 ) = sqrt( 1 + sum_i p_i |g_i,P - g_P|^2 / |g_P|^2 ) >= 1,
 
-and 1 where the mean is 0. 1 means that all clients agree. Both sums are additive over clients and over groups, so no
-client's update travels for it.
+and 1 where the mean is 0. 1 means that all clients agree. A rule may have coefficients p_i below 0, no shares: where
+the first sum is smaller than the second, or below 0, the index is 1 too. Both sums are additive over clients and over
+groups, so no client's update travels for it.
 
 Source: Yang et al. (2023), equations 9 and 10. Departure: their appendix Q prints a further 1 / r for weighted means,
 which would differ from equation 9 at equal weights: dropped.
@@ -56,8 +57,10 @@ def gsi(mean_squared_norm: float, squared_norm_of_mean: float) -> float:
     1.25
     >>> gsi(16.0, 16.0)  # 4 and 4
     1.0
+    >>> gsi(-7.0, 1.0)  # 3 and 5, with the coefficients 2 and -1
+    1.0
     """
     if squared_norm_of_mean == 0:
         return 1.0
-    # Where all clients agree rounding may fall below 1.
-    return max(1.0, math.sqrt(mean_squared_norm / squared_norm_of_mean))
+    # Where all clients agree rounding may fall below 1. A rule's coefficients may be below 0, and with them the sum.
+    return max(1.0, math.sqrt(max(0.0, mean_squared_norm / squared_norm_of_mean)))

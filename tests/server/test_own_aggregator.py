@@ -42,6 +42,17 @@ def test_coefficients_are_those_of_a_weighted_mean(experiment: Make) -> None:
     np.testing.assert_allclose(got(experiment, raysim.Coefficients(by_norm)), p @ UPDATES / p.sum(), rtol=1e-12)
 
 
+def test_coefficients_may_be_below_0(experiment: Make) -> None:
+    c = np.where(NORMS.max() == NORMS, -0.5, 1.0)
+    assert c @ NORMS**2 < 0
+    rule = raysim.Coefficients(
+        lambda gram, w: torch.where(gram.diagonal() == gram.diagonal().max(), -0.5, 1.0).double()
+    )
+    (done,) = run(experiment, parts={"aggregator": rule})
+    np.testing.assert_allclose(done.params["weight"].numpy()[0], c @ UPDATES / c.sum(), rtol=1e-12)
+    assert done.metrics["gsi"] == 1
+
+
 @pytest.mark.parametrize("width", [1 << 22, 9], ids=["one shard", "a shard a coordinate"])
 def test_rows_and_weights_are_in_the_order_of_the_cohort(
     width: int, experiment: Make, monkeypatch: pytest.MonkeyPatch
