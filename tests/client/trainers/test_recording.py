@@ -448,6 +448,22 @@ def test_a_module_that_fails_while_it_is_recorded_trains_by_autograd(monkeypatch
     assert set(recordings(trainer).values()) == {None}
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_a_branch_that_torch_compiles_where_it_is_called_still_works_after_the_trial_of_a_recording() -> None:
+    def branch(self: Any, x: Tensor) -> Tensor:
+        h = self.a(x)
+        return self.b(torch.cond(h.sum() > 0, lambda h: torch.tanh(h), lambda h: torch.relu(h), (h,)))
+
+    def gone_on() -> Tensor:
+        return cast(Tensor, Written(branch)(torch.ones(2, 6)))
+
+    gone_on()
+    model, weights = create(lambda: Written(branch), 0, torch.float32)
+    x, y = torch.randn(4, 6), torch.tensor([0, 1, 2, 3])
+    assert step_obstacles(model, weights, TASK, ClientSection(), "float32", (x, y), False).recorded is not None
+    assert gone_on().shape == (2, 4)
+
+
 def test_a_recording_writes_neither_to_its_batch_nor_to_tensors_of_the_module() -> None:
     model, weights = create(FIXED["a plain tensor written to"], 0, torch.float64)
     bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recording=StepRecording((4,)))

@@ -12,6 +12,7 @@ outside of the module is seen where it changes from one recording to the next (`
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -149,9 +150,23 @@ def record(step: Callable[[], Any], tape: Tape) -> Any:
         # A script's search for NaN reads each gradient, which is no course of the module's.
         with torch.autograd.set_detect_anomaly(False), _NoReading(tape), _Recorder(tape):
             return step()
+    except Exception as error:
+        _forget_compilation(error)
+        raise
     finally:
         if tape.refusal is not None:
             raise tape.refusal
+
+
+def _forget_compilation(error: Exception) -> None:
+    """Have torch forget that it could not compile something under a mode: without one it would refuse it, too.
+
+    torch.cond and its like are compiled where they are called, and take no mode that they do not know.
+    """
+    if (compiler := sys.modules.get("torch._dynamo")) is None:
+        return
+    if isinstance(error, NotImplementedError) or type(error).__module__.startswith(compiler.__name__):
+        compiler.reset()
 
 
 class _Recorder(TorchDispatchMode):
