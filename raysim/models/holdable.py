@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raysim.config.plain import shown
+from raysim.config.user_call import raised
 from raysim.errors import ModelError
 from raysim.models import changed_torch
 
@@ -35,6 +37,7 @@ def check(module: nn.Module) -> None:
     Raises:
         ModelError: it is compiled by torch.jit; or it has a tensor without values, of another kind than numbers side by
             side, or in the memory of another one; or a hook that raysim would not call. Names the tensor or the layer.
+            Or it cannot be turned to training and evaluation as torch's modules can.
     """
     for name, child in module.named_modules():
         where = f"layer {name!r}" if name else "the module"
@@ -50,6 +53,26 @@ def check(module: nn.Module) -> None:
         if why := _obstacle(each):
             raise ModelError(f"model= must return a module of plain tensors with values, but {each.name!r} {why}.")
     _check_memory(named)
+    _check_turns(module)
+
+
+def _check_turns(module: nn.Module) -> None:
+    """Raise ModelError if a module does not return itself where it is turned to evaluation or to training."""
+    was = module.training
+    for turned, call in ((module.eval, "eval()"), (module.train, "train()")):
+        try:
+            returned: object = turned()
+        except Exception as error:
+            raise ModelError(
+                f"model= must return a module that can be turned to training and evaluation, but its {call} raised "
+                f"{raised(error)}. torch's method is train(self, mode=True)."
+            ) from error
+        if returned is not module:
+            raise ModelError(
+                f"model= must return a module whose train(mode) and eval() return the module, as torch's do, but its "
+                f"{call} returned {shown(returned)}: end the method by `return self`."
+            )
+    module.train(was)
 
 
 def _check_dropout(layer: nn.Dropout, where: str) -> None:

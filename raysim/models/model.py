@@ -188,7 +188,9 @@ def _new_module(factory: ModuleFactory, seed: int, complaint: str) -> nn.Module:
         np.random.seed(key % 2**32)
         random.seed(key)
         try:
-            module = factory()
+            # A factory may train what it makes, wherever raysim needs a module.
+            with torch.inference_mode(False), torch.enable_grad():
+                module = factory()
         except RaysimError:
             raise
         except Exception as error:
@@ -200,6 +202,9 @@ def _new_module(factory: ModuleFactory, seed: int, complaint: str) -> nn.Module:
             raise ModelError(f"model= could not make a module: {error!r}\n{trace(error)}") from None
     if not isinstance(module, nn.Module):
         raise ModelError(f"model= must be a function that returns a torch.nn.Module{complaint.format(type(module))}.")
+    for parameter in module.parameters():
+        # Of the factory's own training. What forward adds up would be added to it.
+        parameter.grad = None
     return module
 
 

@@ -125,6 +125,16 @@ class NewBuffer(Linear):
         return super().forward(x)
 
 
+class ReturnsNothing(Linear):
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+
+
+class TakesNothing(Linear):
+    def train(self) -> Any:  # type: ignore[override]
+        return super().train()
+
+
 class OwnInitial(Linear):
     def __init__(self) -> None:
         super().__init__()
@@ -486,6 +496,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda section: Linear(),
         r"takes no arguments, such as lambda: .*, but called without arguments: .* missing 1 required[^\n]*\.$",
     ),
+    "train returns nothing": (ReturnsNothing, r"train\(mode\) and eval\(\) return the module, .* returned None"),
+    "train takes nothing": (TakesNothing, r"its eval\(\) raised TypeError.*torch's method is train\(self, mode=True\)"),
     "no function": ("mlp", "must be a function that returns a new module, but got 'mlp'"),
     "a module": (SAME, "got a module: pass `lambda"),
 }
@@ -585,6 +597,69 @@ def test_forward_may_make_what_wants_a_gradient(dataset: raysim.FederatedDataset
 def params(factory: Any, dataset: raysim.FederatedDataset, exp: raysim.Experiment) -> dict[str, Tensor]:
     *_, last = raysim.rounds(exp, model=factory, dataset=dataset)
     return last.params
+
+
+class Evaluating(nn.Module):
+    """Stays in evaluation, as a backbone whose norms must not learn does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm, self.drop = Linear(), nn.BatchNorm1d(3), nn.Dropout(0.5)
+
+    def train(self, mode: bool = True) -> Evaluating:
+        return super().train(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.drop(self.norm(self.layer(x)))
+        return outputs
+
+
+class EvaluatedInside(nn.Module):
+    """Computes what `Evaluating` does, and is itself turned to training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = Linear(), nn.BatchNorm1d(3)
+
+    def train(self, mode: bool = True) -> EvaluatedInside:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.norm(self.layer(x))
+        return outputs
+
+
+def test_a_module_may_stay_in_evaluation(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    exp = experiment(engine={"workers": 0, "trainer": "one_by_one"})
+    whole, inside = (params(kind, dataset, exp) for kind in (Evaluating, EvaluatedInside))
+    assert all(torch.equal(whole[name], inside[name]) for name in inside)
+
+
+def trained_before() -> nn.Module:
+    """Leaves the last gradients behind."""
+    module = Linear()
+    for _ in range(2):
+        module(torch.eye(5)).square().sum().backward()
+        with torch.no_grad():
+            module.bias.sub_(0.1)
+    return module
+
+
+def moved_before() -> nn.Module:
+    module = Linear()
+    with torch.no_grad():
+        module.bias.sub_(0.1).sub_(0.1)
+    return module
+
+
+@pytest.mark.parametrize("trainer", ["auto", "one_by_one"])
+def test_a_factory_may_train_what_it_makes(trainer: str, dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    exp = experiment(engine={"workers": 0, "trainer": trainer})
+    with torch.no_grad():
+        trained, moved = (params(factory, dataset, exp) for factory in (trained_before, moved_before))
+    assert all(torch.equal(trained[name], moved[name]) for name in moved)
 
 
 def test_a_forward_hook_is_a_part_of_the_model(dataset: raysim.FederatedDataset, experiment: Make) -> None:

@@ -93,7 +93,8 @@ def check(model: Model, values: Weights, initial: Weights | None, x: Tensor) -> 
 class _Trial(NamedTuple):
     """Two modules, the vectors that the first one is bound to, values for both, and a batch.
 
-    masks: the first one's boolean buffers as they were made.
+    masks: the first one's boolean buffers as they were made. training: what the modules were turned to; one whose own
+    `train` leaves all its layers in evaluation says so of itself.
     """
 
     model: Model
@@ -105,19 +106,21 @@ class _Trial(NamedTuple):
     dropouts: list[dropout.AddressedDropout]
     x: Tensor
     masks: Mapping[str, Tensor]
+    training: bool = False
 
     def turned(self, training: bool) -> _Trial:
         """Turn both modules to training or to evaluation."""
         for module in (self.first, self.second):
             module.train(training)
         both = (self.first, self.second) if training else ()
-        return self._replace(dropouts=[each for of in both for each in dropout.address(of, self.one.params)])
+        dropouts = [each for of in both for each in dropout.address(of, self.one.params)]
+        return self._replace(dropouts=dropouts, training=training)
 
     def returned(self, module: nn.Module) -> object:
         """Return what a module gives as it is; its draws start at the same place every time."""
         for layer in self.dropouts:
             layer.start(torch.zeros((), dtype=torch.int64, device=self.x.device))
-        if module.training:
+        if self.training:
             # A trainer starts it at the client's key.
             torch.default_generator.manual_seed(0)
         returned: object = plain(module)(self.x.clone())
@@ -139,10 +142,10 @@ class _Trial(NamedTuple):
             )
         if not isinstance(returned, Tensor):
             return _Called(returned)
-        if module.training and (leaves := _foreign_leaves(module, returned)):
+        if self.training and (leaves := _foreign_leaves(module, returned)):
             _check_made_anew(module, leaves, plain(module)(self.x.clone()))
         # It may be a view of a parameter.
-        return _Called(returned.detach().clone(), _gradient(module, returned) if module.training else None)
+        return _Called(returned.detach().clone(), _gradient(module, returned) if self.training else None)
 
     def give(self, values: Weights, second: Weights | None = None) -> None:
         """Give both modules the values: to the first one as workers do, to the second one as torch's optimizers do.
@@ -230,7 +233,7 @@ def _check_outputs(trial: _Trial) -> tuple[_Called, _Called] | None:
 
     Returns what both give with values of their own; None where a call fails, of which others say why.
     """
-    training = trial.first.training
+    training = trial.training
     with draws(of_torch_too=not training) as drew:
         try:
             trial.give(trial.one)
