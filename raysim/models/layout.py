@@ -177,7 +177,8 @@ class Layout:
         return flat
 
     def flatten_arrays(self, named: Mapping[str, npt.ArrayLike], dtype: torch.dtype) -> Tensor:
-        """Flatten a user's arrays; ModelError names a missing, unknown, misshapen or unreadable tensor."""
+        """Flatten a user's arrays; ModelError names a missing, unknown, misshapen or unreadable tensor, or one that is
+        not of whole numbers where `dtype` is."""
         if unknown := sorted(set(named) - set(self.names)):
             hint = nearest(unknown[0], list(self.names))
             raise ModelError(f"params= may only name the model's tensors {list(self.names)}, but got {unknown}{hint}.")
@@ -190,8 +191,22 @@ class Layout:
             tensor = given_tensor(name, named[name])
             if tuple(tensor.shape) != shape:
                 raise ModelError(f"params[{name!r}] must have shape {shape}, but has {tuple(tensor.shape)}.")
+            if not dtype.is_floating_point:
+                _check_whole(name, tensor)
             tensors[name] = tensor
         return self.flatten(tensors, dtype)
+
+
+def _check_whole(name: str, tensor: Tensor) -> None:
+    """Raise ModelError if a number is not whole, or beyond int64: it would become another one."""
+    if not tensor.is_floating_point():
+        return
+    numbers = tensor.to(torch.float64)
+    others = numbers[(numbers != numbers.floor()) | (numbers.abs() >= 2.0**63)]
+    if len(others):
+        raise ModelError(
+            f"params[{name!r}] must be whole numbers of at most 64 bits, as the model's are, but has {others[0]:g}."
+        )
 
 
 def given_tensor(name: str, value: npt.ArrayLike) -> Tensor:

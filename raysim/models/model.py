@@ -256,8 +256,12 @@ def replace_frozen(model: Model, named: Mapping[str, npt.ArrayLike]) -> tuple[Mo
     for name, value in given.items():
         # One at a time: all of a large base in float64 would not fit.
         layout = Layout.of([(name, value)])
-        flat = layout.flatten_arrays({name: named[name]}, torch.float64)
-        values[name] = layout.views(flat)[name].to(value.dtype)
+        # Whole numbers beyond 2^53 would be others as floating-point numbers.
+        flat = layout.flatten_arrays({name: named[name]}, torch.float64 if value.is_floating_point() else torch.int64)
+        held = flat.to(value.dtype)
+        if not value.is_floating_point() and not torch.equal(held.to(flat.dtype), flat):
+            raise ModelError(f"params[{name!r}] must fit into {value.dtype}, the dtype of {name!r}, but does not.")
+        values[name] = layout.views(held)[name]
     others = {name: value for name, value in named.items() if name not in given}
     return replace(model, constants=Frozen.of({**model.constants, **values})), others
 

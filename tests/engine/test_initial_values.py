@@ -13,7 +13,7 @@ from torch import nn
 
 import raysim
 from raysim.errors import ModelError
-from raysim.models.model import create, replace_params
+from raysim.models.model import create, replace_frozen, replace_params
 
 Make = Callable[..., raysim.Experiment]
 
@@ -84,3 +84,57 @@ def test_initial_values_are_taken_as_numpy_means_them(name: str) -> None:
     model, weights = create(factory, 0, torch.float64)
     made = replace_params(model, weights, {"weight": READABLE[name], "bias": np.zeros(3)})
     np.testing.assert_array_equal(made.to_named(model)["weight"].numpy(), WEIGHT)
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, a counter, and whole numbers that are frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+        self.b.weight = self.a.weight
+        self.register_buffer("count", torch.tensor(0))
+        self.code = nn.Parameter(torch.zeros(2, dtype=torch.uint8), requires_grad=False)
+        self.large = nn.Parameter(torch.zeros(1, dtype=torch.int64), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.head(self.b(torch.tanh(self.a(x))))
+        return outputs
+
+
+def begun(experiment: Make, dataset: raysim.FederatedDataset, **changed: Any) -> dict[str, torch.Tensor]:
+    exp = experiment(engine={"workers": 0}, rounds=1, client={"optimizer": {"name": "sgd", "lr": 0.0}})
+    values = {**Tied().state_dict(), **{name.replace("__", "."): value for name, value in changed.items()}}
+    (done,) = raysim.rounds(exp, model=Tied, dataset=dataset, params=values)
+    return done.params
+
+
+def test_a_state_dict_may_name_a_tied_weight_twice(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    weight = np.eye(5)
+    again = begun(experiment, dataset, a__weight=weight, b__weight=weight)
+    np.testing.assert_array_equal(again["a.weight"], weight)
+    with pytest.raises(ModelError, match=r"params\['a.weight'\] and params\['b.weight'\] are one .* values differ"):
+        begun(experiment, dataset, a__weight=weight, b__weight=weight + 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"count": 2.5}, r"params\['count'\] must be whole numbers of at most 64 bits.* has 2.5"),
+        ({"count": float("nan")}, r"params\['count'\] must be whole numbers"),
+        ({"count": 1e19}, r"params\['count'\] must be whole numbers .* has 1e\+19"),
+        ({"code": [0.5, 1]}, r"params\['code'\] must be whole numbers"),
+        ({"code": [256, 1]}, r"params\['code'\] must fit into torch.uint8"),
+    ],
+)
+def test_whole_numbers_that_would_become_others_are_refused(
+    value: dict[str, Any], message: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        begun(experiment, dataset, **value)
+
+
+def test_whole_numbers_are_taken_as_they_are() -> None:
+    model, _ = create(Tied, 0, torch.float32)
+    made, _ = replace_frozen(model, {"large": np.array([2**62 + 1])})
+    assert made.constants["large"].tolist() == [2**62 + 1]

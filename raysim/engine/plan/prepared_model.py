@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -20,6 +20,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.models import holdable, size
 from raysim.models import section as models
 from raysim.models.model import Model, ModuleFactory, Weights, create, replace_frozen, replace_params
+from raysim.models.other_names import under_first_names
 from raysim.models.own_module import Own
 
 _DTYPES = MappingProxyType({"float32": torch.float32, "float64": torch.float64})
@@ -118,7 +119,8 @@ def give_values(
     Raises:
         ExperimentError, ModelError, CheckpointError: values that do not fit; or a script's module breaks a rule.
     """
-    passed, *of_others = first_clusters.params_of(experiment, dataset, drawn.model, params)
+    given = first_clusters.params_of(experiment, dataset, drawn.model, params)
+    passed, *of_others = (_by_first_names(drawn.model, each) for each in given)
     model, weights = initial_values.read(experiment.model, drawn.model, drawn.weights)
     if passed is not None:
         if not of_others:
@@ -147,3 +149,11 @@ def _warn_of_forgotten(model: Model, passed: Named) -> None:
             ", ".join(map(repr, forgotten[:MOST_NAMED])),
             more,
         )
+
+
+def _by_first_names(model: Model, given: Named | None) -> Named | None:
+    """Return a script's values by the model's own names; what is no mapping, for others to refuse, as it is."""
+    known = {*model.params.names, *model.buffers.names, *model.counters.names, *model.constants}
+    if not isinstance(given, Mapping) or given.keys() <= known:
+        return given
+    return under_first_names(model.module(), given)
