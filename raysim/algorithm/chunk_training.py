@@ -34,7 +34,7 @@ class ChunkTraining:
     def train(
         self, context: LocalContext, examples: Examples, broadcast: Broadcast, chunk: Chunk
     ) -> Iterator[Outgoing]:
-        """Yield the chunk's clients, those that were trained together at a time."""
+        """Yield the chunk's clients, those that were measured together at a time."""
         for training, own_context, own_broadcast, clients in self._parts(context, broadcast, chunk):
             states = LocalStates(self.correction, self.vectors, self.layout, own_context, own_broadcast, chunk)
             for trained in self._trained(training, states, examples, clients):

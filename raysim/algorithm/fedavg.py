@@ -41,7 +41,7 @@ Adding = Callable[[Accumulator, Outgoing], None]
 class OnWorkers(NamedTuple):
     """How a worker computes the sums of a chunk.
 
-    train: yields the chunk's clients, those that were trained together at a time. stages: change them in turn, from
+    train: yields the chunk's clients, those that were measured together at a time. stages: change them in turn, from
     training to contributions. adding: add them to the sums. empty: sums to which nothing was added. vectors: updates
     (P,) for rules that need all of them, once per draw; it notes their facts in the sums.
     """

@@ -162,7 +162,7 @@ def _on_workers(built: _Built, model: Model) -> OnWorkers:
 
 
 def _stages(built: _Built) -> Iterator[Stage]:
-    """Yield what workers do with clients that were trained together, in this order."""
+    """Yield what workers do with clients that were measured together, in this order."""
     client, participants = built.client, built.participants
     if client.correcting is not None:
         yield correct_updates

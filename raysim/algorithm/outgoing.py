@@ -1,4 +1,4 @@
-"""Defines outgoing clients: those of a chunk that were trained together, on their way from training to the sums."""
+"""Defines outgoing clients: those of a chunk that were measured together, on their way from training to the sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raysim.server.accumulator import Compressed, Contributions
 
 
 class Outgoing(NamedTuple):
-    """Clients that were trained together; stages replace what they change. Sequences have an entry for each client.
+    """Clients that were measured together; stages replace what they change. Sequences have an entry for each client.
     Uploads and contributions are there once their stage has made them.
 
     training: the local training that they had. states: reads and writes their states. padding, id_of: of the data, see

@@ -62,7 +62,7 @@ def working_on(position: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trained:
-    """Facts of k clients that were trained together; the vectors are valid until the next iteration.
+    """Facts of k clients that were measured together; the vectors are valid until the next iteration.
 
     squared_norms: float64 (k, G), |delta_i|^2 per parameter group. finite: (k,), whether each update is. own: the
     vectors (P,) that the clients keep for themselves; empty if they keep none.
@@ -144,22 +144,39 @@ def train(
         ClientFailure: user code raised; names the client, or the first of those trained together.
     """
     gathered = 1
-    if prepared is None:
+    if prepared is None and not clients.inputs.windows:
         gathered = max(1, GATHERED // max(1, len(broadcast.params) + len(broadcast.buffers)))
     for group in _turns(trainer, clients, gathered):
         if prepared is not None:
             group = group.with_each(prepared)
         stream = _watched(trainer, broadcast, group, lr, start)
         if not trainer.trains_together and len(group) > 1:
-            stream = iter([(group, Updates.of([updates.copy() for _, updates in stream]))])
+            stream = _gathered(stream, group)
         for together, updates in stream:
             yield with_norms(together, updates, layout, _keep_form(updates.buffers, broadcast.buffers))
 
 
 def _turns(trainer: Trainer, clients: ChunkClients, gathered: int = 1) -> Iterator[ChunkClients]:
-    """Yield the clients that the trainer is given at a time; `gathered`: one that trains them one after another."""
+    """Yield the clients that the trainer is given at a time: all if it trains them together, else `gathered`."""
     size = max(1, len(clients)) if trainer.trains_together else gathered
     return (clients[first : first + size] for first in range(0, len(clients), size))
+
+
+def _gathered(
+    stream: Iterator[tuple[ChunkClients, Updates]], group: ChunkClients
+) -> Iterator[tuple[ChunkClients, Updates]]:
+    """Yield the updates of all clients of the group at once, and before an error those of the clients before it."""
+    each: list[Updates] = []
+    failure: Exception | None = None
+    try:
+        for _, updates in stream:
+            each.append(updates.copy())
+    except Exception as error:
+        failure = error
+    if each:
+        yield group[: len(each)], Updates.of(each)
+    if failure is not None:
+        raise failure
 
 
 def end_of(trainer: Trainer, broadcast: Weights, client: Client, lr: float) -> Tensor:

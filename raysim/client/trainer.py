@@ -100,6 +100,7 @@ def _copy(value: Any) -> Any:
 def _joined(values: Sequence[Any]) -> Any:
     first = values[0]
     if first is None:
+        assert all(one is None for one in values)
         return None
     if isinstance(first, tuple):
         return tuple(one for value in values for one in value)
@@ -114,7 +115,8 @@ class LocalStart(NamedTuple):
 
 
 class Trainer(Protocol):
-    """One way of running local training; `trains_together` says whether it is given a chunk's clients at once."""
+    """One way of running local training; `trains_together` says whether it has one call for all the clients that it is
+    given, a whole chunk's, or trains one after another."""
 
     trains_together: bool
 

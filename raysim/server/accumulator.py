@@ -106,7 +106,7 @@ class Contributions:
 
 
 class Divided(NamedTuple):
-    """Updates of clients that were trained together, divided number by number by their a_i.
+    """Updates of clients that were measured together, divided number by number by their a_i.
 
     deltas: (k, P). squared_norms: float64 (k, G), of these. shares: 1 / a_i, (k, P) or (k, 1); None: not summed.
     """
@@ -121,7 +121,7 @@ class Divided(NamedTuple):
 
 
 class Compressed(NamedTuple):
-    """What clients that were trained together send in place of h_i.
+    """What clients that were measured together send in place of h_i.
 
     vectors: Q(a_i), (k, P). squared_norms: float64 (k, G), of these. facts: float64 (k, 3), |a_i|^2, |Q(a_i) - a_i|^2
     and |e_i|.
@@ -212,7 +212,7 @@ class Accumulator:
         divided: Divided | None = None,
         compressed: Compressed | None = None,
     ) -> None:
-        """Add the included ones of clients that were trained together, a row of every argument each.
+        """Add the included ones of clients that were measured together, a row of every argument each.
 
         Args:
             clients: what they contribute beside their vectors.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -33,21 +33,23 @@ def normed() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
 
 
-def trained(prepared: Any = None, loss: Any = None) -> list[Trained]:
+def trained(prepared: Any = None, loss: Any = None, windows: Any = ()) -> Iterator[Trained]:
     """What local training yields for five clients."""
     data = FederatedDataset.from_clients(train=make_clients(SIZES))
     section = ClientSection.model_validate({"batch_size": 3, "epochs": 2})
     model, weights = create(normed, 0, torch.float32)
     made = make(TrainerChoice.of_size("one_by_one", 5), model, weights, task_for(3, loss), section, "float32")
     members = local_training.members(Examples(data), tuple(range(5)), section, 0, 3, weights.params)
-    stream = local_training.train(made, weights, members, 0.1, model.params, prepared)
-    return [Trained(one.clients, one.updates.copy(), one.squared_norms, one.finite) for one in stream]
+    if windows:
+        members = members.with_each(lambda client: replace(client, windows=windows))
+    for one in local_training.train(made, weights, members, 0.1, model.params, prepared):
+        yield Trained(one.clients, one.updates.copy(), one.squared_norms, one.finite)
 
 
 def test_numbers_are_those_of_each_client_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    together = trained()
+    together = [*trained()]
     monkeypatch.setattr(local_training, "GATHERED", 0)
-    apart = trained()
+    apart = [*trained()]
     assert [len(one.clients) for one in together] == [5]
     assert [len(one.clients) for one in apart] == [1] * 5
     joined = Updates.of([one.updates for one in apart])
@@ -74,10 +76,14 @@ def test_what_a_correction_gives_is_held_for_one_client_at_a_time() -> None:
         return client
 
     order = [(tuple(one.clients.positions), len(asked)) for one in trained(prepared)]
-    assert [positions for positions, _ in order] == [(0,), (1,), (2,), (3,), (4,)]
+    assert order == [((0,), 1), ((1,), 2), ((2,), 3), ((3,), 4), ((4,), 5)]
 
 
-def test_the_client_that_failed_is_named() -> None:
+def test_means_over_windows_are_held_for_one_client_at_a_time() -> None:
+    assert [len(one.clients) for one in trained(windows=((0, 1),))] == [1] * 5
+
+
+def test_the_client_that_failed_is_named_behind_those_before_it() -> None:
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         # Behind three and two batches, in each of two epochs.
         if len(calls) >= 2 * (3 + 2):
@@ -86,8 +92,10 @@ def test_the_client_that_failed_is_named() -> None:
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
     calls: list[int] = []
+    stream = trained(loss=loss)
+    assert next(stream).clients.positions.tolist() == [0, 1]
     with pytest.raises(ClientFailure) as raised:
-        trained(loss=loss)
+        next(stream)
     assert (raised.value.position, raised.value.others) == (2, 0)
 
 

@@ -116,7 +116,7 @@ class BoundModule:
         by_hand = loss_gradient.for_task(task, recorded=True)
         self._recorded = RecordedSteps(weighted, by_hand, _unheld(self._outputs_by_autograd), recording)
         self._at_outputs = loss_gradient.for_task(task) if recording.from_outputs else None
-        self._in_c = by_kernels(recording.kernels, self._dtype)
+        self._in_c = by_kernels(self.module, recording.kernels, self._dtype)
         self._graphs = None
         if recording.recorder is not None and recording.lengths:
             # A graph is recorded from a step that was recorded before.

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from raysim.client.trainers import loss_gradient
+from raysim.client.trainers.autograd import in_c
 from raysim.client.trainers.kernel import depthwise, lstm, winograd
 from raysim.client.trainers.kernel.dense import SOURCE, dense
 from raysim.client.trainers.kernel.kernels import NONE_USED, KernelsUsed
@@ -75,11 +76,8 @@ much as some fifty recorded steps save, and to make an interpreted one from thos
 MOST_SHAPES = MappingProxyType({"recorded": 500_000, "interpreted": 1_500_000})
 """Numbers of a client up to which they are: beyond it, that costs more than it saves."""
 
-FILTERING: tuple[TrainerName, ...] = (*CALL_AUTOGRAD, "fused")
-"""Trainers that may compute convolutions by minimal filtering."""
-
-BY_CHANNEL: tuple[TrainerName, ...] = CALL_AUTOGRAD
-"""Trainers that may make the gradients of depthwise kernels in C."""
+FILTERING: tuple[TrainerName, ...] = (*RECORDED, "fused")
+"""Trainers that may compute any convolution by minimal filtering; for "one_by_one" see `in_c.gained`."""
 
 MOST_INTERPRETED = 1_500_000
 """Numbers of a client up to which recorded steps are interpreted: with 4.1 million in dense layers torch's products
@@ -171,8 +169,8 @@ def choose(
         name, why = _best_of(only, given, steps)
     overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
     short = _short_batches(given, name, numbers)
-    # A mode, or a function in the place of torch's, that is to see each convolution.
-    kernels = NONE_USED if changed and name == "one_by_one" else _kernels_used(given, name, module)
+    # A mode, or a function in the place of torch's, is to see each convolution.
+    kernels = NONE_USED if changed else _kernels_used(given, name, module)
     has_own_loss = objective is None and loss_gradient.by_example(task)
     # What stands in the place of torch's loss is called, so steps begin with it.
     from_outputs = name in CALL_AUTOGRAD and has_own_loss and given.accumulate == 1 and not changed
@@ -347,19 +345,15 @@ def _kernels_used(given: TrainingConditions, trainer: TrainerName, module: nn.Mo
     fits = given.device_kind == "cpu" and given.threads == 1
     if not fits or (given.precision, given.dtype) != ("float32", "float32"):
         return NONE_USED
+    gained = in_c.gained(module) if trainer == "one_by_one" else NONE_USED
     filters = trainer in FILTERING and any(winograd.may_gain(p.shape) for p in module.parameters())
     recurs = trainer in RECORDED and _has_lstm(module)
-    by_channel = trainer in BY_CHANNEL and any(map(_is_depthwise, module.modules()))
+    by_channel = trainer in RECORDED and any(map(depthwise.is_in, module.modules()))
     return KernelsUsed(
-        filters and compiled_c.obstacle(winograd.SOURCE, torch.float32) is None,
+        (filters or gained.winograd) and compiled_c.obstacle(winograd.SOURCE, torch.float32) is None,
         recurs and compiled_c.obstacle(lstm.SOURCE, torch.float32) is None,
-        by_channel and compiled_c.obstacle(depthwise.SOURCE, torch.float32) is None,
+        (by_channel or gained.depthwise) and compiled_c.obstacle(depthwise.SOURCE, torch.float32) is None,
     )
-
-
-def _is_depthwise(module: nn.Module) -> bool:
-    """Whether it is a depthwise convolution."""
-    return isinstance(module, nn.Conv1d | nn.Conv2d) and depthwise.is_depthwise(module.weight.shape, module.groups)
 
 
 def _has_lstm(module: nn.Module) -> bool:

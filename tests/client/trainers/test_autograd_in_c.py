@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import raysim
 from raysim.client.trainers.autograd import convolution
-from raysim.client.trainers.autograd.in_c import by_kernels
+from raysim.client.trainers.autograd.in_c import InC, by_kernels
 from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.kernel.depthwise import Depthwise
 from raysim.client.trainers.kernel.kernels import Kernels
@@ -29,6 +31,10 @@ from tests.support.kernel import needs_kernel
 from tests.support.lying import as_it_is, last, part
 
 DTYPE = torch.float64
+
+
+LOOSE: Any = functional.conv2d
+"""It takes more than its types say."""
 
 
 class Calls(list[str]):
@@ -60,6 +66,10 @@ def kernels(dtype: torch.dtype = DTYPE) -> Kernels:
     return Kernels(winograd=Winograd(dtype), depthwise=Depthwise(dtype))
 
 
+def in_c() -> InC:
+    return InC(kernels(), DTYPE)
+
+
 def drawn(*shape: int, dtype: torch.dtype = DTYPE) -> Tensor:
     return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(sum(shape))).requires_grad_()
 
@@ -67,7 +77,7 @@ def drawn(*shape: int, dtype: torch.dtype = DTYPE) -> Tensor:
 def both_ways(compute: Callable[..., Tensor], *operands: Tensor) -> tuple[Tensor, ...]:
     """The result and the gradients of the operands, in C; they are torch's."""
     made = []
-    for block in (by_kernels(kernels(), DTYPE), by_kernels(Kernels(), DTYPE)):
+    for block in (in_c(), nullcontext()):
         with block:
             y = compute(*operands)
             seed = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(1))
@@ -116,6 +126,17 @@ CONVOLUTIONS: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]
         [],
     ),
     "no example": (lambda x, w: functional.conv2d(x[:0], w), ((4, 16, 8, 8), (16, 16, 3, 3)), []),
+    "numbers of NumPy": (
+        lambda x, w: LOOSE(x, w, stride=np.int64(1), padding=np.int64(1)),
+        ((4, 16, 8, 8), (16, 16, 3, 3)),
+        [],
+    ),
+    "a number that is a tensor": (
+        lambda x, w: LOOSE(x, w, padding=torch.tensor(1)),
+        ((4, 16, 8, 8), (16, 16, 3, 3)),
+        [],
+    ),
+    "no channels": (lambda x, w: functional.conv2d(x[:, :0], w[:, :0]), ((4, 16, 8, 8), (16, 16, 3, 3)), []),
     "negated numbers": (
         lambda x, w: functional.conv2d(torch.complex(x, x).conj().imag, w),
         ((4, 16, 8, 8), (16, 16, 3, 3)),
@@ -139,7 +160,7 @@ def test_maps_behind_lie_as_torchs(lying: Callable[[Tensor], Tensor], calls: Cal
     for map_of, kernels_of in ((lying, as_it_is), (as_it_is, lying)):
         operands = map_of(x.detach()), kernels_of(w.detach())
         wanted = functional.conv2d(*operands, padding=1)
-        with by_kernels(kernels(), DTYPE):
+        with in_c():
             got = functional.conv2d(*operands, padding=1)
         torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
         assert got.stride() == wanted.stride()
@@ -157,7 +178,7 @@ def test_only_wanted_gradients_are_made(calls: Calls) -> None:
     x, w = drawn(4, 16, 8, 8).detach(), drawn(16, 16, 3, 3)
     (dw,) = both_ways(lambda w: functional.conv2d(x, w), w)[1:]
     assert dw.shape == w.shape
-    with by_kernels(kernels(), DTYPE), torch.no_grad():
+    with in_c(), torch.no_grad():
         assert not functional.conv2d(x, w).requires_grad
     assert calls == [*IN_C["filter"], "convolution"]
 
@@ -182,6 +203,66 @@ def test_checkpointed_convolutions_may_be_computed_again(calls: Calls) -> None:
         lambda x, w: cast(Tensor, checkpoint(block, x, w, use_reentrant=False)), drawn(4, 16, 8, 8), drawn(16, 16, 3, 3)
     )
     assert calls == IN_C["filter"]
+
+
+class Nothing(torch.autograd.Function):
+    """Its result depends on nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> None:
+        return None
+
+
+def test_what_nothing_behind_depends_on_has_no_gradient(calls: Calls) -> None:
+    x, w = drawn(4, 16, 8, 8), drawn(16, 16, 3, 3)
+    with in_c():
+        y = Nothing.apply(functional.conv2d(x, w)).sum()  # type: ignore[no-untyped-call]
+        assert [*torch.autograd.grad(y, (x, w), allow_unused=True)] == [None, None]
+    assert calls == ["convolution"]
+
+
+def test_kernels_that_are_not_trained_are_torchs(calls: Calls) -> None:
+    x, w = drawn(4, 16, 8, 8), drawn(16, 1, 7, 7).detach()
+    both_ways(lambda x: functional.conv2d(x, w, padding=3, groups=16), x)
+    assert not calls
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_what_torch_compiles_is_compiled(fullgraph: bool, calls: Calls) -> None:
+    def block(x: Tensor, w: Tensor) -> Tensor:
+        return functional.conv2d(x, w).relu()
+
+    torch._dynamo.reset()
+    both_ways(torch.compile(block, backend="eager", fullgraph=fullgraph), drawn(4, 16, 8, 8), drawn(16, 16, 3, 3))
+    # By this backend, which calls torch's functions.
+    assert calls == IN_C["filter"]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_a_condition_of_torch_is_torchs(calls: Calls) -> None:
+    def branching(x: Tensor, w: Tensor) -> Tensor:
+        return cast(Tensor, torch.cond(x.mean() > 0, lambda x: x.sin(), lambda x: x.cos(), (functional.conv2d(x, w),)))
+
+    both_ways(branching, drawn(4, 16, 8, 8), drawn(16, 16, 3, 3))
+    assert calls == IN_C["filter"]
+
+
+def hooked(module: nn.Module) -> nn.Module:
+    module.second.register_backward_hook(lambda *_: None)  # type: ignore[union-attr]
+    return module
+
+
+def test_only_modules_that_gain_are_looked_into() -> None:
+    needs_kernel()
+    large = nn.Sequential(nn.Conv2d(32, 32, 3))
+    taken = (large, hooked(Branching(32)), nn.Conv2d(8, 8, 3), nn.Linear(200, 100), nn.Conv2d(8, 8, 5, groups=8))
+    blocks = [by_kernels(module, kernels(), DTYPE) for module in taken]
+    assert [isinstance(block, InC) for block in blocks] == [True, False, False, False, True]
+    assert not isinstance(by_kernels(large, Kernels(depthwise=Depthwise(DTYPE)), DTYPE), InC)
 
 
 def by_grad(x: Tensor, w: Tensor) -> Tensor:
@@ -234,7 +315,7 @@ def by_operators(x: Tensor, w: Tensor) -> Tensor:
 )
 def test_others_are_torchs(compute: Callable[[Tensor, Tensor], Tensor], calls: Calls) -> None:
     x, w = (drawn(*shape).detach() for shape in ((4, 16, 8, 8), (16, 16, 3, 3)))
-    with by_kernels(kernels(), DTYPE):
+    with in_c():
         got = compute(x, w)
     assert torch.equal(got, compute(x, w))
     assert not calls
@@ -248,12 +329,17 @@ def test_others_are_torchs(compute: Callable[[Tensor, Tensor], Tensor], calls: C
         ((4, 16, 8, 8), (16, 16, 3, 3), {"bias": torch.zeros(3, dtype=DTYPE)}),
         ((4, 16, 8, 8), (16, 16, 3, 3), {"padding": (1, 1, 1)}),
         ((4, 16, 8, 8), (16, 16, 3, 3), {"pading": 1}),
+        ((4, 16, 8, 8), (16, 16, 3, 3), {"padding": (1, -1)}),
+        ((4, 16, 8, 8), (16, 16, 3, 3), {"padding": "x"}),
+        ((4, 16, 8, 8), (16, 1, 3, 3), {"padding": "reflect", "groups": 16}),
+        ((4, 16, 8, 8), (16, 1, 7, 7), {"padding": "same", "stride": 2, "groups": 16}),
+        ((4, 16, 8, 8), (16, 16, 3, 3), {"padding": "same", "dilation": (1, 1, 1)}),
         ((4, 16, 2, 2), (16, 16, 3, 3), {}),
     ],
 )
 def test_torch_says_what_is_wrong(x: Any, w: Any, more: dict[str, Any], calls: Calls) -> None:
     said = []
-    for block in (by_kernels(kernels(), DTYPE), by_kernels(Kernels(), DTYPE)):
+    for block in (in_c(), nullcontext()):
         with block, pytest.raises((RuntimeError, TypeError)) as raised:
             functional.conv2d(drawn(*x), drawn(*w), **more)
         said.append(str(raised.value))
@@ -264,10 +350,10 @@ def test_torch_says_what_is_wrong(x: Any, w: Any, more: dict[str, Any], calls: C
 class Branching(nn.Module):
     """No recording holds for other numbers: it goes by what it sees."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 32) -> None:
         super().__init__()
-        self.first, self.second = nn.Conv2d(1, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
-        self.out = nn.Linear(16, 4)
+        self.first, self.second = nn.Conv2d(1, width, 3, padding=1), nn.Conv2d(width, width, 3, padding=1)
+        self.out = nn.Linear(width, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         seen = self.first(x).relu()

@@ -231,7 +231,8 @@ class Watching(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-CONVOLVING = nn.Sequential(nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 5, groups=8), nn.Flatten(), nn.Linear(8, 10))
+CONVOLVING = nn.Sequential(nn.Conv2d(8, 128, 3), nn.Conv2d(128, 128, 5, groups=128), nn.Flatten(), nn.Linear(128, 10))
+SMALL_MAPS = nn.Sequential(nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3, groups=8), nn.Flatten(), nn.Linear(8, 10))
 
 
 @pytest.mark.parametrize("trainer", ["recorded", "interpreted", "one_by_one"])
@@ -244,6 +245,12 @@ def test_convolutions_are_computed_in_c(trainer: str) -> None:
 @pytest.mark.parametrize("without", [{"threads": 2}, {"device_kind": "cuda"}, {"precision": "bf16"}])
 def test_convolutions_are_torchs(without: dict[str, Any]) -> None:
     assert not any(chosen(CONVOLVING, trainer="one_by_one", **without).kernels)
+
+
+def test_steps_by_autograd_look_for_large_convolutions_alone() -> None:
+    needs_kernel()
+    assert not any(chosen(SMALL_MAPS, trainer="one_by_one").kernels)
+    assert chosen(SMALL_MAPS, trainer="recorded").kernels == (True, False, True)
 
 
 def test_a_mode_of_torch_sees_each_convolution() -> None:

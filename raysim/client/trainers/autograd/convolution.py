@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ _FORWARD = torch.ops.aten.convolution.default
 _BACKWARD = torch.ops.aten.convolution_backward.default
 
 AXES: Mapping[Callable[..., Any], int] = MappingProxyType({torch.conv1d: 1, torch.conv2d: 2})
-"""Of the maps, by torch's function."""
+"""The functions of torch that are looked at, and how many axes their maps have."""
 
 _NAMES = "input", "weight", "bias", "stride", "padding", "dilation", "groups"
 
@@ -41,85 +42,73 @@ def computed(
         kernels: those to use.
         dtype: of the numbers that they take.
     """
-    call = _call_of(axes, args, named)
-    if call is None or not call.fits or not all(one is None or _is_plain(one, dtype) for one in call[:3]):
+    given = {**dict(zip(_NAMES, args, strict=False)), **named}
+    x, w, bias = _plain(given.get("input"), dtype), _plain(given.get("weight"), dtype), given.get("bias")
+    if x is None or w is None or not x.dim() == w.dim() == 2 + axes:
         return None
-    passes = _passes(call, kernels)
+    if x.shape[0] * prod(x.shape[2:]) * w.numel() < LEAST_PRODUCTS:
+        return None
+    geometry = _geometry(axes, given, w.shape)
+    if geometry is None or len(args) > len(_NAMES) or given.keys() - {*_NAMES}:
+        return None
+    fits_bias = bias is None or (_plain(bias, dtype) is not None and bias.shape == w.shape[:1])
+    if not fits_bias or x.shape[1] != w.shape[1] * geometry.groups or min(geometry.padding) < 0:
+        return None
+    passes = _passes(x, w, geometry, kernels)
     if passes is None:
         return None
-    made: Tensor = _Convolution.apply(*call, passes)  # type: ignore[no-untyped-call]
+    made: Tensor = _Convolution.apply(x, w, bias, geometry, passes)  # type: ignore[no-untyped-call]
     return made
 
 
-class _How(NamedTuple):
+class _Geometry(NamedTuple):
     """Of a convolution, as torch's operators take it."""
 
     stride: Sequence[int]
     padding: Sequence[int]
     dilation: Sequence[int]
     transposed: bool
-    more_behind: Sequence[int]
+    output_padding: Sequence[int]
     groups: int
 
 
-class _Call(NamedTuple):
-    """A convolution of x (N, C, ...) with kernels w (O, C / groups, ...) and a bias (O,)."""
-
-    x: Tensor
-    w: Tensor
-    bias: Tensor | None
-    how: _How
-
-    @property
-    def fits(self) -> bool:
-        """Whether these are maps of examples, and shapes fit one another."""
-        axes, (x, w, bias, how) = 2 + len(self.how.stride), self
-        if not x.dim() == w.dim() == axes or x.shape[1] != w.shape[1] * how.groups:
-            return False
-        return bias is None or bias.shape == w.shape[:1]
-
-
-class _InC(NamedTuple):
+class _ConvolutionPasses(NamedTuple):
     """What computes a convolution, and its gradients, by the arguments of torch's operators."""
 
     forward: Callable[..., Tensor]
     backward: Callable[..., Sequence[Tensor | None]]
 
 
-def _call_of(axes: int, args: Sequence[Any], named: Mapping[str, Any]) -> _Call | None:
-    """The call that these arguments make; None where torch says what is wrong."""
-    given = {**dict(zip(_NAMES, args, strict=False)), **named}
-    x, w, padding = given.get("input"), given.get("weight"), given.get("padding", 0)
-    if not isinstance(x, Tensor) or not isinstance(w, Tensor) or given.keys() - {*_NAMES}:
-        return None
-    groups = given.get("groups", 1)
+def _geometry(axes: int, given: Mapping[str, Any], w: Sequence[int]) -> _Geometry | None:
+    """The geometry that these arguments give; None where torch reads them."""
+    padding, groups = given.get("padding", 0), given.get("groups", 1)
     stride, dilation = (_each(given.get(name, 1), axes) for name in ("stride", "dilation"))
-    if padding == "same":
-        reach = [by * (taps - 1) for by, taps in zip(dilation, w.shape[2:], strict=False)]
-        if any(one % 2 for one in reach):
-            return None
-        padding = [one // 2 for one in reach]
-    how = _How(stride, _each(0 if padding == "valid" else padding, axes), dilation, False, [0] * axes, groups)
-    return _Call(x, w, given.get("bias"), how)
-
-
-def _each(number: int | Sequence[int], axes: int) -> list[int]:
-    """One for each axis."""
-    given = [number] if isinstance(number, int) else [*number]
-    return given * axes if len(given) == 1 else given
-
-
-def _passes(call: _Call, kernels: Kernels) -> _InC | None:
-    """The passes in C; None where torch's are faster."""
-    x, w, _, how = call
-    if x[:, 0].numel() * w.numel() < LEAST_PRODUCTS:
+    if stride is None or dilation is None or type(groups) is not int:
         return None
-    is_one_apart = {*how.stride, *how.dilation, how.groups} == {1}
-    if kernels.winograd is not None and is_one_apart and winograd.gains(x.shape, w.shape, how.padding):
+    reach = [by * (taps - 1) for by, taps in zip(dilation, w[2:], strict=True)]
+    if padding == "same" and {*stride} == {1} and not any(one % 2 for one in reach):
+        padding = [one // 2 for one in reach]
+    margins = _each(0 if padding == "valid" else padding, axes)
+    return None if margins is None else _Geometry(stride, margins, dilation, False, [0] * axes, groups)
+
+
+def _each(given: Any, axes: int) -> list[int] | None:
+    """One number for each axis; None where it is none of the usual ways to write them."""
+    numbers = [given] if type(given) is int else [*given] if isinstance(given, list | tuple) else []
+    if len(numbers) not in (1, axes) or any(type(one) is not int for one in numbers):
+        return None
+    return numbers * axes if len(numbers) == 1 else numbers
+
+
+def _passes(x: Tensor, w: Tensor, geometry: _Geometry, kernels: Kernels) -> _ConvolutionPasses | None:
+    """The passes in C; None where torch's are faster."""
+    is_one_apart = {*geometry.stride, *geometry.dilation, geometry.groups} == {1}
+    if kernels.winograd is not None and is_one_apart and winograd.gains(x.shape, w.shape, geometry.padding):
         layout = torch.channels_last if _lies_last(x) or _lies_last(w) else torch.contiguous_format
-        return _InC(*(Filtering(each, kernels.winograd, layout) for each in (_FORWARD, _BACKWARD)))
-    if kernels.depthwise is not None and depthwise.is_depthwise(w.shape, how.groups) and depthwise.gains(x, w.shape):
-        return _InC(_FORWARD, OwnKernels(_BACKWARD, kernels.depthwise))
+        return _ConvolutionPasses(*(Filtering(each, kernels.winograd, layout) for each in (_FORWARD, _BACKWARD)))
+    is_by_channel = depthwise.is_depthwise(w.shape, geometry.groups) and depthwise.gains(x, w.shape)
+    if kernels.depthwise is not None and is_by_channel and w.requires_grad:
+        return _ConvolutionPasses(_FORWARD, OwnKernels(_BACKWARD, kernels.depthwise))
     return None
 
 
@@ -131,19 +120,27 @@ def _lies_last(tensor: Tensor) -> bool:
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, how: _How, passes: _InC) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, geometry: _Geometry, passes: _ConvolutionPasses
+    ) -> Tensor:
         ctx.save_for_backward(x, w)
-        ctx.sizes, ctx.how, ctx.back = None if bias is None else [*bias.shape], how, passes.backward
-        return passes.forward(x, w, bias, *how)
+        ctx.set_materialize_grads(False)
+        ctx.sizes, ctx.geometry, ctx.back = None if bias is None else [*bias.shape], geometry, passes.backward
+        return passes.forward(x, w, bias, *geometry)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         (dy,), (x, w) = gradients, ctx.saved_tensors
-        back = _BACKWARD if torch.is_grad_enabled() or not _is_plain(dy, w.dtype) else ctx.back
-        return *back(dy, x, w, ctx.sizes, *ctx.how, [*ctx.needs_input_grad[:3]]), None, None
+        if dy is None:
+            # Nothing behind depends on it, as torch's node has it.
+            return (None,) * 5
+        back = _BACKWARD if torch.is_grad_enabled() or _plain(dy, w.dtype) is None else ctx.back
+        return *back(dy, x, w, ctx.sizes, *ctx.geometry, [*ctx.needs_input_grad[:3]]), None, None
 
 
-def _is_plain(tensor: Tensor, dtype: torch.dtype) -> bool:
-    """Whether its numbers lie in memory that the processor reads, as what they stand for."""
-    is_here = type(tensor) in (Tensor, nn.Parameter) and tensor.dtype == dtype and tensor.device.type == "cpu"
-    return is_here and tensor.layout == torch.strided and not tensor._is_zerotensor() and not tensor.is_neg()
+def _plain(value: Any, dtype: torch.dtype) -> Tensor | None:
+    """The value if it is a tensor whose numbers lie in memory that the processor reads, as what they stand for."""
+    if type(value) not in (Tensor, nn.Parameter) or value.dtype != dtype or value.device.type != "cpu":
+        return None
+    has_numbers = value.layout == torch.strided and not value._is_zerotensor() and not value.is_neg()
+    return value if has_numbers else None

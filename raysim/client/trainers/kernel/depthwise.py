@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from raysim.client.trainers.kernel.operands import address, check, int64s, placed
 from raysim.client.trainers.kernel.vectorised import vectorised
@@ -29,6 +29,16 @@ def is_depthwise(w: Sequence[int], groups: int) -> bool:
 def gains_much(w: Sequence[int], groups: int) -> bool:
     """Whether their gradient is made many times faster than by torch, whatever the maps' layout."""
     return is_depthwise(w, groups) and tuple(w[2:]) != USUAL
+
+
+def is_in(module: nn.Module) -> bool:
+    """Whether the module is a depthwise convolution."""
+    return isinstance(module, nn.Conv1d | nn.Conv2d) and is_depthwise(module.weight.shape, module.groups)
+
+
+def gains_much_in(module: nn.Module) -> bool:
+    """Whether the module is a depthwise convolution whose kernels' gradient is made many times faster than by torch."""
+    return isinstance(module, nn.Conv1d | nn.Conv2d) and gains_much(module.weight.shape, module.groups)
 
 
 def gains(x: Tensor, w: Sequence[int]) -> bool:
