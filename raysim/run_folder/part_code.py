@@ -127,7 +127,8 @@ def digest_of_code(function: FunctionType) -> str:
 
 
 def constants_read(function: FunctionType) -> Mapping[str, Constant]:
-    """Return the constants that a function reads, by name; those of a table or a namespace by its name and theirs.
+    """Return the constants that a function reads, by name; those of a table or a namespace by its name and theirs, and
+    a list of them as "name[:]".
 
     Texts that may be paths, that name a device or the machine, or that the environment has, are left out: another
     process has others.
@@ -136,6 +137,8 @@ def constants_read(function: FunctionType) -> Mapping[str, Constant]:
     for name, value in reached(function).items():
         if _is_constant(value):
             found[name] = value
+        elif isinstance(value, list) and _is_constant(tuple(value)):
+            found[f"{name}[:]"] = tuple(value)
         elif isinstance(value, dict):
             found |= {f"{name}[{key!r}]": each for key, each in value.items() if _is_constant(each)}
         elif isinstance(value, Namespace | SimpleNamespace):
@@ -181,8 +184,13 @@ def class_constants(cls: type) -> Mapping[str, Constant]:
     return {name: value for name, value in vars(cls).items() if _is_constant(value) and not name.startswith("__")}
 
 
+CHANGING_LISTS = (".append", ".clear", ".extend", ".insert", ".pop", ".remove", ".reverse", ".sort")
+"""Methods that change a list."""
+
+
 def set_in_module(module: ModuleType) -> set[str]:
-    """Return what functions of a module set, such as counters: names, attributes, and "[" for entries of tables."""
+    """Return what functions of a module set, such as counters: names, attributes, and "[" for entries of tables and
+    lists; and the methods of `CHANGING_LISTS` that they call."""
     found = set[str]()
     for value in list(vars(module).values()):
         for each in functions(value) if isinstance(value, FunctionType | type) else ():
@@ -192,8 +200,11 @@ def set_in_module(module: ModuleType) -> set[str]:
 
 
 def _parts_set(code: CodeType) -> set[str]:
-    kinds = {"STORE_ATTR": "{}", "STORE_SUBSCR": "["}
-    found = {kinds[e.opname].format(e.argval) for e in dis.get_instructions(code) if e.opname in kinds}
+    kinds = {"STORE_ATTR": "{}", "STORE_SUBSCR": "[", "DELETE_SUBSCR": "["}
+    instructions = list(dis.get_instructions(code))
+    found = {kinds[e.opname].format(e.argval) for e in instructions if e.opname in kinds}
+    calls = {e.argval for e in instructions if e.opname in ("LOAD_METHOD", "LOAD_ATTR")}
+    found |= {method for method in CHANGING_LISTS if method.removeprefix(".") in calls}
     return found.union(*(_parts_set(each) for each in code.co_consts if isinstance(each, CodeType)))
 
 

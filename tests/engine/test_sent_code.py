@@ -37,6 +37,7 @@ scale, calls = 1.0, 0
 kind, order, home = "none", (1, "none", None), "/home/of/this/machine"
 device = "cpu"
 table, options = {"factor": 2}, SimpleNamespace(power=1)
+factors, folders = [1.0, 2.0], ["/home/of/this/machine"]
 
 def counted():
     global calls
@@ -60,7 +61,7 @@ class Net(torch.nn.Module):
 
 def weighting(facts):
     log.debug("weighs")
-    return facts.examples * 2 * table["factor"] ** options.power
+    return facts.examples * 2 * table["factor"] ** options.power * factors[0] * len(folders)
 
 def accurate(outputs, targets):
     return (outputs.argmax(-1) == targets).float()
@@ -111,6 +112,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     "a number of a class": ("model", "gain, made = 1.0, 0", "gain, made = 2.0, 0"),
     "weighting": ("weighting", "examples * 2", "examples * 3"),
     "a number of a table": ("weighting", '{"factor": 2}', '{"factor": 3}'),
+    "a number of a list": ("weighting", "factors, folders = [1.0, 2.0]", "factors, folders = [1.5, 2.0]"),
     "a number of a namespace": ("weighting", "power=1", "power=2"),
     "metrics": ("metrics", "targets).float()", "targets).double()"),
     "transform": ("transform", "delta * 0.5", "delta * 0.25"),
@@ -152,6 +154,25 @@ def test_a_variable_that_a_script_sets_in_a_module_is_said(
     script.scale = 3.0
     with pytest.raises(raysim.ExperimentError, match=r"loss has scale = 3\.0 in the script and 1\.0 there"):
         elsewhere(planned(experiment, dataset, loss=script.loss), SOURCE, tmp_path)
+
+
+def test_a_list_that_a_script_sets_in_a_module_is_said(
+    script: Any, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    script.factors[0] = 1.9
+    with pytest.raises(raysim.ExperimentError, match=r"weighting has another factors\[:\] there"):
+        elsewhere(planned(experiment, dataset, weighting=script.weighting), SOURCE, tmp_path)
+
+
+@pytest.mark.parametrize("change", ["factors.append(3.0)", "factors[0] = 2.0", "del factors[0]", "factors.sort()"])
+def test_a_list_that_the_module_changes_itself_is_not_compared(
+    change: str, script: Any, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    changing = f"{SOURCE}\ndef counts():\n    {change}\n"
+    (tmp_path / f"{NAME}.py").write_text(changing)
+    exec(f"def counts():\n    {change}", vars(script))
+    script.factors[:] = [1.9]
+    elsewhere(planned(experiment, dataset, weighting=script.weighting), changing, tmp_path)
 
 
 def test_a_text_is_not_printed(script: Any, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:

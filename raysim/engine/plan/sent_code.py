@@ -135,6 +135,9 @@ def _places(name: str) -> set[str]:
 
     >>> sorted(_places("settings.scale")), sorted(_places("table['a']"))
     (['scale', 'settings'], ['[', 'table'])
+    >>> ".append" in _places("weights[:]"), ".append" in _places("table['a']")
+    (True, False)
     """
     held, entry, _ = name.partition("[")
-    return {*held.split("."), entry} - {""}
+    methods = part_code.CHANGING_LISTS if name.endswith("[:]") else ()
+    return {*held.split("."), entry, *methods} - {""}
