@@ -114,7 +114,7 @@ def test_a_folder_that_is_deleted_in_mid_run_is_named_by_a_worker_that_starts_la
 ) -> None:
     """A cache is cleaned, and then a worker is lost, or a node joins."""
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "near"))
-    plan = resolve(digits(experiment, seed=8))
+    plan = resolve(digits(experiment, seed=19))
     sent = data_on_nodes.send_plan(plan, 60)
     (entry,) = copies(tmp_path / "near")
     shutil.rmtree(entry)
