@@ -19,7 +19,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.run_folder import not_a_run
 from raysim.run_folder.files import RECORD
 from raysim.run_folder.passed_parts import Passed
-from raysim.run_folder.sealed_record import check_sealed, write_json
+from raysim.run_folder.sealed_record import UnreadableRecordError, check_sealed, write_json
 from raysim.storage.reading import json_object, parsing
 from raysim.storage.remote.folder import named
 
@@ -241,9 +241,10 @@ def _stored(path: Path) -> Mapping[str, Any]:
         raise RunFolderError(f"{named(path)} is not a run's folder: {not_a_run.why(path)}")
     try:
         check_sealed(file)
+    except UnreadableRecordError:
+        raise
     except RunFolderError as error:
-        whose = "" if within(error).startswith(f"{file} cannot be read: ") else _written_by(file)
-        raise RunFolderError(f"{error}{whose}") from None
+        raise RunFolderError(f"{error}{_written_by(file)}") from None
     stored = json_object(file, RunFolderError)
     stored.setdefault("versions", {})
     for key, kinds in _RECORDED.items():
