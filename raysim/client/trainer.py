@@ -7,7 +7,7 @@ to rounding, and each is one implementation behind this protocol.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -82,12 +82,12 @@ class Updates:
 
     def copy(self) -> Updates:
         """Return the same in memory of its own, which the next updates leave as it is."""
-        return Updates(*(_copy(getattr(self, each.name)) for each in fields(self)))
+        return Updates(*map(_copy, vars(self).values()))
 
     @classmethod
     def of(cls, each: Sequence[Updates]) -> Updates:
         """Return the rows of all, one's behind the other's."""
-        return cls(*(_joined([getattr(one, field.name) for one in each]) for field in fields(cls)))
+        return cls(*map(_joined, zip(*(vars(one).values() for one in each), strict=True)))
 
 
 def _copy(value: Any) -> Any:

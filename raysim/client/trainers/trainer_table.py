@@ -348,7 +348,7 @@ def _kernels_used(given: TrainingConditions, trainer: TrainerName, module: nn.Mo
     gained = in_c.gained(module) if trainer == "one_by_one" else NONE_USED
     filters = trainer in FILTERING and any(winograd.may_gain(p.shape) for p in module.parameters())
     recurs = trainer in RECORDED and _has_lstm(module)
-    by_channel = trainer in RECORDED and any(map(depthwise.is_in, module.modules()))
+    by_channel = trainer in RECORDED and depthwise.any_in(module)
     return KernelsUsed(
         (filters or gained.winograd) and compiled_c.obstacle(winograd.SOURCE, torch.float32) is None,
         recurs and compiled_c.obstacle(lstm.SOURCE, torch.float32) is None,

@@ -27,7 +27,7 @@ takes a tenth of a small module's step, which smaller ones do not save."""
 def gained(module: nn.Module) -> KernelsUsed:
     """Return which kernels a module's steps by autograd gain by, if its maps are large enough."""
     filters = any(winograd.may_gain(p.shape) and p.numel() >= LEAST_NUMBERS for p in module.parameters())
-    return KernelsUsed(winograd=filters, depthwise=any(map(depthwise.gains_much_in, module.modules())))
+    return KernelsUsed(winograd=filters, depthwise=depthwise.any_in(module, depthwise.gains_much))
 
 
 def by_kernels(module: nn.Module, kernels: Kernels, dtype: torch.dtype) -> AbstractContextManager[object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -31,14 +31,10 @@ def gains_much(w: Sequence[int], groups: int) -> bool:
     return is_depthwise(w, groups) and tuple(w[2:]) != USUAL
 
 
-def is_in(module: nn.Module) -> bool:
-    """Whether the module is a depthwise convolution."""
-    return isinstance(module, nn.Conv1d | nn.Conv2d) and is_depthwise(module.weight.shape, module.groups)
-
-
-def gains_much_in(module: nn.Module) -> bool:
-    """Whether the module is a depthwise convolution whose kernels' gradient is made many times faster than by torch."""
-    return isinstance(module, nn.Conv1d | nn.Conv2d) and gains_much(module.weight.shape, module.groups)
+def any_in(module: nn.Module, of: Callable[[Sequence[int], int], bool] = is_depthwise) -> bool:
+    """Whether a convolution in the module is depthwise, or such that its kernels' shape and groups are as asked for."""
+    each = (child for child in module.modules() if isinstance(child, nn.Conv1d | nn.Conv2d))
+    return any(of(child.weight.shape, child.groups) for child in each)
 
 
 def gains(x: Tensor, w: Sequence[int]) -> bool:

@@ -30,7 +30,7 @@ class OwnKernels(StandIn):
     def __call__(self, *args: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """What torch's operator returns."""
         dy, x, w, sizes, stride, padding, dilation, *others, mask = args
-        if not mask[1] or not gains(x, w.shape):
+        if not gains(x, w.shape):
             made: tuple[Tensor | None, Tensor | None, Tensor | None] = self.overload(*args)
             return made
         dx = db = None
