@@ -174,6 +174,14 @@ def test_a_gradient_that_is_expanded(calls: Calls) -> None:
     assert calls == IN_C["filter"]
 
 
+def test_small_convolutions_are_torchs(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = drawn(4, 16, 8, 8), drawn(16, 16, 3, 3)
+    for least, by in ((4 * 64 * w.numel() + 1, []), (4 * 64 * w.numel(), IN_C["filter"])):
+        monkeypatch.setattr(convolution, "LEAST_PRODUCTS", least)
+        both_ways(lambda x, w: functional.conv2d(x, w, padding=1), x, w)
+        assert calls == by
+
+
 def test_only_wanted_gradients_are_made(calls: Calls) -> None:
     x, w = drawn(4, 16, 8, 8).detach(), drawn(16, 16, 3, 3)
     (dw,) = both_ways(lambda w: functional.conv2d(x, w), w)[1:]
