@@ -1,7 +1,7 @@
 """Adds up weighted rows: total + sum_i c_i row_i, number by number in the order of the rows.
 
-On a CPU with a C compiler it is one pass over rows and sum (weighted_rows.c), elsewhere one for each row: the bits are
-the same, except for a single row, which is added in one rounding. On a card it is one product.
+On a CPU with a C compiler it is one pass over rows and sum (weighted_rows.c), elsewhere one for each row. The bits are
+the same, and the same however many rows are added at a time. On a card it is one product.
 """
 
 from __future__ import annotations
@@ -32,12 +32,6 @@ PIECE = 1 << 16
 
 def sum_of_rows(coefficients: Float64s, rows: Tensor) -> Tensor:
     """Return sum_i c_i rows_i, float64 (P,), of k numbers and (k, P), to the bits of an addition to zeros."""
-    if rows.device.type == "cpu" and len(rows) == 1:
-        total = vectors.empty(rows.shape[1:], torch.float64, rows.device)
-        for piece, part in zip(total.split(PIECE), rows[0].split(PIECE), strict=True):
-            # The sum of zeros and a row has no negative zeros.
-            piece.copy_(part).mul_(float(coefficients[0])).add_(0.0)
-        return total
     if _takes_one_pass(rows):
         return _in_one_pass(vectors.empty(rows.shape[1:], torch.float64, rows.device), coefficients, rows, anew=True)
     total = vectors.zeros(rows.shape[1], torch.float64, rows.device)
@@ -49,10 +43,6 @@ def add_rows(total: Tensor, coefficients: Float64s, rows: Tensor) -> None:
     """total <- total + sum_i c_i rows_i, in the dtype of `total`: (P,) in float64 or as the rows, k numbers, (k, P)."""
     if rows.device.type != "cpu":
         _on_a_card(total, coefficients, rows)
-    elif len(coefficients) == 1:
-        # An addition that converts as it reads takes four times as long.
-        for piece, part in zip(total.split(PIECE), rows[0].split(PIECE), strict=True):
-            piece.add_(part.to(total.dtype), alpha=float(coefficients[0]))
     elif _takes_one_pass(rows):
         _in_one_pass(total, coefficients, rows, anew=False)
     else:

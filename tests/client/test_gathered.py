@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import raysim
 from raysim import FederatedDataset
 from raysim.client import local_training
 from raysim.client.chunk_clients import ChunkClients
@@ -23,6 +24,7 @@ from raysim.data.on_device import Examples
 from raysim.models.layout import Layout
 from raysim.models.model import Weights, create
 from raysim.models.task import task_for
+from tests.support.executors import bits
 from tests.support.small_data import make_clients
 
 SIZES = [9, 5, 12, 8, 3]
@@ -131,3 +133,26 @@ def test_everything_that_a_rule_asks_for_is_kept() -> None:
     assert [float(one[0, 0]) for one in updates.samples] == [4, 1, 3]
     assert updates.seen.tolist() == [SIZES[k] for k in (4, 1, 3)]
     assert got.squared_norms[:, 0].tolist() == pytest.approx([64, 4, 36])
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "compressed": {"client": {"batch_size": 4, "compression": {"name": "top_k", "fraction": 0.3}}},
+    "fednova": {"server": {"aggregator": {"name": "fednova"}}},
+    "glad": {"server": {"glad": {"beta": 0.9, "gamma": 0.02, "scope": "group"}}},
+    "median": {"server": {"aggregator": {"name": "median"}}},
+    "clipped": {"server": {"clip": {"initial": 0.5, "quantile": 0.5, "lr": 0.2}}},
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_bits_of_a_run_do_not_depend_on_who_is_measured_together(
+    rule: str, monkeypatch: pytest.MonkeyPatch, experiment: Callable[..., raysim.Experiment]
+) -> None:
+    engine = {"workers": 0, "trainer": "one_by_one", "chunk_size": 3, "dtype": "float64"}
+    run = experiment(cohort={"size": 5}, engine=engine, **RULES[rule])
+    # Remainders of two or three examples: batch norm takes no single one.
+    data = FederatedDataset.from_clients(train=make_clients([8, 6, 12, 7, 3, 11, 20]))
+    together = [bits(done) for done in raysim.rounds(run, dataset=data, model=normed)]
+    monkeypatch.setattr(local_training, "GATHERED", 0)
+    assert [bits(done) for done in raysim.rounds(run, dataset=data, model=normed)] == together

@@ -40,7 +40,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(("of_rows", "of_total"), TYPES)
-@pytest.mark.parametrize(("k", "length"), [(2, 1), (3, 511), (5, 513), (64, 610), (2, 2 * PIECE + 5)])
+@pytest.mark.parametrize(("k", "length"), [(1, 513), (1, PIECE + 5), (2, 1), (3, 511), (5, 513), (64, 610), (2, 2 * PIECE + 5)])
 def test_rows_are_added_one_after_another(
     compiled: bool, of_rows: torch.dtype, of_total: torch.dtype, k: int, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +56,21 @@ def test_rows_are_added_one_after_another(
     assert same_bits(total, wanted)
     zeros = torch.zeros(length, dtype=torch.float64)
     assert same_bits(sum_of_rows(coefficients, rows), step_by_step(zeros, coefficients, rows))
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (1, 4), (2, 3), (4, 1)], ids=str)
+def test_the_bits_do_not_depend_on_how_many_rows_are_added_at_a_time(sizes: tuple[int, ...]) -> None:
+    coefficients, rows = numbers(5, 700, torch.float32)
+    total, first = None, 0
+    for size in sizes:
+        these = slice(first, first + size)
+        if total is None:
+            total = sum_of_rows(coefficients[these], rows[these])
+        else:
+            add_rows(total, coefficients[these], rows[these])
+        first += size
+    assert total is not None
+    assert same_bits(total, sum_of_rows(coefficients, rows))
 
 
 def test_numbers_beside_the_sum_are_left_alone() -> None:
