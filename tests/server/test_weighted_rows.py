@@ -40,7 +40,9 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(("of_rows", "of_total"), TYPES)
-@pytest.mark.parametrize(("k", "length"), [(1, 513), (1, PIECE + 5), (2, 1), (3, 511), (5, 513), (64, 610), (2, 2 * PIECE + 5)])
+@pytest.mark.parametrize(
+    ("k", "length"), [(1, 513), (1, PIECE + 5), (2, 1), (3, 511), (5, 513), (64, 610), (2, 2 * PIECE + 5)]
+)
 def test_rows_are_added_one_after_another(
     compiled: bool, of_rows: torch.dtype, of_total: torch.dtype, k: int, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
