@@ -118,16 +118,21 @@ class ChunkClients(Sequence[Client]):
         """(k + 1,), where each client's examples begin in `x`, and where the last client's end."""
         return boundaries(self.num_examples)
 
-    def visits(self) -> tuple[Tensor, Tensor]:
-        """Return x and y of all local steps in their order, concatenated in client order, a row for each visit."""
-        rows = torch.from_numpy(self.visited_rows).to(self.x.device)
-        x = self.x.index_select(0, rows) if self.augmented is None else self.augmented
-        return x, self.y.index_select(0, rows)
+    def visited_inputs(self) -> Tensor:
+        """Return x of all local steps in their order, concatenated in client order, a row for each visit."""
+        return self.x.index_select(0, self._rows()) if self.augmented is None else self.augmented
+
+    def visited_targets(self) -> Tensor:
+        """Return y of the same."""
+        return self.y.index_select(0, self._rows())
 
     @cached_property
     def visited_rows(self) -> Int64s:
         """(visits,), which row of `x` and `y` each visit is of."""
         return self.batches.order + np.repeat(self.row_boundaries[:-1], self.batches.visits)
+
+    def _rows(self) -> Tensor:
+        return torch.from_numpy(self.visited_rows).to(self.x.device)
 
     def __len__(self) -> int:
         return len(self.positions)

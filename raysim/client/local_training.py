@@ -32,9 +32,9 @@ LARGE = 1 << 18
 """Numbers of one update from which its norm is computed piece by piece, in the cache."""
 
 GATHERED = 1 << 18
-"""Numbers of updates, and of buffers, of clients that are trained one after another, up to which they are measured and
-added up together. For each client by itself that takes as long as ten local steps of a small module; and so many stay
-in a core's cache."""
+"""Numbers of updates, and of buffers, of clients that are trained one after another, up to which they are scored,
+measured and added up together. For each client by itself that takes as long as ten local steps of a small module; and
+so many stay in a core's cache."""
 
 
 class ClientFailure(Exception):
@@ -107,7 +107,7 @@ def load_clients(examples: Examples, positions: Int64s, like: Tensor) -> tuple[I
 
 
 def _augmented(clients: ChunkClients, how: Augmentation, seed: int, round_index: int) -> ChunkClients:
-    visits = clients.visits()[0].split_with_sizes(clients.batches.visits.tolist())
+    visits = clients.visited_inputs().split_with_sizes(clients.batches.visits.tolist())
     augmented = [
         augment.visits(how, own, seed, round_index, position)
         for own, position in zip(visits, clients.positions.tolist(), strict=True)
@@ -149,10 +149,7 @@ def train(
     for group in _turns(trainer, clients, gathered):
         if prepared is not None:
             group = group.with_each(prepared)
-        stream = _watched(trainer, broadcast, group, lr, start)
-        if not trainer.trains_together and len(group) > 1:
-            stream = _gathered(stream, group)
-        for together, updates in stream:
+        for together, updates in _watched(trainer, broadcast, group, lr, start):
             yield with_norms(together, updates, layout, _keep_form(updates.buffers, broadcast.buffers))
 
 
@@ -160,23 +157,6 @@ def _turns(trainer: Trainer, clients: ChunkClients, gathered: int = 1) -> Iterat
     """Yield the clients that the trainer is given at a time: all if it trains them together, else `gathered`."""
     size = max(1, len(clients)) if trainer.trains_together else gathered
     return (clients[first : first + size] for first in range(0, len(clients), size))
-
-
-def _gathered(
-    stream: Iterator[tuple[ChunkClients, Updates]], group: ChunkClients
-) -> Iterator[tuple[ChunkClients, Updates]]:
-    """Yield the updates of all clients of the group at once, and before an error those of the clients before it."""
-    each: list[Updates] = []
-    failure: Exception | None = None
-    try:
-        for _, updates in stream:
-            each.append(updates.copy())
-    except Exception as error:
-        failure = error
-    if each:
-        yield group[: len(each)], Updates.of(each)
-    if failure is not None:
-        raise failure
 
 
 def end_of(trainer: Trainer, broadcast: Weights, client: Client, lr: float) -> Tensor:

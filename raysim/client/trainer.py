@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,11 +46,11 @@ class Client:
     own: Tensor | None = None
     windows: tuple[tuple[int, int], ...] = ()
 
-    def visits(self) -> tuple[Tensor, Tensor]:
-        """x and y of all local steps in their order, one row a visit."""
-        order = torch.from_numpy(self.batches.order).to(self.x.device)
-        x = self.x.index_select(0, order) if self.augmented is None else self.augmented
-        return x, self.y.index_select(0, order)
+    def visited_inputs(self) -> Tensor:
+        """x of all local steps in their order, a row for each visit."""
+        if self.augmented is not None:
+            return self.augmented
+        return self.x.index_select(0, torch.from_numpy(self.batches.order).to(self.x.device))
 
 
 @dataclass(frozen=True)
@@ -80,32 +79,6 @@ class Updates:
     own: Tensor | None = None
     samples: tuple[Tensor, ...] | None = None
 
-    def copy(self) -> Updates:
-        """Return the same in memory of its own, which the next updates leave as it is."""
-        return Updates(*map(_copy, vars(self).values()))
-
-    @classmethod
-    def of(cls, each: Sequence[Updates]) -> Updates:
-        """Return the rows of all, one's behind the other's."""
-        return cls(*map(_joined, zip(*(vars(one).values() for one in each), strict=True)))
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        # A copy of nothing takes as long as one of a small model.
-        return value.clone() if value.numel() else value
-    return tuple(one.clone() for one in value) if isinstance(value, tuple) else value
-
-
-def _joined(values: Sequence[Any]) -> Any:
-    first = values[0]
-    if first is None:
-        assert all(one is None for one in values)
-        return None
-    if isinstance(first, tuple):
-        return tuple(one for value in values for one in value)
-    return torch.cat(tuple(values)) if isinstance(first, Tensor) else np.concatenate(values)
-
 
 class LocalStart(NamedTuple):
     """Where a run's clients start from in a round, and their learning rate."""
@@ -116,7 +89,7 @@ class LocalStart(NamedTuple):
 
 class Trainer(Protocol):
     """One way of running local training; `trains_together` says whether it has one call for all the clients that it is
-    given, a whole chunk's, or trains one after another."""
+    given, a whole chunk's, or trains one after another, a few of them in a call."""
 
     trains_together: bool
 

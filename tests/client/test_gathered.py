@@ -1,8 +1,8 @@
-"""Small clients that are trained one after another are measured together: the same numbers, and the same errors."""
+"""Small clients that are trained one after another are scored and measured together: the same numbers and errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -18,7 +18,9 @@ from raysim.client.chunk_clients import ChunkClients
 from raysim.client.local_training import ClientFailure, Trained
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client, Updates
+from raysim.client.trainers.client_by_client import ClientByClient, LocalEnd
 from raysim.client.trainers.construction import make
+from raysim.client.trainers.scores import Scores
 from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.models.layout import Layout
@@ -45,7 +47,8 @@ def trained(prepared: Any = None, loss: Any = None, windows: Any = ()) -> Iterat
     if windows:
         members = members.with_each(lambda client: replace(client, windows=windows))
     for one in local_training.train(made, weights, members, 0.1, model.params, prepared):
-        yield Trained(one.clients, one.updates.copy(), one.squared_norms, one.finite)
+        kept: dict[str, Any] = {name: one.clone() for name, one in vars(one.updates).items() if isinstance(one, Tensor)}
+        yield Trained(one.clients, replace(one.updates, **kept), one.squared_norms, one.finite)
 
 
 def test_numbers_are_those_of_each_client_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,11 +57,10 @@ def test_numbers_are_those_of_each_client_by_itself(monkeypatch: pytest.MonkeyPa
     apart = [*trained()]
     assert [len(one.clients) for one in together] == [5]
     assert [len(one.clients) for one in apart] == [1] * 5
-    joined = Updates.of([one.updates for one in apart])
     for field in fields(Updates):
-        got, wanted = getattr(together[0].updates, field.name), getattr(joined, field.name)
-        assert got is wanted or np.array_equal(got, wanted), field.name
-    assert len(set(joined.delta[:, 0].tolist())) == 5
+        got, each = getattr(together[0].updates, field.name), [getattr(one.updates, field.name) for one in apart]
+        assert each == [None] * 5 if got is None else np.array_equal(got, np.concatenate(each)), field.name
+    assert len(set(together[0].updates.delta[:, 0].tolist())) == 5
     assert torch.equal(together[0].squared_norms, torch.cat([one.squared_norms for one in apart]))
     assert together[0].finite.tolist() == [True] * 5
 
@@ -101,38 +103,46 @@ def test_the_client_that_failed_is_named_behind_those_before_it() -> None:
     assert (raised.value.position, raised.value.others) == (2, 0)
 
 
-class Reusing:
-    """A trainer that writes all updates to the same memory, with everything that some rules ask for."""
+class Reusing(ClientByClient):
+    """Writes what some rules ask for to the same memory for each client."""
 
-    trains_together = False
+    rows = tuple(torch.zeros(1, 4) for _ in range(4))
 
-    def train(self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Any = None) -> Iterator[Updates]:
-        rows = [torch.zeros(1, 4) for _ in range(4)]
-        for client in clients:
-            for row in rows:
-                row.fill_(client.position)
-            delta, gradients, inverses, own = rows
-            none, one = torch.empty(1, 0), torch.tensor([1.0 * client.position])
-            samples = tuple(torch.full((2, 4), 1.0 * client.position) for _ in range(1))
-            seen = np.array([client.num_examples])
-            yield Updates(delta, none, none.long(), one, one, seen, gradients, None, inverses, own, samples)
+    def _train_one(
+        self,
+        broadcast: Weights,
+        client: Client,
+        y: Tensor,
+        lr: float,
+        start: Mapping[str, Tensor] | None,
+        scores: Scores,
+    ) -> LocalEnd:
+        for row in self.rows:
+            row.fill_(client.position)
+        delta, gradients, inverses, own = self.rows
+        scores.keep(nn.functional.one_hot(y, 3).float() * client.position)
+        none = torch.empty(1, 0)
+        return LocalEnd(delta, none, none.long(), gradients, inverses, own, (own.expand(2, 4),))
 
 
-def test_everything_that_a_rule_asks_for_is_kept() -> None:
+def test_everything_that_a_rule_asks_for_is_of_its_client() -> None:
     data = FederatedDataset.from_clients(train=make_clients(SIZES))
     section = ClientSection.model_validate({"batch_size": 3})
-    members: ChunkClients = local_training.members(Examples(data), (4, 1, 3), section, 0, 3, torch.zeros(4))
+    members: ChunkClients = local_training.members(Examples(data), (4, 0, 3), section, 0, 3, torch.zeros(4))
     weights = Weights(torch.zeros(4), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
     layout = Layout.of([("weight", torch.zeros(4))])
-    (got,) = local_training.train(Reusing(), weights, members, 0.1, layout)
+    (got,) = local_training.train(Reusing(task_for(3, None)), weights, members, 0.1, layout)
     updates = got.updates
-    for rows in (updates.delta, updates.gradients, updates.inverses, updates.own):
-        assert rows is not None
-        assert rows[:, 0].tolist() == [4, 1, 3]
+    for each in (updates.delta, updates.gradients, updates.inverses, updates.own):
+        assert each is not None
+        assert each[:, 0].tolist() == [4, 0, 3]
     assert updates.samples is not None
-    assert [float(one[0, 0]) for one in updates.samples] == [4, 1, 3]
-    assert updates.seen.tolist() == [SIZES[k] for k in (4, 1, 3)]
-    assert got.squared_norms[:, 0].tolist() == pytest.approx([64, 4, 36])
+    assert [float(one[0, 0]) for one in updates.samples] == [4, 0, 3]
+    assert updates.seen.tolist() == [SIZES[k] for k in (4, 0, 3)]
+    # Of 3 classes a score of s for the right one, and 0 for the others.
+    losses = [SIZES[k] * np.log(1 + 2 * np.exp(-k)) for k in (4, 0, 3)]
+    assert updates.loss.tolist() == pytest.approx(losses, rel=1e-6)
+    assert got.squared_norms[:, 0].tolist() == pytest.approx([64, 0, 36])
 
 
 RULES: dict[str, dict[str, Any]] = {

@@ -18,10 +18,12 @@ from raysim.client.trainers.autograd.in_c import by_kernels
 from raysim.client.trainers.cuda_graphs import Recordings
 from raysim.client.trainers.gradient_seed import gradients_from
 from raysim.client.trainers.loss_gradient import LossGradient
+from raysim.client.trainers.recording.interpreted_step import InterpretedStep
 from raysim.client.trainers.recording.recorded_steps import BY_AUTOGRAD, RecordedSteps, StepRecording
 from raysim.client.trainers.recording.tape import NotRecorded
 from raysim.client.trainers.recording.weighted import Weighted
 from raysim.client.trainers.reduced_precision import products_in
+from raysim.client.trainers.scores import MOST_KEPT
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.watched_objective import Watched
 from raysim.config.unwritten import versions
@@ -197,6 +199,26 @@ class BoundModule:
             return self._by_autograd(x, y, alpha, at)
         finally:
             self._step_keys = None
+
+    def in_a_row(
+        self, x: Tensor, y: Tensor, length: int, alpha: float
+    ) -> Iterator[tuple[Tensor | None, Tensor | None]]:
+        """Make what `differentiate` makes of batches of this length, which lie one behind the other and have neither
+        keys nor an objective; yield what it returns, of one batch or several.
+
+        Between two of them Python takes as long as half a step of a small module.
+        """
+        step, most = self._recorded.get(length), length
+        if isinstance(step, InterpretedStep) and step.goes_on:
+            most *= max(1, MOST_KEPT // max(1, step.num_outputs))
+            if most >= y.shape[0]:
+                yield step.in_a_row(x, y, alpha)
+                return
+            for batches, targets in zip(x.split(most), y.split(most), strict=True):
+                yield step.in_a_row(batches, targets, alpha)
+            return
+        for batch, targets in zip(x.split(length), y.split(length), strict=True):
+            yield self.differentiate(batch, targets, None, alpha)
 
     def in_pieces(
         self, x: Tensor, y: Tensor, keys: StepKeys | None, alpha: float, at: ObjectiveAt | None = None

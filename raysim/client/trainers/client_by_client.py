@@ -1,86 +1,115 @@
-"""Trains one client after another, on modules that lie over memory of the trainer's own."""
+"""Trains one client after another, and scores them together: for each client by itself that takes as long as some local
+steps of a small module.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from raysim import card
-from raysim.client.objective import LocalObjective, ObjectiveAt, Received
+from raysim.client.chunk_clients import ChunkClients
 from raysim.client.trainer import Client, Updates
-from raysim.client.trainers.bound_module import BoundModule
-from raysim.config.unwritten import check_unwritten, versions
-from raysim.models.model import Model, Weights
+from raysim.client.trainers.scores import Scores
+from raysim.models.model import Weights
+from raysim.models.task import Task
 
 
-@dataclass(frozen=True, slots=True)
-class LocalTraining:
-    """What a client trains on: batches x and y, all of y (`targets`), and the arguments of `Trainer.train`."""
+class LocalEnd(NamedTuple):
+    """Where a client's local training ended: the fields of `Updates` that the trainer holds in memory of its own, each
+    with one row."""
 
-    x: Sequence[Tensor]
-    y: Sequence[Tensor]
-    targets: Tensor
-    broadcast: Weights
-    client: Client
-    lr: float
-    start: Mapping[str, Tensor] | None
+    delta: Tensor
+    buffers: Tensor
+    counters: Tensor
+    gradients: Tensor | None = None
+    inverses: Tensor | None = None
+    own: Tensor | None = None
+    samples: tuple[Tensor, ...] | None = None
+
+    def copy(self) -> LocalEnd:
+        """Return the same in memory that the next client leaves as it is."""
+        return LocalEnd(*map(_copy, self))
 
 
 class ClientByClient(ABC):
-    """Loads the broadcast, divides a client's examples into batches, and records local steps, where that can be done.
+    """Trains the clients of a call one after another; their updates come at once.
 
     Args:
-        modules: over memory of their own; each local step uses all of them.
-        model: factory and layouts.
-        objective: stands in for the task's losses.
+        task: losses and hits.
     """
 
     trains_together = False
 
-    def __init__(self, modules: Sequence[BoundModule], model: Model, objective: LocalObjective | None) -> None:
-        self._modules, self._model, self._objective = modules, model, objective
+    def __init__(self, task: Task) -> None:
+        self._task = task
 
     def train(
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
     ) -> Iterator[Updates]:
-        """Train each client from the broadcast; see `Trainer.train`."""
-        for client in clients:
-            yield self._train_one(broadcast, client, lr, start)
+        """Train each client from the broadcast; see `Trainer.train`.
 
-    @torch.no_grad()
-    def _train_one(self, broadcast: Weights, client: Client, lr: float, start: Mapping[str, Tensor] | None) -> Updates:
-        for module in self._modules:
-            module.load(broadcast)
-        lengths = [stop - first for first, stop in pairwise(client.batches.bounds)]
-        x, y = client.visits()
-        batches = x.split_with_sizes(lengths), y.split_with_sizes(lengths)
-        # Each module records, also behind one with steps by autograd: else its recordings depend on earlier clients.
-        of_each = [module.record(*batches, lengths) for module in self._modules]
-        # Where all steps are recorded, what lies between them is quicker too without what torch notes for autograd.
-        recorded = all(of_each)
-        # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
-        card.start_generators(client.key, client.x.device)
-        before = versions(y, broadcast.params)
-        with torch.inference_mode(recorded):
-            updates = self._train_on(LocalTraining(*batches, y, broadcast, client, lr, start))
-        if self._objective is not None:
-            check_unwritten("objective=", before, {"y": y, "at.broadcast": broadcast.params})
-        if not recorded:
-            for module in self._modules:
-                module.check_kept()
-        return updates
+        The updates come at once: before an error, those of the clients before it.
+        """
+        clients = ChunkClients.of(clients)
+        targets = clients.visited_targets()
+        scores = Scores.of_clients(self._task, targets, clients.batches.visits)
+        ends: list[LocalEnd] = []
+        failure: Exception | None = None
+        try:
+            for client, y in zip(clients, targets.split_with_sizes(clients.batches.visits.tolist()), strict=True):
+                end = self._train_one(broadcast, client, y, lr, start, scores)
+                ends.append(end if len(clients) == 1 else end.copy())
+        except Exception as error:
+            failure = error
+        if ends:
+            yield _together(ends, scores, clients)
+        if failure is not None:
+            raise failure
 
     @abstractmethod
-    def _train_on(self, given: LocalTraining) -> Updates:
-        """Train from the broadcast, which the modules have loaded."""
+    def _train_one(
+        self,
+        broadcast: Weights,
+        client: Client,
+        y: Tensor,
+        lr: float,
+        start: Mapping[str, Tensor] | None,
+        scores: Scores,
+    ) -> LocalEnd:
+        """Train one client.
 
-    def _at(self, client: Client, step: int, received: Received) -> ObjectiveAt | None:
-        if self._objective is None:
-            return None
-        assert client.at is not None
-        return ObjectiveAt(client.at, client.position, step, self._objective.constants, received, client.x.device)
+        Args:
+            broadcast, lr, start: as of `Trainer.train`.
+            client: the one.
+            y: the targets of all its visits.
+            scores: keep what its local steps make.
+        """
+
+
+@torch.inference_mode()
+def _together(ends: Sequence[LocalEnd], scores: Scores, clients: ChunkClients) -> Updates:
+    loss, correct = (each[: len(ends)] for each in scores.totals())
+    seen = clients.batches.visits[: len(ends)]
+    delta, buffers, counters, gradients, inverses, own, samples = map(_joined, zip(*ends, strict=True))
+    return Updates(
+        delta, buffers, counters, loss, correct, seen, gradients, inverses=inverses, own=own, samples=samples
+    )
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        # A copy of nothing takes as long as one of a small model.
+        return value.clone() if value.numel() else value
+    return None if value is None else tuple(one.clone() for one in value)
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    first = values[0]
+    if len(values) == 1 or first is None:
+        assert all(one is None for one in values[1:])
+        return first
+    return torch.cat(list(values)) if isinstance(first, Tensor) else tuple(one for value in values for one in value)

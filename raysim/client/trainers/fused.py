@@ -8,18 +8,18 @@ product does not need, and losses are scored once per client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from raysim.client import dropout
 from raysim.client.chunk_clients import LocalInputs
-from raysim.client.trainer import Client, Updates
+from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient
+from raysim.client.trainers.client_by_client import ClientByClient, LocalEnd
 from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.layers.build import for_one
 from raysim.client.trainers.layers.conv2d import channels_last
@@ -53,7 +53,7 @@ class Network(Protocol):
         ...
 
 
-class Fused:
+class Fused(ClientByClient):
     """Trainer over one network's flat weights, or two where the rule is anchored.
 
     Args:
@@ -64,8 +64,6 @@ class Fused:
         network: makes one for this rule; `plain` asks for steps instead of gradients.
     """
 
-    trains_together = False
-
     def __init__(
         self,
         recognised: Recognised,
@@ -74,7 +72,7 @@ class Fused:
         precision: torch.dtype,
         network: Callable[[bool], Network],
     ) -> None:
-        self._task = task
+        super().__init__(task)
         self._rule = rule
         # What only reshapes the examples is done once for all of a client's, before the first local step.
         self._flatten_first = flattens_first(recognised)
@@ -83,26 +81,26 @@ class Fused:
         self._own = network(rule.plain)
         self._anchor = network(False) if rule.anchored else None
 
-    def train(
-        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
-    ) -> Iterator[Updates]:
-        """Train each client from the broadcast; see `Trainer.train`."""
-        for client in clients:
-            yield self._train_one(broadcast, client, lr, start)
-
     @torch.inference_mode()
-    def _train_one(self, broadcast: Weights, client: Client, lr: float, start: Mapping[str, Tensor] | None) -> Updates:
+    def _train_one(
+        self,
+        broadcast: Weights,
+        client: Client,
+        y: Tensor,
+        lr: float,
+        start: Mapping[str, Tensor] | None,
+        scores: Scores,
+    ) -> LocalEnd:
         own, anchor = self._own, self._anchor
         networks = [own] if anchor is None else [own, anchor]
         device = client.x.device
-        x, y = client.visits()
+        x = client.visited_inputs()
         for network in networks:
             network.params.copy_(broadcast.params)
             if network.dropouts:
                 keys = dropout.keys([client.key], client.batches.num_steps, len(network.dropouts), device)
                 for layer, key in zip(network.dropouts, keys, strict=True):
                     layer.address(key[:, 0])
-        scores = Scores(self._task, y)
         steps = LocalSteps(
             self._rule,
             StepVectors(own.params, own.gradient, None if anchor is None else anchor.gradient),
@@ -124,11 +122,14 @@ class Fused:
             scores.keep(*own.differentiate(h, targets, steps.alpha, batch))
             if steps.acts:
                 steps.step()
-        loss, correct = scores.totals()
-        delta = steps.delta().unsqueeze(0)
-        gradients, inverses = steps.mean_gradients(), steps.inverses()
-        made, samples = (*_nothing(broadcast), loss, correct, np.array(bounds[-1:])), steps.samples()
-        return Updates(delta, *made, gradients, inverses=inverses, samples=samples)
+        return LocalEnd(
+            steps.delta()[None],
+            broadcast.buffers[None],
+            broadcast.counters[None],
+            steps.mean_gradients(),
+            steps.inverses(),
+            samples=steps.samples(),
+        )
 
 
 class LayersByHand:
@@ -179,7 +180,3 @@ class LayersByHand:
 def flattens_first(recognised: Recognised) -> bool:
     """Whether all that the first layer does is to flatten the examples."""
     return type(recognised.layers[0].module) is nn.Flatten
-
-
-def _nothing(broadcast: Weights) -> tuple[Tensor, Tensor]:
-    return broadcast.buffers.unsqueeze(0), broadcast.counters.unsqueeze(0)

@@ -159,7 +159,7 @@ class LocalSteps:
         self._state: State = {}
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
         self._inverses = torch.zeros_like(params) if rule.sums_inverses else None
-        self._one = params.new_ones(())
+        self._one = params.new_ones(()) if rule.sums_inverses else None
         self._iterate, self._taken = params, 0
         if rule.point is not None:
             self._iterate = params.clone()
@@ -233,6 +233,7 @@ class LocalSteps:
         if self._inverses is not None:
             divisor = self._rule.optimizer.divisor
             assert divisor is not None
+            assert self._one is not None
             assert isinstance(lr, float)
             _rows(self._inverses, active).addcdiv_(self._one, divisor(state))
         if self._rule.held is not None:

@@ -7,23 +7,25 @@ operators are called again without autograd, and products make plain SGD's step.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
+from itertools import groupby
+
 import torch
+from torch import Tensor
 
 from raysim import card
 from raysim.client.chunk_clients import LocalInputs
 from raysim.client.objective import LocalObjective, Received
-from raysim.client.trainer import Updates
 from raysim.client.trainers.bound_module import BoundModule
-from raysim.client.trainers.client_by_client import ClientByClient, LocalTraining
+from raysim.client.trainers.client_by_client import LocalEnd
 from raysim.client.trainers.local_steps import LocalSteps, StepRule, StepVectors
+from raysim.client.trainers.on_modules import LocalTraining, OnModules
 from raysim.client.trainers.recording.recorded_steps import BY_AUTOGRAD, StepRecording
-from raysim.client.trainers.scores import Scores
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
 
-class OneByOne(ClientByClient):
+class OneByOne(OnModules):
     """Trainer over a module bound to this object's own weights; every nn.Dropout inside draws addressed masks.
 
     Args:
@@ -49,7 +51,6 @@ class OneByOne(ClientByClient):
         recording: StepRecording = BY_AUTOGRAD,
         pieces: int = 1,
     ) -> None:
-        self._task = task
         self._rule = rule
 
         def bound(plain: bool) -> BoundModule:
@@ -67,12 +68,11 @@ class OneByOne(ClientByClient):
         self._own = bound(rule.plain)
         self._anchor = bound(plain=False) if rule.anchored else None
         modules = [self._own] if self._anchor is None else [self._own, self._anchor]
-        super().__init__(modules, model, objective)
+        super().__init__(task, modules, model, objective)
 
-    def _train_on(self, given: LocalTraining) -> Updates:
+    def _train_on(self, given: LocalTraining) -> LocalEnd:
         own, anchor, client, broadcast = self._own, self._anchor, given.client, given.broadcast
         weights = own.weights
-        scores = Scores(self._task, given.targets)
         anchored = None if anchor is None else anchor.gradient
         steps = LocalSteps(
             self._rule,
@@ -83,8 +83,27 @@ class OneByOne(ClientByClient):
             given.lr,
             given.start,
         )
+        if anchor is None and self._objective is None and not steps.acts and not own.dropouts:
+            # The steps' products do all that there is to do.
+            for x, y, length in _in_a_row(given):
+                for made in own.in_a_row(x, y, length, steps.alpha):
+                    given.scores.keep(*made)
+        else:
+            self._step_by_step(given, steps)
+        delta = steps.delta()
+        return LocalEnd(
+            delta[None],
+            weights.buffers[None],
+            weights.counters[None],
+            steps.mean_gradients(),
+            steps.inverses(),
+            samples=steps.samples(),
+        )
+
+    def _step_by_step(self, given: LocalTraining, steps: LocalSteps) -> None:
+        own, anchor, client = self._own, self._anchor, given.client
         alpha, acts = steps.alpha, steps.acts
-        received = Received(self._model, broadcast)
+        received = Received(self._model, given.broadcast)
         for step, (batch, targets, keys) in enumerate(zip(given.x, given.y, own.keys_of(client), strict=True)):
             if anchor is not None:
                 # The same draws for both: the generators are put back to where they were. And the same batch: a forward
@@ -94,20 +113,15 @@ class OneByOne(ClientByClient):
                         pass
             at = self._at(client, step, received)
             for made in own.in_pieces(batch, targets, keys, alpha, at):
-                scores.keep(*made)
+                given.scores.keep(*made)
             if acts:
                 steps.step()
-        loss, correct = scores.totals()
-        delta = steps.delta()
-        seen = np.array(client.batches.bounds[-1:])
-        return Updates(
-            delta[None],
-            weights.buffers[None],
-            weights.counters[None],
-            loss,
-            correct,
-            seen,
-            steps.mean_gradients(),
-            inverses=steps.inverses(),
-            samples=steps.samples(),
-        )
+
+
+def _in_a_row(given: LocalTraining) -> Iterator[tuple[Tensor, Tensor, int]]:
+    """Yield the examples of consecutive batches of the same length, and the length."""
+    x, y, first = given.x.visits, given.y.visits, 0
+    for length, batches in groupby(given.y.lengths):
+        stop = first + length * sum(1 for _ in batches)
+        yield x[first:stop], y[first:stop], length
+        first = stop

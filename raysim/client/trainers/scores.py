@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.arrays import Int64s
 from raysim.models.task import Task
 
 MOST_KEPT = 1 << 20
@@ -34,29 +36,38 @@ class Scores:
         self._targets, self._owners, self._real = targets, owners, real
         self._kept: list[Tensor] = []
         self._losses: list[Tensor] = []
+        self._kind: object = None
         self._numbers = self._scored = 0
-        self._has_outputs = True
         self._sums = torch.zeros((5, num_clients), dtype=torch.float64, device=targets.device)
+
+    @classmethod
+    def of_clients(cls, task: Task, targets: Tensor, visits: Int64s) -> Scores:
+        """Return scores of clients whose outputs come one client's behind the other's, so many rows (k,) of each."""
+        owners = torch.from_numpy(np.repeat(np.arange(len(visits)), visits)).to(targets.device)
+        return cls(task, targets, owners, len(visits))
 
     def keep(self, outputs: Tensor | None, losses: Tensor | None = None) -> None:
         """Outputs of the next rows, (rows, ...), which nobody writes to any more.
 
         `losses` (rows,) are given where they are known; otherwise they are computed, many local steps at once, which a
-        loss of the user's own, free to look at its whole batch, does not allow. Rows without outputs have losses; where
-        there are any, hits are not counted.
+        loss of the user's own, free to look at its whole batch, does not allow. Rows without outputs have losses; a
+        client with such rows has no hits.
         """
-        if self._kept and bool(self._losses) != (losses is not None):
-            # A recorded step leaves its losses to be computed, one by autograd gives them.
-            self._score_outputs()
-        if outputs is None:
-            assert losses is not None
-            self._has_outputs, outputs = False, losses
-        self._kept.append(outputs)
+        # A recorded step leaves its losses to be computed, one by autograd gives them; an objective need not ask for
+        # outputs in every step; and outputs of a module may have the batch's size in their shape.
+        kind = losses is None, None if outputs is None else outputs.shape[1:]
+        if kind != self._kind:
+            if self._kept or self._losses:
+                self._score()
+            self._kind = kind
+        if outputs is not None:
+            self._kept.append(outputs)
+            self._numbers += outputs.numel()
         if losses is not None:
             self._losses.append(losses)
-        self._numbers += outputs.numel()
+            self._numbers += losses.numel()
         if self._numbers > MOST_KEPT:
-            self._score_outputs()
+            self._score()
 
     def totals(self) -> tuple[Tensor, Tensor]:
         """Summed losses and hits per client, float64 (K,) on the CPU; hits are NaN where nothing is counted.
@@ -64,34 +75,41 @@ class Scores:
         Where accuracy counts some places only, hits are the client's accuracy times its examples, so that hits over
         examples is its accuracy still. Likewise its losses, where examples do not weigh alike.
         """
-        if self._kept:
-            self._score_outputs()
+        if self._kept or self._losses:
+            self._score()
         loss, correct, counted, rows, weight = self._sums.cpu()
         if self._task.weights is not None:
             loss = rows * loss / weight.clamp(min=1)
-        if self._task.correct is None or not self._has_outputs:
+        if self._task.correct is None:
             return loss, torch.full_like(correct, torch.nan)
         if self._task.counted is not None:
-            # A client of whose places none counts has no hits either.
-            correct = torch.where(counted > 0, rows * correct / counted, 0.0)
+            # A client of whose places none counts has no hits either, but for one without outputs.
+            correct = torch.where((counted > 0) | correct.isnan(), rows * correct / counted, 0.0)
         return loss, correct
 
-    def _score_outputs(self) -> None:
-        rows = slice(self._scored, self._scored + sum(map(len, self._kept)))
+    def _score(self) -> None:
+        pieces = self._kept or self._losses
+        rows = slice(self._scored, self._scored + sum(map(len, pieces)))
         targets = self._targets[rows]
-        if self._has_outputs:
-            outputs = _joined(self._kept)
-            self._weigh(_joined(self._losses) if self._losses else self._task.losses(outputs, targets), targets, rows)
-            self._count(outputs, targets, rows)
+        outputs = _joined(self._kept) if self._kept else None
+        if self._losses:
+            losses = _joined(self._losses)
         else:
-            self._weigh(_joined(self._losses), targets, rows)
+            assert outputs is not None
+            losses = self._task.losses(outputs, targets)
+        self._weigh(losses, targets, rows)
+        self._count(outputs, targets, rows)
         if self._task.counted is not None or self._task.weights is not None:
             self._add(3, torch.ones(len(targets), device=targets.device), rows)
         self._kept, self._losses, self._numbers, self._scored = [], [], 0, rows.stop
 
-    def _count(self, outputs: Tensor, targets: Tensor, rows: slice) -> None:
-        if self._task.correct is not None:
-            self._add(1, self._task.correct(outputs, targets), rows)
+    def _count(self, outputs: Tensor | None, targets: Tensor, rows: slice) -> None:
+        if self._task.correct is None:
+            return
+        if outputs is None:
+            self._add(1, torch.full((len(targets),), torch.nan, device=targets.device), rows)
+            return
+        self._add(1, self._task.correct(outputs, targets), rows)
         if self._task.counted is not None:
             self._add(2, self._task.counted(targets), rows)
 

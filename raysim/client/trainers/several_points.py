@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,17 +17,16 @@ from raysim.client.chunk_clients import LocalInputs
 from raysim.client.dropout import StepKeys
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
-from raysim.client.trainer import Updates
 from raysim.client.trainers.bound_module import BoundModule, Curved
-from raysim.client.trainers.client_by_client import ClientByClient, LocalTraining
+from raysim.client.trainers.client_by_client import LocalEnd
 from raysim.client.trainers.local_steps import LocalSteps, StepRule, StepVectors
+from raysim.client.trainers.on_modules import LocalTraining, OnModules
 from raysim.client.trainers.recording.recorded_steps import BY_AUTOGRAD, StepRecording
-from raysim.client.trainers.scores import Scores
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
 
-class SeveralPoints(ClientByClient):
+class SeveralPoints(OnModules):
     """Trainer over two modules: one at y, whose outputs are scored and whose buffers count, one for all other points.
 
     Args:
@@ -50,7 +48,7 @@ class SeveralPoints(ClientByClient):
         recording: StepRecording = BY_AUTOGRAD,
     ) -> None:
         assert not rule.plain
-        self._task, self._rule, self._step = task, rule, step
+        self._rule, self._step = rule, step
         self._y, self._other = (
             BoundModule(
                 model,
@@ -63,14 +61,13 @@ class SeveralPoints(ClientByClient):
             )
             for _ in range(2)
         )
-        super().__init__((self._y, self._other), model, objective)
+        super().__init__(task, (self._y, self._other), model, objective)
 
-    def _train_on(self, given: LocalTraining) -> Updates:
+    def _train_on(self, given: LocalTraining) -> LocalEnd:
         at_y, client, params = self._y, given.client, given.broadcast.params
         own = client.own if self._step.own else None
         rows = torch.stack([params] if own is None else [params, own])
         gradients = torch.zeros_like(rows)
-        scores = Scores(self._task, given.targets)
         taus, inputs = [client.batches.num_steps], LocalInputs.of([client])
         vectors = StepVectors(rows, gradients)
         steps = LocalSteps(self._rule, vectors, rows.clone(), taus, inputs, given.lr, given.start)
@@ -86,7 +83,7 @@ class SeveralPoints(ClientByClient):
                 outputs, losses, curved = at_y.differentiate_twice(batch.clone(), targets, keys, at)
             else:
                 outputs, losses = at_y.differentiate(batch.clone(), targets, keys, 1.0, at)
-            scores.keep(outputs, losses)
+            given.scores.keep(outputs, losses)
 
             def elsewhere(
                 point: Tensor,
@@ -107,15 +104,11 @@ class SeveralPoints(ClientByClient):
             for row, made in zip(gradients, self._step.gradients(step), strict=True):
                 row.copy_(made)
             steps.step()
-        loss, correct = scores.totals()
         inverses = steps.inverses()
-        return Updates(
+        return LocalEnd(
             (rows[0] - params)[None],
             at_y.weights.buffers[None],
             at_y.weights.counters[None],
-            loss,
-            correct,
-            np.array(client.batches.bounds[-1:]),
             # Only what is done to y is sent.
             inverses=None if inverses is None else inverses[:, : len(params)],
             own=None if own is None else rows[1:],

@@ -17,11 +17,13 @@ from torch.nn import functional
 import raysim
 from raysim.client import dropout
 from raysim.client.section import ClientSection
+from raysim.client.trainers import bound_module
 from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.construction import make, step_obstacles
 from raysim.client.trainers.kernel.operators import Code, Interpreter
-from raysim.client.trainers.recording import interpreted, lowering
+from raysim.client.trainers.recording import lowering
 from raysim.client.trainers.recording.instruction_list import InstructionList
+from raysim.client.trainers.recording.interpreted_step import InterpretedStep
 from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.client.trainers.recording.resized import Sized
 from raysim.client.trainers.step_obstacles import StepObstacles
@@ -555,11 +557,39 @@ def test_a_target_that_is_no_class_is_torchs_error() -> None:
 
 def test_an_index_that_torch_takes_ends_the_step_too() -> None:
     x, y, outputs = torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64), torch.zeros(1, 3)
-    interpreter = Mock(return_value=False, dtype=torch.float32)
+    interpreter = Mock(return_value=False, dtype=torch.float32, pauses=False, in_a_row=Mock(return_value=1))
     sized = Sized(interpreter, (x, y), (False, False), [], [outputs.shape], Mock())
-    step = interpreted.step_of(sized, lambda *_: (outputs, None))
+    step = InterpretedStep(sized, lambda *_: (outputs, None))
     with pytest.raises(IndexError, match="out of its range"):
         step(x, y, 1.0)
+    with pytest.raises(IndexError, match="out of its range"):
+        step.in_a_row(x.repeat(2, 1), y.repeat(2), 1.0)
+
+
+@pytest.mark.parametrize("most", [1, 2 * 5 * 4, 1 << 20])
+@pytest.mark.parametrize("name", ["tanh", "batch norm", "in place", "softmax"])
+def test_steps_in_a_row_have_the_bits_of_single_ones(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bound_module, "MOST_KEPT", most)
+    model, weights = create(MODULES[name], 0, torch.float32)
+    x, y = torch.randn(15, 6), torch.arange(15) % 4
+    made, calls = [], []
+    for in_a_row in (True, False):
+        bound = BoundModule(
+            model, weights, TASK, torch.float32, plain=True, recording=StepRecording((5,), interprets=True)
+        )
+        bound.load(weights)
+        with torch.no_grad():
+            assert bound.record(x.split(5), y.split(5), [5] * 3)
+            if in_a_row:
+                each = [*bound.in_a_row(x, y, 5, -0.1)]
+            else:
+                each = [bound.differentiate(*batch, None, -0.1) for batch in zip(x.split(5), y.split(5), strict=True)]
+        calls.append(len(each))
+        outputs = torch.cat([one for one, _ in each if one is not None])
+        made.append([outputs, *(one.clone() for one in bound.weights.vectors)])
+    assert calls == [{1: 3, 40: 2, 1 << 20: 1}[most], 3]
+    assert all(torch.equal(one, other) for one, other in zip(*made, strict=True))
+    assert not torch.equal(made[0][1], weights.params)
 
 
 def test_a_batch_of_another_shape_or_dtype_is_refused() -> None:

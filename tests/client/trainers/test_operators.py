@@ -226,3 +226,21 @@ def test_softmaxes_of_rows_with_their_largest_number_anywhere(
     operands = Operand(0, 0, (n, 1)), Operand(1, 0, (n, 1))
     assert run([Instruction(code, (n + 3, n), operands)], [out, rows])
     torch.testing.assert_close(out, function(rows, 1), rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize(("index", "done"), [([2, 0, 1, 2], 4), ([0, 1, 3, 1], 2)], ids=["all", "one out of range"])
+def test_a_program_is_carried_out_again_for_each_row_up_to_an_index_out_of_range(index: list[int], done: int) -> None:
+    """total <- total + alpha table[index]; the index, and where the row goes, are others each time."""
+    rows, total = torch.zeros(4, 3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    table = torch.arange(9, dtype=torch.float64).view(3, 3)
+    taken, summed = Operand(1, 0, (3, 1)), Operand(2, 0, (3, 1))
+    instructions = [
+        Instruction(Code.TAKE_ROWS, (1, 3), (taken, Operand(0, 0, (1, 0)), Operand(3, 0, (3, 1))), 3),
+        Instruction(Code.ADD, (1, 3), (summed, summed, taken), 1.0, by_alpha=True),
+    ]
+    bases = [None, None, total.data_ptr(), table.data_ptr()]
+    interpreter = Interpreter(packed(instructions), bases, torch.float64)
+    assert interpreter.in_a_row((torch.tensor(index), rows), 0.5, len(index)) == done
+    assert rows[:done].tolist() == table[index[:done]].tolist()
+    assert rows[done:].tolist() == [[0.0] * 3] * (4 - done)
+    assert total.tolist() == (1 + 0.5 * table[index[:done]].sum(0)).tolist()

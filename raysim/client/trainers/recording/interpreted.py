@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from raysim.client.trainers.kernel.operators import Code
 from raysim.client.trainers.recording.hoisted import hoisted
 from raysim.client.trainers.recording.instruction_list import InstructionList, NotInterpreted, SlowerInterpreted
 from raysim.client.trainers.recording.lowering import knows, lower, makes_numbers
-from raysim.client.trainers.recording.replay import Replay, in_place
+from raysim.client.trainers.recording.replay import in_place
 from raysim.client.trainers.recording.resized import Pause, Pauses, Sized
 from raysim.client.trainers.recording.simplify import Program, shares_memory, storage, writes
 from raysim.client.trainers.recording.tape import Op, Slot, map_slots
@@ -36,13 +36,6 @@ OPERAND_ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-13}
 """The same, relative to the largest number that it is made of: sums may be small beside their terms."""
 
 
-class InterpretedStep(NamedTuple):
-    """A step, and what steps of other lengths are made from."""
-
-    step: Replay
-    sized: Sized
-
-
 def interpreted(
     program: Program,
     updates: WeightUpdates,
@@ -51,15 +44,13 @@ def interpreted(
     results: tuple[Slot, Slot | None],
     written: Sequence[Tensor],
     keep: float,
-    otherwise: Replay,
-) -> InterpretedStep:
-    """Make the step.
+) -> Sized:
+    """Return the step as a program on memory of its own.
 
     Args:
         program, updates, batch, results, written, keep: as of `replay`.
         examples: x and y of a batch, on which it is carried out and operators are tried. Weights are left as they were,
             buffers are not.
-        otherwise: the same step by torch's operators, which says what is wrong with an index out of its range.
 
     Raises:
         NotInterpreted: says why.
@@ -100,8 +91,7 @@ def interpreted(
     each = [Pause(at, ops, read_behind(ops)) for at, ops in lines.pauses]
     pauses = Pauses(each, tensors, frozenset(constants))
     by_both, shapes = (storage(x) in read, storage(y) in read), [one.shape for one in fresh]
-    sized = Sized(interpreter, (x, y), by_both, lines.constants, shapes, pauses)
-    return InterpretedStep(step_of(sized, otherwise), sized)
+    return Sized(interpreter, (x, y), by_both, lines.constants, shapes, pauses)
 
 
 def _add_all(
@@ -315,39 +305,3 @@ def _carried_out(program: Program, ops: Sequence[Op], known: dict[Slot, Tensor])
                 raise
             raise NotInterpreted(f"calls {op.function.name()}, which cannot be called by itself") from error
     return values
-
-
-def step_of(sized: Sized, otherwise: Replay) -> Replay:
-    """Return the step as a function of batches.
-
-    Args:
-        sized: see there; batches have the shapes and dtypes of its batch.
-        otherwise: the same step by torch's operators, which says what is wrong with an index out of its range.
-    """
-    batch, by_both = sized.batch, sized.by_both
-    (x_shape, y_shape), (x_dtype, y_dtype) = [one.shape for one in batch], [one.dtype for one in batch]
-    interpreter, dtype, empty = sized.interpreter, sized.interpreter.dtype, torch.empty
-    shape, losses_shape = sized.results[0], sized.results[1] if len(sized.results) > 1 else None
-
-    def there(at: int, given: Tensor) -> Tensor:
-        return batch[at].copy_(given) if by_both[at] else given.contiguous()
-
-    def step(x: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor | None]:
-        if x.shape != x_shape or y.shape != y_shape or x.dtype != x_dtype or y.dtype != y_dtype:
-            raise RuntimeError(
-                f"A step recorded for x {tuple(x_shape)} of {x_dtype} and y {tuple(y_shape)} of {y_dtype} was called "
-                f"with {tuple(x.shape)} of {x.dtype} and {tuple(y.shape)} of {y.dtype}."
-            )
-        outputs = empty(shape, dtype=dtype)
-        losses = None if losses_shape is None else empty(losses_shape, dtype=dtype)
-        made = (outputs,) if losses is None else (outputs, losses)
-        if not interpreter((there(0, x), there(1, y), *made), alpha):
-            otherwise(x, y, alpha)
-            # Part of the step was carried out twice.
-            raise IndexError(
-                "An index is out of its range, which torch's operators let pass: indices must be from 0 on and below "
-                "the number of rows or classes. With engine.trainer = 'one_by_one', torch alone computes the step."
-            )
-        return outputs, losses
-
-    return step

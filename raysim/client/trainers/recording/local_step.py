@@ -21,7 +21,8 @@ from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording import another_point, attention, channels_last, convolution
 from raysim.client.trainers.recording.fixed_point import to_fixed_point, without_own_numbers
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
-from raysim.client.trainers.recording.interpreted import InterpretedStep, interpreted, step_of
+from raysim.client.trainers.recording.interpreted import interpreted
+from raysim.client.trainers.recording.interpreted_step import InterpretedStep
 from raysim.client.trainers.recording.minimal_filtering import by_filtering, gains_by_it
 from raysim.client.trainers.recording.own_kernels import by_own_kernels
 from raysim.client.trainers.recording.promotion import promoted
@@ -118,10 +119,10 @@ def record_step(
                 program, made = by_lstm, passing
         why_not = "is not to be interpreted"
         if interprets:
-            step = _interpreted(weighted, loss_gradient, (x, y), _Made(first, program, made), put_back, kernels)
-            if not isinstance(step, str):
-                return Recorded(step.step, None, step.sized)
-            why_not = step
+            sized = _interpreted(weighted, loss_gradient, (x, y), _Made(first, program, made), put_back, kernels)
+            if not isinstance(sized, str):
+                return Recorded(InterpretedStep(sized, made), None, sized)
+            why_not = sized
         convolved = _convolved(program, first, weighted, kernels)
         laid_out = channels_last.channels_last(convolved, first.tape.values)
         if laid_out is program:
@@ -145,7 +146,7 @@ def resize_step(
     Raises:
         NotRecorded: the step does something else than autograd.
     """
-    step = untried_step(sized, otherwise)
+    step = InterpretedStep(sized, otherwise)
     with _on_fixed(weighted, loss_gradient, batch) as fixed:
         kept = [*weighted.state, *weighted.values, *weighted.written, weighted.keys, *other_tensors(weighted)]
         kept += [*weighted.module.parameters(), *weighted.module.buffers()]
@@ -162,11 +163,6 @@ def resize_step(
             if not all(one is None or old is None or torch.equal(one, old) for one, old in pairs):
                 raise NotRecorded("reads memory that it has not written")
     return step
-
-
-def untried_step(sized: Sized, otherwise: Replay) -> Replay:
-    """Return the interpreted step of these batches; `otherwise` as of `resize_step`."""
-    return _inferring(step_of(sized, otherwise))
 
 
 class _OnFixed(NamedTuple):
@@ -300,16 +296,14 @@ def _convolved(program: Program, attempt: _Attempt, weighted: Weighted, kernels:
     return program
 
 
-def _by_interpreter(
-    program: Program, attempt: _Attempt, weighted: Weighted, examples: tuple[Tensor, Tensor], made: Replay
-) -> InterpretedStep:
+def _by_interpreter(program: Program, attempt: _Attempt, weighted: Weighted, examples: tuple[Tensor, Tensor]) -> Sized:
     program = channels_last.channels_last(program, attempt.tape.values)
     program = attention.as_products(program, attempt.tape.values, least_places=1)
     program = promoted(program, attempt.tape.values, weighted.flat.dtype)
     outputs, losses, *_ = program.wanted
     assert outputs is not None
     with torch.inference_mode():
-        step = interpreted(
+        return interpreted(
             program,
             _updates(program, attempt),
             attempt.batch,
@@ -317,9 +311,7 @@ def _by_interpreter(
             (outputs, losses),
             weighted.written,
             weighted.keep,
-            otherwise=made,
         )
-    return step._replace(step=_inferring(step.step))
 
 
 class _Made(NamedTuple):
@@ -337,8 +329,8 @@ def _interpreted(
     made: _Made,
     put_back: Callable[[], None],
     kernels: Kernels,
-) -> InterpretedStep | str:
-    """The step by the interpreter, or why it is that by torch's operators, as the end of a sentence."""
+) -> Sized | str:
+    """The program of the interpreter, or why it is that by torch's operators, as the end of a sentence."""
     try:
         batch = without_own_numbers(weighted, batch[0]), batch[1]
         put_back()
@@ -350,7 +342,7 @@ def _interpreted(
             program = _program(attempt, weighted, kernels)
             put_back()
         program = _convolved(program, attempt, weighted, kernels)
-        return _by_interpreter(program, attempt, weighted, to_fixed_point(weighted, batch), made.step)
+        return _by_interpreter(program, attempt, weighted, to_fixed_point(weighted, batch))
     except (NotInterpreted, NoLibraryError) as error:
         return str(error)
     except (DiskError, ResourceError):

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording.forward_course import ForwardCourse, course, follows
-from raysim.client.trainers.recording.local_step import resize_step, untried_step
+from raysim.client.trainers.recording.interpreted_step import InterpretedStep
+from raysim.client.trainers.recording.local_step import resize_step
 from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.resized import Sized, resized
 from raysim.client.trainers.recording.weighted import Weighted
@@ -55,7 +56,7 @@ class ResizedSteps:
         """
         made = resized(self._large, self._small, len(y))
         if self._is_expected(x, y):
-            return untried_step(made, self._otherwise)
+            return InterpretedStep(made, self._otherwise)
         return resize_step(self._weighted, self._loss_gradient, (x, y), made, self._otherwise)
 
     def _is_expected(self, x: Tensor, y: Tensor) -> bool:

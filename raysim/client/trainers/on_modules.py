@@ -1,0 +1,130 @@
+"""Trains one client after another on modules that lie over memory of the trainer's own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from raysim import card
+from raysim.client.objective import LocalObjective, ObjectiveAt, Received
+from raysim.client.trainer import Client
+from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.client_by_client import ClientByClient, LocalEnd
+from raysim.client.trainers.scores import Scores
+from raysim.config.unwritten import check_unwritten, versions
+from raysim.models.model import Model, Weights
+from raysim.models.task import Task
+
+
+class VisitBatches(Sequence[Tensor]):
+    """The batches of a client's visits: views that are made when they are asked for.
+
+    Args:
+        visits: one row each, in the order of the local steps.
+        bounds: where each batch begins, and where the last one ends.
+
+    >>> batches = VisitBatches(torch.arange(5), (0, 3, 5))
+    >>> [one.tolist() for one in batches], batches[-1].tolist(), batches.lengths
+    ([[0, 1, 2], [3, 4]], [3, 4], [3, 2])
+    """
+
+    def __init__(self, visits: Tensor, bounds: Sequence[int]) -> None:
+        self.visits, self._bounds = visits, bounds
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Tensor]: ...
+    def __getitem__(self, index: int | slice) -> Tensor | Sequence[Tensor]:
+        if isinstance(index, slice):
+            return [*self][index]
+        at = range(len(self))[index]
+        return self.visits[self._bounds[at] : self._bounds[at + 1]]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self.visits.split_with_sizes(self.lengths))
+
+    @property
+    def lengths(self) -> list[int]:
+        """How many rows each batch has."""
+        return [stop - first for first, stop in pairwise(self._bounds)]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTraining:
+    """What a client trains on, x and y; the arguments of `Trainer.train`; and who keeps what the steps make."""
+
+    x: VisitBatches
+    y: VisitBatches
+    broadcast: Weights
+    client: Client
+    lr: float
+    start: Mapping[str, Tensor] | None
+    scores: Scores
+
+
+class OnModules(ClientByClient):
+    """Loads the broadcast, divides a client's examples into batches, and records local steps, where that can be done.
+
+    Args:
+        task: losses and hits.
+        modules: over memory of their own; each local step uses all of them.
+        model: factory and layouts.
+        objective: stands in for the task's losses.
+    """
+
+    def __init__(
+        self, task: Task, modules: Sequence[BoundModule], model: Model, objective: LocalObjective | None
+    ) -> None:
+        super().__init__(task)
+        self._modules, self._model, self._objective = modules, model, objective
+
+    @torch.no_grad()
+    def _train_one(
+        self,
+        broadcast: Weights,
+        client: Client,
+        y: Tensor,
+        lr: float,
+        start: Mapping[str, Tensor] | None,
+        scores: Scores,
+    ) -> LocalEnd:
+        for module in self._modules:
+            module.load(broadcast)
+        bounds = client.batches.bounds
+        batches = VisitBatches(client.visited_inputs(), bounds), VisitBatches(y, bounds)
+        lengths = batches[1].lengths
+        # Each module records, also behind one with steps by autograd: else its recordings depend on earlier clients.
+        of_each = [module.record(*batches, lengths) for module in self._modules]
+        # Where all steps are recorded, what lies between them is quicker too without what torch notes for autograd.
+        recorded = all(of_each)
+        # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
+        card.start_generators(client.key, client.x.device)
+        before = versions(y, broadcast.params)
+        with torch.inference_mode(recorded):
+            end = self._train_on(LocalTraining(*batches, broadcast, client, lr, start, scores))
+        if self._objective is not None:
+            check_unwritten("objective=", before, {"y": y, "at.broadcast": broadcast.params})
+        if not recorded:
+            for module in self._modules:
+                module.check_kept()
+        return end
+
+    @abstractmethod
+    def _train_on(self, given: LocalTraining) -> LocalEnd:
+        """Train from the broadcast, which the modules have loaded."""
+
+    def _at(self, client: Client, step: int, received: Received) -> ObjectiveAt | None:
+        if self._objective is None:
+            return None
+        assert client.at is not None
+        return ObjectiveAt(client.at, client.position, step, self._objective.constants, received, client.x.device)

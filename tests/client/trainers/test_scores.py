@@ -1,0 +1,76 @@
+"""Scores of several clients: each has the sums of its own rows, however steps put them out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from raysim.client.trainers import scores
+from raysim.client.trainers.scores import Scores
+from raysim.models.task import task_for
+
+VISITS = np.array([5, 2, 4])
+TARGETS = torch.tensor([0, 2, 1, 2, 0, 1, 1, 2, 0, 0, 1])
+OUTPUTS = torch.randn(11, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+LOSSES = nn.functional.cross_entropy(OUTPUTS, TARGETS, reduction="none")
+HITS = (OUTPUTS.argmax(1) == TARGETS).double()
+
+
+def by_client(rows: Tensor) -> list[float]:
+    return [float(own.sum()) for own in rows.split(VISITS.tolist())]
+
+
+@pytest.mark.parametrize("most", [1, 9, 1 << 20])
+@pytest.mark.parametrize("with_losses", [(), (0, 2), (0, 1, 2, 3, 4)], ids=str)
+def test_sums_are_each_clients(with_losses: tuple[int, ...], most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores, "MOST_KEPT", most)
+    kept = Scores.of_clients(task_for(3, None), TARGETS, VISITS)
+    for step, rows in enumerate([slice(3), slice(3, 5), slice(5, 7), slice(7, 8), slice(8, 11)]):
+        kept.keep(OUTPUTS[rows], LOSSES[rows] if step in with_losses else None)
+    loss, correct = kept.totals()
+    assert loss.tolist() == pytest.approx(by_client(LOSSES), rel=1e-12)
+    assert correct.tolist() == by_client(HITS)
+
+
+def test_only_a_client_with_a_step_without_outputs_has_no_hits() -> None:
+    kept = Scores.of_clients(task_for(3, None), TARGETS, VISITS)
+    kept.keep(OUTPUTS[:5])
+    kept.keep(OUTPUTS[5:6], LOSSES[5:6])
+    kept.keep(None, LOSSES[6:7])
+    kept.keep(OUTPUTS[7:], LOSSES[7:])
+    loss, correct = kept.totals()
+    assert loss.tolist() == pytest.approx(by_client(LOSSES), rel=1e-12)
+    wanted = by_client(HITS)
+    assert correct.tolist()[::2] == wanted[::2]
+    assert math.isnan(correct[1])
+
+
+def test_a_client_with_padding_and_no_outputs_has_no_hits_either() -> None:
+    places, outputs = torch.tensor([[1, 2], [0, 0], [2, 0]]), torch.randn(3, 2, 3)
+    kept = Scores.of_clients(task_for(3, None, padding=0), places, np.array([1, 1, 1]))
+    kept.keep(None, torch.ones(1))
+    kept.keep(outputs[1:])
+    correct = kept.totals()[1]
+    assert math.isnan(correct[0])
+    # Of whose places none counts.
+    assert correct[1] == 0
+    assert not math.isnan(correct[2])
+
+
+def test_outputs_may_have_the_length_of_a_batch_in_their_shape() -> None:
+    kept = Scores.of_clients(task_for(None, None), torch.zeros(5, 3), np.array([3, 2]))
+    kept.keep(torch.ones(3, 3), torch.ones(3))
+    kept.keep(torch.ones(2, 2), torch.ones(2))
+    assert kept.totals()[0].tolist() == [3, 2]
+
+
+def test_rows_of_a_client_that_is_not_whole_are_left_to_it() -> None:
+    kept = Scores.of_clients(task_for(3, None), TARGETS, VISITS)
+    kept.keep(OUTPUTS[:6])
+    loss, correct = (each[:1].tolist() for each in kept.totals())
+    assert loss == pytest.approx(by_client(LOSSES)[:1], rel=1e-12)
+    assert correct == by_client(HITS)[:1]
