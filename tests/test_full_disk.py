@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import raysim
 from raysim.data import DatasetWriter, FederatedDataset, Field, split_writer
 from raysim.errors import CheckpointError, DiskError, RaysimError, RunFolderError
+from raysim.experiment.pictures import ReportSection
 from raysim.report import build, curve, picture_files
 from raysim.report.gallery import gallery
 from raysim.report.gallery.figure import Figure
@@ -132,6 +134,24 @@ def test_a_page(
         name = r"figures/[\w-]+\.png"
     with pytest.raises(DiskError, match=rf"^{tmp_path}/page/{name} {NO_ROOM}.*First make room"):
         build.build([tmp_path / "run"], tmp_path / "page")
+
+
+@pytest.mark.parametrize("way", ["save", "redraw"])
+def test_a_picture_that_is_drawn_again_stays_whole(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read while it is written, or after a kill, is the old table or the new one, and no part of one."""
+    draw, report = getattr(picture_files, way), ReportSection(formats=("svg",))
+    draw(Figure("tuners", "", "", pa.table({"regret": [0.25, 0.5]}), lambda axes: None), tmp_path, report)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    assert tmp_path / "tuners.csv" in before
+
+    def half(_: pa.Table, file: Path) -> None:
+        file.write_text('"regret"\n0.125')
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(picture_files.csv, "write_csv", half)
+    with pytest.raises(DiskError, match=rf"^{tmp_path}/tuners\.csv {NO_ROOM}"):
+        draw(Figure("tuners", "", "", pa.table({"regret": [0.125, 0.75]}), lambda axes: None), tmp_path, report)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize("rows", [1, 1000])

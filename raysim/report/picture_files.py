@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow.csv as csv
@@ -35,7 +36,7 @@ def save(figure: Figure, folder: Path, report: ReportSection) -> None:
     with lock.of_folder(folder):
         names = sorted({file.name for file in (*_own(folder), *found.values())})
         atomic.write_text(inside(folder, OWN, folder, RunFolderError), json.dumps(names))
-    write(figure, drawn, found)
+    _replace(figure, drawn, found)
 
 
 def redraw(figure: Figure, folder: Path, report: ReportSection) -> None:
@@ -45,7 +46,7 @@ def redraw(figure: Figure, folder: Path, report: ReportSection) -> None:
         RunFolderError: a file there is a symbolic link to another folder.
         ExperimentError: see `drawing`.
     """
-    write(figure, render(figure, report), places(figure.name, folder, folder, report))
+    _replace(figure, render(figure, report), places(figure.name, folder, folder, report))
 
 
 def free_places(name: str, folder: Path, report: ReportSection) -> dict[str, Path]:
@@ -100,7 +101,7 @@ def places(name: str, pictures: Path, out: Path, report: ReportSection) -> dict[
 
 
 def write(figure: Figure, drawn: Drawn, places: Mapping[str, Path]) -> None:
-    """Write the files of a figure that is drawn."""
+    """Write the files of a figure that is drawn, to places where nothing is."""
     for kind, content in drawn.files.items():
         if (file := places.get(kind)) is not None:
             with disk.writing(file, len(content)):
@@ -114,3 +115,11 @@ def move(aside: Path, places: Mapping[str, Path]) -> None:
     for file in places.values():
         with disk.writing(file):
             (aside / file.name).replace(file)
+
+
+def _replace(figure: Figure, drawn: Drawn, places: Mapping[str, Path]) -> None:
+    """Write the files of a figure that is drawn, each of them whole or not at all."""
+    for folder in {file.parent for file in places.values()}:
+        atomic.sweep(folder)
+    with ExitStack() as held:
+        write(figure, drawn, {kind: held.enter_context(atomic.aside(file)) for kind, file in places.items()})
