@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -275,3 +276,27 @@ def test_an_export_does_not_replace_what_a_run_has_recorded(
     for _ in range(2):
         # An export lies there by default, and is replaced by the next one.
         assert raysim.export(run, run / "model.safetensors", **parts) == 4
+
+
+@pytest.mark.parametrize("out", ["", ".", "..", "here", "pipe", "link to the pipe", "stream"])
+def test_an_export_replaces_nothing_but_a_file(
+    out: str,
+    tmp_path: Path,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pipe stands for a device, which only root can make: a file would take the place of /dev/null."""
+    monkeypatch.chdir(tmp_path)
+    parts: Any = {"dataset": dataset, "model": Everything}
+    raysim.run(experiment(model=None, client=FULL, engine={"workers": 0}), path="run", **parts)
+    Path("here").mkdir()
+    os.mkfifo("pipe")
+    Path("link to the pipe").symlink_to("pipe")
+    Path("stream").symlink_to("/proc/self/fd/1")
+    before = {file: file.lstat().st_mode for file in tmp_path.rglob("*")}
+    with pytest.raises(raysim.RunFolderError, match=r"is a folder: name a file|must be a file, but is a pipe|a stream"):
+        raysim.export("run", out, **parts)
+    with pytest.raises(raysim.RunFolderError, match="is no folder, and adapters are written into one"):
+        raysim.export("run", "pipe", adapter=True, **parts)
+    assert {file: file.lstat().st_mode for file in tmp_path.rglob("*")} == before

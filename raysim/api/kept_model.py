@@ -47,6 +47,7 @@ from raysim.run_folder import (
 from raysim.run_folder.checkpoint_check import check_fits
 from raysim.server.state import ServerState
 from raysim.storage import atomic, disk, sealed
+from raysim.storage.named_file import check_takes_a_file
 from raysim.storage.remote.folder import named, read_only_copy
 from raysim.storage.remote.uri import check_is_path
 from raysim.storage.scratch import scratch_folder
@@ -96,13 +97,17 @@ def export(
     Raises:
         ExperimentError: both `adapter` and `merged`.
         RunFolderError: the folder has no such model, or data or model differ from those of the run; or `out` is a file
-            in which a run records itself.
+            in which a run records itself, or is no place for a file (for adapters, for a folder).
         ModelError: the module has state that is not a tensor; or it has no adapters.
     """
     if adapter and merged:
         raise ExperimentError("adapter writes the adapters alone, and merged adds them to their layers: choose one.")
     check_is_path(out, "The exported model (--out, out=)")
     files.check_is_no_record(Path(out))
+    if not adapter:
+        check_takes_a_file(Path(out), RunFolderError)
+    elif Path(out).exists() and not Path(out).is_dir():
+        raise RunFolderError(f"{out} is no folder, and adapters are written into one: choose another place.")
     with read_only_copy(path) as where:
         plan, state = _opened(where, best, parts, "raysim.export(path, out")
     module = bind(plan.model, state.weights, torch.device("cpu"))

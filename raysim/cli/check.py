@@ -66,12 +66,15 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
     from raysim.config.overrides import rewritten
     from raysim.engine import cores
     from raysim.engine.rounds.calibrate import best, calibrate
+    from raysim.errors import RunFolderError
     from raysim.report import preview
     from raysim.run_folder import files
     from raysim.storage import atomic
+    from raysim.storage.named_file import check_takes_a_file
 
     if out is not None:
         files.check_is_no_record(out)
+        check_takes_a_file(out, RunFolderError)
     asked = plan.experiment.engine.workers
     workers = cores.own() if asked == "auto" else max(1, asked)
     timings = calibrate(plan, workers, tell=lambda reason: say(f"left out: {reason}"))
