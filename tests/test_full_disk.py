@@ -148,7 +148,7 @@ def test_a_picture_that_is_drawn_again_stays_whole(way: str, tmp_path: Path, mon
         file.write_text('"regret"\n0.125')
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(picture_files.csv, "write_csv", half)
+    monkeypatch.setattr("pyarrow.csv.write_csv", half)
     with pytest.raises(DiskError, match=rf"^{tmp_path}/tuners\.csv {NO_ROOM}"):
         draw(Figure("tuners", "", "", pa.table({"regret": [0.125, 0.75]}), lambda axes: None), tmp_path, report)
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before

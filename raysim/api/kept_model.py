@@ -54,6 +54,9 @@ from raysim.storage.scratch import scratch_folder
 
 log = logging.getLogger("raysim")
 
+_TENSORS = "adapter_model.safetensors"
+"""Of peft, beside `adapter_config.json`."""
+
 
 @dataclass(frozen=True)
 class ModelScores:
@@ -136,11 +139,18 @@ def _write_adapter(module: nn.Module, experiment: Experiment, out: Path) -> None
     with disk.writing(out), scratch_folder() as aside:
         made.config.save_pretrained(aside)
         out.mkdir(parents=True, exist_ok=True)
+        if any(_differs(out / file.name, file) for file in aside.iterdir()):
+            # peft would scale the old tensors by the new settings, if this process is killed before the new ones.
+            (out / _TENSORS).unlink(missing_ok=True)
         # A file takes the place of a link, and is not written through it.
         for file in aside.iterdir():
             atomic.write(out / file.name, partial(shutil.copyfile, file))
     content = save({name: tensor.clone() for name, tensor in made.tensors.items()}, {"format": "pt"})
-    atomic.write(out / "adapter_model.safetensors", lambda place: place.write_bytes(content))
+    atomic.write(out / _TENSORS, lambda place: place.write_bytes(content))
+
+
+def _differs(old: Path, new: Path) -> bool:
+    return not old.is_file() or old.read_bytes() != new.read_bytes()
 
 
 def _lora(experiment: Experiment) -> lora.Lora:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -284,6 +286,32 @@ def test_peft_reads_what_is_exported_with_the_same_outputs(
     assert torch.equal(loaded(x), trained(x))
     assert loaded.peft_config["default"].modules_to_save == ["2"]
     assert not torch.allclose(loaded(x), without)
+
+
+def test_adapters_of_one_run_never_lie_beside_the_settings_of_another(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """peft scales tensors by alpha / r, so those of an export before, which another one broke off, would be others."""
+    parts: Any = {"dataset": dataset, "model": net}
+    out = tmp_path / "adapter"
+    for alpha in (4.0, 64.0):
+        raysim.run(here(lora={**LORA, "targets": ["0"], "alpha": alpha}), path=tmp_path / f"{alpha}", **parts)
+    kept_model.export(tmp_path / "4.0", out, adapter=True, **parts)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_model, "save", full)
+        # The same settings: the older tensors stay.
+        with pytest.raises(OSError, match="No space"):
+            kept_model.export(tmp_path / "4.0", out, adapter=True, **parts)
+        assert (out / "adapter_model.safetensors").exists()
+        with pytest.raises(OSError, match="No space"):
+            kept_model.export(tmp_path / "64.0", out, adapter=True, **parts)
+    assert not (out / "adapter_model.safetensors").exists()
+    kept_model.export(tmp_path / "64.0", out, adapter=True, **parts)
+    assert (out / "adapter_model.safetensors").exists()
 
 
 def test_adapters_are_added_to_their_layers(tmp_path: Path, dataset: raysim.FederatedDataset, here: Make) -> None:
