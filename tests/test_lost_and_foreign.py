@@ -108,6 +108,30 @@ def test_a_run_that_is_over_says_that_its_last_checkpoint_is_lost(
     )
 
 
+@pytest.mark.parametrize("listed", [[4], [2, 4]])
+def test_a_checkpoint_that_a_run_at_work_has_deleted_meanwhile_is_not_called_damaged(
+    listed: list[int], run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    newest, aside = files.checkpoint_file(run, ROUNDS), run.with_name("aside")
+    newest.rename(aside)
+    older = [files.checkpoint_file(run, done) for done in listed]
+    for file in older:
+        file.touch()
+    read = kept_checkpoints.state_of
+
+    def at_work(file: Path, fingerprint: str, done: int) -> ServerState:
+        if aside.exists():
+            aside.rename(newest)
+            for each in older:
+                each.unlink()
+        return read(file, fingerprint, done)
+
+    monkeypatch.setattr(kept_checkpoints, "state_of", at_work)
+    state = kept_checkpoints.newest_state(run, experiment_record.stored_owner(run))
+    assert state is not None
+    assert (state.round, caplog.messages) == (ROUNDS, [])
+
+
 def test_a_best_model_in_a_checkpoint_s_place_is_not_gone_on_from(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     whole = resumed(Path(shutil.copytree(run, run.with_name("whole"))))
     fingerprint = experiment_record.stored_owner(run)

@@ -39,8 +39,9 @@ def file_of(path: Path, done: int) -> Path:
     file = files.best_file(path, done)
     if not os.path.lexists(file):
         raise RunFolderError(
-            f"{file} is missing: the best model of {path} is that after {done} rounds. If the run was killed, go on "
-            f"with it (raysim resume); else put the file back, or run the experiment again."
+            f"{file} is missing: the best model of {path} is that after {done} rounds. If the run is at work, "
+            f"try again; if it was killed, go on with it (raysim resume); else put the file back, or run the "
+            f"experiment again."
         )
     return file
 

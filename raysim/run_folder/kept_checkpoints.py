@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -43,6 +44,9 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
         try:
             return state_of(file, fingerprint, done)
         except checkpoint.DamagedError as error:
+            if not os.path.lexists(file) and max(files.checkpoints(path), default=0) > max(checkpoint_files):
+                # A run at work has written newer ones meanwhile, and deleted this.
+                return newest_state(path, fingerprint)
             why = within(error)
             if isinstance(error, checkpoint.UnreadableError):
                 denied = denied or why
