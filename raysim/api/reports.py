@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Sequence
+from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, get_args
 
 from raysim.config.call_advice import advised
+from raysim.config.plain import shown as in_words
+from raysim.config.values import is_whole
+from raysim.errors import ExperimentError
 from raysim.report import best_build, build, comparison_build
 from raysim.report.best_build import BestMethods
 from raysim.report.build import Built
+from raysim.report.comparison import Test
 from raysim.report.comparison_build import Comparisons
 from raysim.storage.remote.uri import check_is_path
-
-if TYPE_CHECKING:
-    from raysim.report.comparison import Test
 
 FOLDERS = "the folders of runs, trials, sweeps or studies come first, such as 'runs/a', 'runs/b'"
 
@@ -43,12 +46,14 @@ def make_report(
 
     Raises:
         RunFolderError: a folder is missing or holds no run that can be read; or a label is of no method.
-        ExperimentError: a change does not fit.
+        ExperimentError: a change, or a target, does not fit.
     """
     found = _paths(folders)
+    _check_targets(targets)
     if out:
         check_is_path(out, "A report's folder (--out, out=)")
-    return build.build(found, Path(out) if out else build.default_folder(found), targets, monotone, set, labels)
+    out = Path(out) if out else build.default_folder(found)
+    return build.build(found, out, tuple(targets), monotone, _texts(set), _texts(labels))
 
 
 @advised(FOLDERS)
@@ -74,8 +79,13 @@ def compare(
     Raises:
         RunFolderError: as of `make_report`; or fewer than two methods have a figure; or `last` is below 1, or more than
             the rounds in which a run has a figure.
+        ExperimentError: there is no such test, or `last` is no integer.
     """
-    return comparison_build.build(_paths(folders), metrics, test, labels, last)
+    if test not in get_args(Test):
+        raise ExperimentError(f"test must be {' or '.join(map(repr, get_args(Test)))}, but got {in_words(test)}.")
+    if not is_whole(last):
+        raise ExperimentError(f"last must be an integer, but got {in_words(last)}.")
+    return comparison_build.build(_paths(folders), _texts(metrics), test, _texts(labels), last)
 
 
 @advised(FOLDERS + "; by names a recorded score, such as by='eval/validation/accuracy'")
@@ -102,14 +112,39 @@ def best(
     Raises:
         RunFolderError: as of `make_report`; or a score is not recorded, or fewer rounds are finished; or a
             file that is none of a picture lies where a picture goes.
-        ExperimentError: a change does not fit.
+        ExperimentError: a change does not fit, or `after` is no list of integers from 1 on.
     """
     check_is_path(out, "The folder of pictures (--out, out=)")
-    scores = (by,) if isinstance(by, str) else by
-    return best_build.build(_paths(folders), scores, after or (None,), shown, Path(out), set)
+    _check_rounds(after)
+    return best_build.build(_paths(folders), _texts(by), tuple(after) or (None,), shown, Path(out), _texts(set))
 
 
 def _paths(folders: Sequence[str | Path]) -> list[Path]:
     if not folders:
         raise TypeError(f"No folder is given: {FOLDERS}.")
+    for folder in folders:
+        if not isinstance(folder, str | os.PathLike):
+            raise TypeError(f"A folder must be a path or URI, but got {in_words(folder)}: {FOLDERS}.")
     return [Path(folder) for folder in folders]
+
+
+def _texts(given: str | Sequence[str]) -> Sequence[str]:
+    """Return the texts; one is no sequence of its letters."""
+    return (given,) if isinstance(given, str) else given
+
+
+def _check_targets(targets: Any) -> None:
+    # NaN is not in the range either.
+    if not _is_list(targets) or not all(
+        not isinstance(each, bool) and isinstance(each, Real) and 0 <= float(each) <= 1 for each in targets
+    ):
+        raise ExperimentError(f"targets must be accuracies from 0 to 1, such as [0.9], but got {in_words(targets)}.")
+
+
+def _check_rounds(after: Any) -> None:
+    if not _is_list(after) or not all(is_whole(each) and each >= 1 for each in after):
+        raise ExperimentError(f"after must be numbers of rounds, such as [100], but got {in_words(after)}.")
+
+
+def _is_list(given: object) -> bool:
+    return isinstance(given, Collection) and not isinstance(given, str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +60,38 @@ def test_calls_without_folders_or_scores_say_what_to_pass(sweep: Path) -> None:
         raysim.compare()
     with pytest.raises(TypeError, match=r"best\(\) missing .*'by': .*by='eval/validation/accuracy'"):
         raysim.best(sweep)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"targets": [50.0]}, r"targets must be accuracies from 0 to 1, such as \[0\.9\], but got \[50\.0\]"),
+        ({"targets": [float("nan")]}, "targets must be accuracies from 0 to 1"),
+        ({"targets": 0.5}, "targets must be accuracies from 0 to 1"),
+        ({"targets": "0.5"}, "targets must be accuracies from 0 to 1"),
+        ({"test": "z"}, "test must be 't' or 'wilcoxon', but got 'z'"),
+        ({"last": 1.5}, r"last must be an integer, but got 1\.5"),
+        ({"last": True}, "last must be an integer, but got True"),
+        ({"by": "accuracy", "after": [0]}, "after must be numbers of rounds"),
+        ({"by": "accuracy", "after": [2.5]}, "after must be numbers of rounds"),
+        ({"by": "accuracy", "after": 2}, "after must be numbers of rounds"),
+    ],
+)
+def test_values_that_the_commands_refuse_are_refused(
+    arguments: dict[str, Any], said: str, sweep: Path, tmp_path: Path
+) -> None:
+    call: Any = raysim.best if "by" in arguments else raysim.make_report if "targets" in arguments else raysim.compare
+    where = {} if call is raysim.compare else {"out": tmp_path / "out"}
+    with pytest.raises(raysim.ExperimentError, match=said):
+        call(sweep / SMALL, sweep / LARGE, **arguments, **where)
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_text_is_not_taken_for_its_letters(sweep: Path) -> None:
+    few: Any = f"{sweep / SMALL}=few"
+    one: Any = "loss"
+    (table,) = raysim.compare(sweep / SMALL, sweep / LARGE, metrics=one, labels=few).tables
+    assert (table.metric, table.methods[0].label) == ("loss", "few")
+    folders: Any = [sweep / SMALL, sweep / LARGE]
+    with pytest.raises(TypeError, match=r"A folder must be a path or URI, but got \[.*such as 'runs/a', 'runs/b'"):
+        raysim.compare(folders)
