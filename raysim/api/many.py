@@ -28,6 +28,7 @@ from raysim.api.shared_plans import SharedPlans
 from raysim.api.shared_workers import SharedWorkers
 from raysim.api.state_to_go_on import state_to_go_on
 from raysim.api.watched_values import Watch
+from raysim.config.flag import check_flag
 from raysim.data import lent_rows
 from raysim.engine.many.groups import Group, group_runs
 from raysim.engine.many.segment import Advanced, advanced_of, job_of
@@ -98,6 +99,8 @@ class Runs:
         together: bool | Literal["exact"] = True,
         **parts: Unpack[Parts],
     ) -> None:
+        if together != "exact":
+            check_flag("together", together)
         engine = with_executor(experiment, executor).engine
         self._resolved, self._together, self._process = SharedPlans(engine, parts), together, os.getpid()
         self._parts, self._values = parts, Watch(parts, _MEANWHILE)
@@ -152,6 +155,8 @@ class Runs:
         Raises:
             RaysimError: as `raysim.run` before its first round; then none of them was added.
         """
+        for name, value in {"resume": resume, "overwrite": overwrite, "profile": profile}.items():
+            check_flag(name, value)
         self._check_process()
         with self._working():
             return self._start(runs, resume, overwrite, profile)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from raysim.config.call_advice import advised
+from raysim.config.flag import check_flag
 from raysim.config.plain import shown as in_words
 from raysim.config.values import is_whole
 from raysim.errors import ExperimentError
@@ -48,6 +49,7 @@ def make_report(
         RunFolderError: a folder is missing or holds no run that can be read; or a label is of no method.
         ExperimentError: a change, or a target, does not fit.
     """
+    check_flag("monotone", monotone)
     found = _paths(folders)
     _check_targets(targets)
     if out:

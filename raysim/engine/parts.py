@@ -17,6 +17,7 @@ from raysim.client.optimizers.optimizer import ClientOptimizer
 from raysim.client.transform import Transform
 from raysim.cohort.sampler import CohortAt, Sampler
 from raysim.config.call_advice import name_of_call
+from raysim.config.flag import check_flag
 from raysim.config.messages import deeper, nearest
 from raysim.config.own_part import (
     OwnAggregator,
@@ -113,13 +114,14 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
 
     Raises:
         TypeError: a call has an unknown keyword, which the error names with the nearest one; or more by position.
-        ExperimentError: a call has something else in the place of the experiment, the dataset or a path.
+        ExperimentError: a call has something else in the place of the experiment, the dataset, a path or a truth value.
     """
     signature = inspect.signature(function)
     named = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     kinds = {name: getattr(kind, "__forward_arg__", kind) for name, kind in Parts.__annotations__.items()}
     parts = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=k) for n, k in kinds.items()]
     allowed = {each.name for each in (*named, *parts)}
+    flags = [each.name for each in named if each.annotation in ("bool", "bool | None")]
     by_place = [each.name for each in named if each.kind is not inspect.Parameter.KEYWORD_ONLY]
     names = ", ".join(name for name in by_place if name != "self")
     by_name = ", ".join(each.name for each in named if each.name != "self")
@@ -146,6 +148,8 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
             value = given.get(name, keywords.get(name))
             if value is not None and not isinstance(value, kinds):
                 raise ExperimentError(f"{name} must be {wanted}, but got {type(value).__name__}.")
+        for name in flags:
+            check_flag(name, given.get(name))
         result = function(*args, **keywords)
         for value in (*args, *keywords.values()):
             if isinstance(value, FederatedDataset):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -18,7 +18,8 @@ from raysim.client.chunk_clients import ChunkClients
 from raysim.client.local_training import ClientFailure, Trained
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client, Updates
-from raysim.client.trainers.client_by_client import ClientByClient, LocalEnd
+from raysim.client.trainers import client_by_client
+from raysim.client.trainers.client_by_client import LocalEnd
 from raysim.client.trainers.construction import make
 from raysim.client.trainers.scores import Scores
 from raysim.client.trainers.trainer_choice import TrainerChoice
@@ -103,23 +104,23 @@ def test_the_client_that_failed_is_named_behind_those_before_it() -> None:
     assert (raised.value.position, raised.value.others) == (2, 0)
 
 
-class Reusing(ClientByClient):
+class Reusing:
     """Writes what some rules ask for to the same memory for each client."""
 
-    rows = tuple(torch.zeros(1, 4) for _ in range(4))
+    trains_together = False
 
-    def _train_one(
-        self,
-        broadcast: Weights,
-        client: Client,
-        y: Tensor,
-        lr: float,
-        start: Mapping[str, Tensor] | None,
-        scores: Scores,
-    ) -> LocalEnd:
-        for row in self.rows:
+    def __init__(self) -> None:
+        self._rows = tuple(torch.zeros(1, 4) for _ in range(4))
+
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
+        return client_by_client.trained(task_for(3, None), clients, self._train_one)
+
+    def _train_one(self, client: Client, y: Tensor, scores: Scores) -> LocalEnd:
+        for row in self._rows:
             row.fill_(client.position)
-        delta, gradients, inverses, own = self.rows
+        delta, gradients, inverses, own = self._rows
         scores.keep(nn.functional.one_hot(y, 3).float() * client.position)
         none = torch.empty(1, 0)
         return LocalEnd(delta, none, none.long(), gradients, inverses, own, (own.expand(2, 4),))
@@ -131,7 +132,7 @@ def test_everything_that_a_rule_asks_for_is_of_its_client() -> None:
     members: ChunkClients = local_training.members(Examples(data), (4, 0, 3), section, 0, 3, torch.zeros(4))
     weights = Weights(torch.zeros(4), torch.zeros(0), torch.zeros(0, dtype=torch.int64))
     layout = Layout.of([("weight", torch.zeros(4))])
-    (got,) = local_training.train(Reusing(task_for(3, None)), weights, members, 0.1, layout)
+    (got,) = local_training.train(Reusing(), weights, members, 0.1, layout)
     updates = got.updates
     for each in (updates.delta, updates.gradients, updates.inverses, updates.own):
         assert each is not None

@@ -199,7 +199,7 @@ def test_where_the_device_has_no_memory_left_sums_are_added_on_the_host(a: Sums,
 
 
 @pytest.mark.parametrize("coefficients", [(50.0,), (1 / 3, -3.7), (0.0, 2.0)])
-def test_long_updates_are_added_up_to_the_bits_of_one_addition(coefficients: tuple[float, ...]) -> None:
+def test_long_updates_are_added_up_to_the_bits_of_a_product_and_an_addition(coefficients: tuple[float, ...]) -> None:
     numbers = 2 * PIECE + 5
     accumulator = Accumulator(Sizes(numbers, groups=1, units=True), CPU)
     wanted = torch.zeros(numbers, dtype=torch.float64)
@@ -207,7 +207,7 @@ def test_long_updates_are_added_up_to_the_bits_of_one_addition(coefficients: tup
         delta = torch.randn(1, numbers, generator=torch.Generator().manual_seed(index))
         delta[0, :: index + 3] = -0.0
         accumulator.include(contributions([weight]), delta)
-        wanted.add_(delta[0], alpha=weight)
+        wanted += delta[0].double() * weight
     got = accumulator.total().delta
     # As integers: 0 and -0 differ.
     assert torch.equal(got.view(torch.int64), wanted.view(torch.int64))

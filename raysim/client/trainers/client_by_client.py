@@ -1,20 +1,20 @@
-"""Trains one client after another, and scores them together: for each client by itself that takes as long as some local
-steps of a small module.
+"""Trains one client after another, and scores them together.
+
+To score each client by itself takes as long as some local steps of a small module.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from raysim.arrays import Int64s
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers.scores import Scores
-from raysim.models.model import Weights
 from raysim.models.task import Task
 
 
@@ -35,65 +35,32 @@ class LocalEnd(NamedTuple):
         return LocalEnd(*map(_copy, self))
 
 
-class ClientByClient(ABC):
-    """Trains the clients of a call one after another; their updates come at once.
+TrainOne = Callable[[Client, Tensor, Scores], LocalEnd]
+"""(client, targets of all its visits, what keeps what its local steps put out) -> where its local training ended."""
 
-    Args:
-        task: losses and hits.
-    """
 
-    trains_together = False
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-
-    def train(
-        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
-    ) -> Iterator[Updates]:
-        """Train each client from the broadcast; see `Trainer.train`.
-
-        The updates come at once: before an error, those of the clients before it.
-        """
-        clients = ChunkClients.of(clients)
-        targets = clients.visited_targets()
-        scores = Scores.of_clients(self._task, targets, clients.batches.visits)
-        ends: list[LocalEnd] = []
-        failure: Exception | None = None
-        try:
-            for client, y in zip(clients, targets.split_with_sizes(clients.batches.visits.tolist()), strict=True):
-                end = self._train_one(broadcast, client, y, lr, start, scores)
-                ends.append(end if len(clients) == 1 else end.copy())
-        except Exception as error:
-            failure = error
-        if ends:
-            yield _together(ends, scores, clients)
-        if failure is not None:
-            raise failure
-
-    @abstractmethod
-    def _train_one(
-        self,
-        broadcast: Weights,
-        client: Client,
-        y: Tensor,
-        lr: float,
-        start: Mapping[str, Tensor] | None,
-        scores: Scores,
-    ) -> LocalEnd:
-        """Train one client.
-
-        Args:
-            broadcast, lr, start: as of `Trainer.train`.
-            client: the one.
-            y: the targets of all its visits.
-            scores: keep what its local steps make.
-        """
+def trained(task: Task, clients: Sequence[Client], train_one: TrainOne) -> Iterator[Updates]:
+    """Train each client, and yield all updates at once; before an error, those of the clients before it."""
+    clients = ChunkClients.of(clients)
+    targets, visits = clients.visited_targets(), clients.batches.visits
+    scores = Scores.of_clients(task, targets, visits)
+    ends: list[LocalEnd] = []
+    failure: Exception | None = None
+    try:
+        for client, own_targets in zip(clients, targets.split_with_sizes(visits.tolist()), strict=True):
+            end = train_one(client, own_targets, scores)
+            ends.append(end if len(clients) == 1 else end.copy())
+    except Exception as error:
+        failure = error
+    if ends:
+        yield _together(ends, scores, visits[: len(ends)])
+    if failure is not None:
+        raise failure
 
 
 @torch.inference_mode()
-def _together(ends: Sequence[LocalEnd], scores: Scores, clients: ChunkClients) -> Updates:
+def _together(ends: Sequence[LocalEnd], scores: Scores, seen: Int64s) -> Updates:
     loss, correct = (each[: len(ends)] for each in scores.totals())
-    seen = clients.batches.visits[: len(ends)]
     delta, buffers, counters, gradients, inverses, own, samples = map(_joined, zip(*ends, strict=True))
     return Updates(
         delta, buffers, counters, loss, correct, seen, gradients, inverses=inverses, own=own, samples=samples

@@ -8,7 +8,7 @@ product does not need, and losses are scored once per client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Protocol
 
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from raysim.client import dropout
 from raysim.client.chunk_clients import LocalInputs
-from raysim.client.trainer import Client
+from raysim.client.trainer import Client, Updates
 from raysim.client.trainers import loss_gradient
-from raysim.client.trainers.client_by_client import ClientByClient, LocalEnd
+from raysim.client.trainers.client_by_client import LocalEnd, trained
 from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.layers.build import for_one
 from raysim.client.trainers.layers.conv2d import channels_last
@@ -53,7 +53,7 @@ class Network(Protocol):
         ...
 
 
-class Fused(ClientByClient):
+class Fused:
     """Trainer over one network's flat weights, or two where the rule is anchored.
 
     Args:
@@ -64,6 +64,8 @@ class Fused(ClientByClient):
         network: makes one for this rule; `plain` asks for steps instead of gradients.
     """
 
+    trains_together = False
+
     def __init__(
         self,
         recognised: Recognised,
@@ -72,7 +74,7 @@ class Fused(ClientByClient):
         precision: torch.dtype,
         network: Callable[[bool], Network],
     ) -> None:
-        super().__init__(task)
+        self._task = task
         self._rule = rule
         # What only reshapes the examples is done once for all of a client's, before the first local step.
         self._flatten_first = flattens_first(recognised)
@@ -80,6 +82,16 @@ class Fused(ClientByClient):
         self._precision = precision
         self._own = network(rule.plain)
         self._anchor = network(False) if rule.anchored else None
+
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
+        """Train each client from the broadcast; see `Trainer.train`."""
+
+        def train_one(client: Client, targets: Tensor, scores: Scores) -> LocalEnd:
+            return self._train_one(broadcast, client, targets, lr, start, scores)
+
+        return trained(self._task, clients, train_one)
 
     @torch.inference_mode()
     def _train_one(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from raysim import card
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
-from raysim.client.trainer import Client
+from raysim.client.trainer import Client, Updates
 from raysim.client.trainers.bound_module import BoundModule
-from raysim.client.trainers.client_by_client import ClientByClient, LocalEnd
+from raysim.client.trainers.client_by_client import LocalEnd, trained
 from raysim.client.trainers.scores import Scores
 from raysim.config.unwritten import check_unwritten, versions
 from raysim.models.model import Model, Weights
@@ -72,7 +72,7 @@ class LocalTraining:
     scores: Scores
 
 
-class OnModules(ClientByClient):
+class OnModules(ABC):
     """Loads the broadcast, divides a client's examples into batches, and records local steps, where that can be done.
 
     Args:
@@ -82,38 +82,41 @@ class OnModules(ClientByClient):
         objective: stands in for the task's losses.
     """
 
+    trains_together = False
+
     def __init__(
         self, task: Task, modules: Sequence[BoundModule], model: Model, objective: LocalObjective | None
     ) -> None:
-        super().__init__(task)
-        self._modules, self._model, self._objective = modules, model, objective
+        self._task, self._modules, self._model, self._objective = task, modules, model, objective
+
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
+        """Train each client from the broadcast; see `Trainer.train`."""
+
+        def train_one(client: Client, targets: Tensor, scores: Scores) -> LocalEnd:
+            bounds = client.batches.bounds
+            batches = VisitBatches(client.visited_inputs(), bounds), VisitBatches(targets, bounds)
+            return self._train_one(LocalTraining(*batches, broadcast, client, lr, start, scores))
+
+        return trained(self._task, clients, train_one)
 
     @torch.no_grad()
-    def _train_one(
-        self,
-        broadcast: Weights,
-        client: Client,
-        y: Tensor,
-        lr: float,
-        start: Mapping[str, Tensor] | None,
-        scores: Scores,
-    ) -> LocalEnd:
+    def _train_one(self, given: LocalTraining) -> LocalEnd:
+        x, y, broadcast, client = given.x, given.y, given.broadcast, given.client
         for module in self._modules:
             module.load(broadcast)
-        bounds = client.batches.bounds
-        batches = VisitBatches(client.visited_inputs(), bounds), VisitBatches(y, bounds)
-        lengths = batches[1].lengths
         # Each module records, also behind one with steps by autograd: else its recordings depend on earlier clients.
-        of_each = [module.record(*batches, lengths) for module in self._modules]
+        of_each = [module.record(x, y, y.lengths) for module in self._modules]
         # Where all steps are recorded, what lies between them is quicker too without what torch notes for autograd.
         recorded = all(of_each)
         # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
         card.start_generators(client.key, client.x.device)
-        before = versions(y, broadcast.params)
+        before = versions(y.visits, broadcast.params)
         with torch.inference_mode(recorded):
-            end = self._train_on(LocalTraining(*batches, broadcast, client, lr, start, scores))
+            end = self._train_on(given)
         if self._objective is not None:
-            check_unwritten("objective=", before, {"y": y, "at.broadcast": broadcast.params})
+            check_unwritten("objective=", before, {"y": y.visits, "at.broadcast": broadcast.params})
         if not recorded:
             for module in self._modules:
                 module.check_kept()
