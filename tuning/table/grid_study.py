@@ -67,14 +67,37 @@ def whole_grid(experiment: Experiment) -> Experiment:
         raise ExperimentError(
             'A table has the same validation clients for every seed, but tuning.vary has "data": remove it there.'
         )
-    if experiment.stop is not None:
-        raise ExperimentError("A table has every round of every run, but [stop] would end some before: remove it.")
+    _check_as_long(experiment, tuning.parsed_space())
     for remark in _remarks(tuning):
         log.warning("%s", remark)
     kept = {key: value for key, value in (experiment.tuning or {}).items() if key not in OF_A_SEARCH}
     keys = {**kept, **OF_A_TABLE}
     every = {"evaluation.every": 1, "evaluation.clients": "all", "evaluation.examples": "all", "tuning": keys}
     return experiment.changed(every)
+
+
+def _check_as_long(experiment: Experiment, space: Space) -> None:
+    """Refuse a grid whose runs differ in their number of rounds, before any is trained.
+
+    Raises:
+        ExperimentError: some are longer than others, or may end before their last round.
+    """
+    every = "A table has every round of every run"
+    if "rounds" in space.dimensions:
+        raise ExperimentError(
+            f"{every}, but tuning.space has rounds: set rounds to the largest one, and remove the key."
+        )
+    for values in configurations(space):
+        each = experiment.changed(values)
+        if each.stop is not None:
+            raise ExperimentError(f"{every}, but [stop] would end some before: remove it.")
+        privacy = each.server.privacy
+        # Without a noise multiplier the noise is such that all rounds keep to epsilon.
+        if privacy is not None and privacy.epsilon is not None and privacy.noise_multiplier is not None:
+            raise ExperimentError(
+                f"{every}, but server.privacy.epsilon = {privacy.epsilon:g} may end some before: remove it, or "
+                f"server.privacy.noise_multiplier."
+            )
 
 
 def _remarks(tuning: TuningSection) -> Iterator[str]:
