@@ -192,6 +192,10 @@ def test_a_configuration_that_diverged_diverges_again(
         ({"rounds": 3}, "another experiment: rounds was 4, and is 3"),
         ({"evaluation.clients": 1, "tuning.objective": {"name": "train_loss"}}, "defined for accuracy and loss"),
         ({"tuning.seeds": 3}, "runs of the seeds 0, 1, but the study takes 0, 1, 2"),
+        (
+            {"tuning.objective": {"name": "percentile", "percentile": 37}},
+            r"no percentile 37 of validation accuracy by client \(eval/validation/p37\), only eval/validation/acc",
+        ),
     ],
 )
 def test_a_table_of_something_else_is_refused(
@@ -208,6 +212,19 @@ def test_a_table_of_something_else_is_refused(
         ({"tuning.space": {"client.optimizer.lr": {"log": [0.1, 1.0]}}}, "every configuration of a grid"),
         ({"tuning.vary": ["data"]}, "the same validation clients for every seed"),
         ({"stop": {"budget": {"rounds": 2}}}, r"\[stop\] would end some before"),
+        ({"tuning.space": {"stop.budget.rounds": {"grid": [2, 3]}}}, r"\[stop\] would end some before"),
+        ({"tuning.space": {"rounds": {"grid": [2, 4]}}}, "tuning.space has rounds: set rounds to the largest one"),
+        (
+            {
+                "cohort.sampler": {"name": "bernoulli", "probability": 0.4},
+                "cohort.size": None,
+                "server.weighting": "uniform",
+                "server.clip": {"fixed": 1.0},
+                "server.privacy": {"name": "gaussian", "noise_multiplier": 1.0, "epsilon": 3.0},
+                "tuning.space": {"client.optimizer.lr": {"grid": [0.1, 1.0]}},
+            },
+            "server.privacy.epsilon = 3 may end some before",
+        ),
     ],
 )
 def test_what_no_table_can_be_made_of(

@@ -25,6 +25,7 @@ from tuning.study_plan import unit_of
 from tuning.table.course import Course, counted_scores, courses
 from tuning.table.play import PLACE, play
 from tuning.table.record import PublishedTable, values_of, view_of
+from tuning.watched_figure import VALIDATION
 
 log = logging.getLogger("raysim")
 
@@ -81,7 +82,7 @@ def check(experiment: Experiment, tuning: TuningSection, table: PublishedTable) 
     """Check that a table has every run that a study of the experiment could ask for.
 
     Raises:
-        ExperimentError: it is of another space, or of another experiment; names the differences.
+        ExperimentError: it is of another space, or of another experiment, or lacks the objective's figure.
     """
     own, kept = tuning.parsed_space(), table.space
     sizes = pruners.cohorts(tuning.pruner)
@@ -115,6 +116,18 @@ def check(experiment: Experiment, tuning: TuningSection, table: PublishedTable) 
         raise ExperimentError(
             f"The table has runs of the seeds {', '.join(map(str, table.seeds))}, but the study takes "
             f"{', '.join(map(str, seeds))}: set tuning.seeds."
+        )
+    _check_figure(table, tuning.objective)
+
+
+def _check_figure(table: PublishedTable, objective: Objective) -> None:
+    """Refuse an objective that no row of the table has: every trial would fail, as if its rounds were too few."""
+    recorded = {name for runs in table.rows for rows in runs for row in rows[:1] for name in row}
+    if recorded and objective.column not in recorded:
+        shown = ", ".join(sorted(name for name in recorded if name.startswith(f"{VALIDATION}/")))
+        raise ExperimentError(
+            f"The table has no {objective.label} ({objective.column}), only {shown}: take another tuning.objective, or "
+            f"make the table with this one."
         )
 
 
