@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import tomllib
+from typing import Any
 
+import pytest
+
+from raysim import ExperimentError
 from raysim.config.overrides import rewritten
 
 
@@ -28,3 +32,36 @@ def test_keys_and_tables_can_go() -> None:
     text = '# mine\nname = "x"\n[tuning]\ntrials = 3\n[tuning.space]\na.b = 1\n[cohort] # who\nsize = 3\nseed = 4\n'
     got = rewritten(text, {"name": "y"}, ["tuning", "cohort.seed", "nothing.here"])
     assert got == '# mine\nname = "y"\n[cohort] # who\nsize = 3\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "meant"),
+    [
+        (
+            'data.name = "digits"\ndata.clients = 5\nrounds = 2\n',
+            {"data.partition.name": "iid"},
+            {"data": {"name": "digits", "clients": 5, "partition": {"name": "iid"}}, "rounds": 2},
+        ),
+        (
+            'client.optimizer.name = "sgd"\nclient.epochs = 5\n[server]\nlr = 1\n',
+            {"client.optimizer": {"name": "adam", "lr": 0.5}},
+            {"client": {"optimizer": {"name": "adam", "lr": 0.5}, "epochs": 5}, "server": {"lr": 1}},
+        ),
+        ("[a]\nb.c.d = [1]\nb.c . e = 2\n", {"a.b.c.d": [{"f": 1}]}, {"a": {"b": {"c": {"d": [{"f": 1}], "e": 2}}}}),
+        (
+            'data = { name = "digits" } # mine\n',
+            {"data.partition.name": "iid"},
+            {"data": {"name": "digits", "partition": {"name": "iid"}}},
+        ),
+    ],
+)
+def test_lines_with_dotted_keys_stay_in_their_tables(text: str, values: dict[str, Any], meant: dict[str, Any]) -> None:
+    got = rewritten(text, values)
+    assert tomllib.loads(got) == meant
+    assert ("# mine" in got) == ("# mine" in text)
+
+
+def test_a_key_below_a_value_is_refused() -> None:
+    with pytest.raises(ExperimentError, match=r"'?engine.trainer'? goes through '?engine'?, which is a value"):
+        rewritten("engine = 3\n", {"engine.trainer": "stacked"})
+    assert rewritten("engine = 3\n", {}, ["engine.trainer"]) == "engine = 3\n"

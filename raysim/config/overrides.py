@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
 import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import InlineTable
 
 from raysim.config import messages, toml
 from raysim.config.plain import plain, shown
@@ -110,6 +113,15 @@ def _rank(dotted: str) -> tuple[int, bool]:
 
 
 def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
+    inner, last = _made_inside(table, dotted)
+    if last == "name" and "." in dotted and inner.get("name") != value:
+        # Another choice does not have the keys of the replaced one.
+        inner.clear()
+    inner[last] = value
+
+
+def _made_inside(table: dict[str, Any], dotted: str) -> tuple[dict[str, Any], str]:
+    """Return the table that holds a key, with those on the way to it, and the key's last part."""
     *path, last = dotted.split(".")
     inner = table
     for depth, key in enumerate(path, start=1):
@@ -117,18 +129,21 @@ def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
         if not isinstance(inner, dict):
             through = shown(".".join(path[:depth]))[1:-1]
             raise ExperimentError(f"{shown(dotted)} goes through {through}, which is a value, not a table.")
-    if last == "name" and path and inner.get("name") != value:
-        # Another choice does not have the keys of the replaced one.
-        inner.clear()
-    inner[last] = value
+    return inner, last
 
 
-def _remove(table: dict[str, Any], dotted: str) -> None:
+def _inside(table: dict[str, Any], dotted: str) -> tuple[dict[str, Any], str]:
+    """Return the table that holds a key, an empty one if none does, and the key's last part."""
     *path, last = dotted.split(".")
     inner: Any = table
     for key in path:
         inner = inner.get(key) if isinstance(inner, dict) else None
-    if not isinstance(inner, dict) or last not in inner:
+    return inner if isinstance(inner, dict) else {}, last
+
+
+def _remove(table: dict[str, Any], dotted: str) -> None:
+    inner, last = _inside(table, dotted)
+    if last not in inner:
         known = list(tables_and_leaves(table))
         raise ExperimentError(f"There is no key {shown(dotted)} to remove{messages.nearest(dotted, known)}.")
     del inner[last]
@@ -192,18 +207,49 @@ def rewritten(text: str, values: Mapping[str, Any], removals: Iterable[str] = ()
         text: the file.
         values: such as {"engine.trainer": "stacked"}.
         removals: dotted keys of values or tables to remove first; missing ones are ignored.
+
+    Raises:
+        TomlError: the text is no TOML.
+        ExperimentError: a key goes through a value that is no table, or a value is none of an experiment.
     """
+    meant, values, removals = toml.loads(text), {key: plain(value, key) for key, value in values.items()}, [*removals]
+    for dotted in removals:
+        inner, last = _inside(meant, dotted)
+        inner.pop(last, None)
+    for dotted, value in values.items():
+        inner, last = _made_inside(meant, dotted)
+        inner[last] = plain(value)
+    for rewrite in (_edited, _with_tables_anew):
+        # Where a.b = 1 stands on a line of its own, tomlkit puts a new table before the lines behind it, or fails.
+        with suppress(ValueError, TOMLKitError):
+            found = rewrite(text, values, removals, meant)
+            if toml.loads(found) == meant:
+                return found
+    return tomlkit.dumps(meant)
+
+
+def _edited(text: str, values: Mapping[str, Any], removals: Iterable[str], meant: Mapping[str, Any]) -> str:
+    """Change the values in their places."""
     document = tomlkit.parse(text)
     for dotted in removals:
-        *tables, key = dotted.split(".")
-        inner: Any = document
-        for name in tables:
-            inner = inner.get(name, {})
-        inner.pop(key, None)
+        inner, last = _inside(document, dotted)
+        inner.pop(last, None)
     for dotted, value in values.items():
-        *tables, key = dotted.split(".")
+        *tables, last = dotted.split(".")
         inner = document
         for name in tables:
-            inner = inner.setdefault(name, tomlkit.table())
-        inner[key] = value
+            inner = inner.setdefault(
+                name, tomlkit.inline_table() if isinstance(inner, InlineTable) else tomlkit.table()
+            )
+        inner[last] = value
+    return tomlkit.dumps(document)
+
+
+def _with_tables_anew(text: str, values: Mapping[str, Any], removals: Iterable[str], meant: Mapping[str, Any]) -> str:
+    """Write the outermost tables that change behind the others, without their comments."""
+    document = tomlkit.parse(text)
+    for name in dict.fromkeys(dotted.partition(".")[0] for dotted in (*removals, *values)):
+        document.pop(name, None)
+        if name in meant:
+            document[name] = meant[name]
     return tomlkit.dumps(document)
