@@ -47,12 +47,14 @@ def _from(source: str, values: Mapping[str, Any]) -> str | None:
 
 
 def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table without keys that have no value, which TOML cannot write."""
-    return {
-        key: without_none(value) if isinstance(value, Mapping) else value
-        for key, value in table.items()
-        if value is not None
-    }
+    """Return a table without keys that have no value, which TOML cannot write, in its lists' tables too."""
+    return {key: _within(value) for key, value in table.items() if value is not None}
+
+
+def _within(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return without_none(value)
+    return [_within(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _under(heading: str, body: str) -> str:

@@ -54,6 +54,11 @@ def test_without_a_file_the_record_is_complete(tmp_path: Path) -> None:
     assert loaded(best_file.text(wanted, None, "found"), tmp_path) == wanted
 
 
+def test_tables_in_a_list_are_written_without_what_they_leave_open(tmp_path: Path) -> None:
+    wanted = best({"client.schedule": [{"round": 2, "epochs": 2}, {"round": 4, "batch_size": 7}]}, tmp_path)
+    assert loaded(best_file.text(wanted, None, "found"), tmp_path) == wanted
+
+
 @pytest.mark.parametrize(
     "source",
     [
