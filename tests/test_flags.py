@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -15,8 +15,6 @@ import tuning
 from raysim.config.flag import check_flag
 from raysim.errors import ExperimentError
 
-FLAGS = ("bool", "bool | None")
-
 
 def doors() -> Iterator[tuple[str, Callable[..., Any], str]]:
     """Each public function with each of its arguments that is a truth value."""
@@ -24,9 +22,9 @@ def doors() -> Iterator[tuple[str, Callable[..., Any], str]]:
         for name in package.__all__:
             function = getattr(package, name)
             if inspect.isfunction(function):
-                for each in inspect.signature(function).parameters.values():
-                    if each.annotation in FLAGS:
-                        yield name, function, each.name
+                for flag, kind in get_type_hints(inspect.unwrap(function)).items():
+                    if kind in (bool, bool | None) and flag != "return":
+                        yield name, function, flag
 
 
 DOORS = [*doors()]

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raysim import DivergedError, Experiment, FederatedDataset, Parts, Runs, differing
-from raysim.config.flag import check_flag
+from raysim.config.flag import check_choice
 from raysim.config.ipython import as_printed
 from raysim.experiment.row import Row
 from raysim.report.closing import Line
@@ -116,7 +116,7 @@ def evolve(
         ExperimentError: a key or a value does not fit, or clients keep states, which cannot be copied.
         StudyError: the folder is of another experiment, or all members have diverged.
     """
-    check_flag("progress", progress)
+    check_choice("progress", progress)
     planned = _plan(experiment, path, parts_and_settings)
     with ExitStack() as stack:
         stack.enter_context(quiet_rounds())

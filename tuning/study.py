@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 
 from raysim import Experiment, FederatedDataset, Runs
 from raysim.api.interrupted import noting
-from raysim.config.flag import check_flag
+from raysim.config.flag import check_choice, check_flag
 from raysim.storage.atomic import write_text
 from tuning import best_file, client_scores, kept_trial, pictures, protocol, result, trials_file
 from tuning.conclude import check_evaluation, conclude
@@ -67,7 +67,7 @@ def tune(
             of another study; or no trial finished.
         RaysimError: as `raysim.run`; a second call resumes trials under way.
     """
-    check_flag("progress", progress)
+    check_choice("progress", progress)
     check_flag("retry_failed", retry_failed)
     planned = plan(experiment, space, path, parts_and_settings)
     again = f"stopped; the same call of tuning.tune continues the study in {planned.named}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from raysim.api.preflight import check_one, folder_of, is_whole, opening_of
 from raysim.api.run import Result
-from raysim.config.flag import check_flag
+from raysim.config.flag import check_choice
 from raysim.engine import wire
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.beginnings import log_beginning
@@ -110,7 +110,7 @@ def attach(
         UnknownRunError: no run has this name.
         RaysimError: the run failed with this error.
     """
-    check_flag("progress", progress)
+    check_choice("progress", progress)
     _, result = follow(name, address, progress, loggers)
     return result
 

@@ -20,7 +20,7 @@ from raysim.client.chunk_clients import NO_INPUTS, ChunkClients
 from raysim.client.corrections.correction import LocalWork
 from raysim.client.objective import RoundAt
 from raysim.client.section import ClientSection
-from raysim.client.trainer import Client, LocalStart, LockstepTrainer, Trainer, Updates
+from raysim.client.trainer import Client, LocalStart, LockstepTrainer, OneOfSeveralError, Trainer, Updates
 from raysim.client.work import RoundWork
 from raysim.data.on_device import Examples
 from raysim.errors import RaysimError
@@ -34,7 +34,7 @@ LARGE = 1 << 18
 GATHERED = 1 << 18
 """Numbers of updates, and of buffers, of clients that are trained one after another, up to which they are scored,
 measured and added up together. For each client by itself that takes as long as ten local steps of a small module; and
-so many stay in a core's cache."""
+so many stay in a core's cache. What some rules ask for beside the updates (means of gradients) is not counted."""
 
 
 class ClientFailure(Exception):
@@ -272,6 +272,8 @@ def _watched(
             updates = next(stream)
         except (RaysimError, torch.OutOfMemoryError):
             raise
+        except OneOfSeveralError as error:
+            raise ClientFailure(int(clients.positions[done]), others=error.others) from error.__cause__
         except Exception as error:
             others = len(clients) - 1 if trainer.trains_together else 0
             raise ClientFailure(int(clients.positions[done]), others=others) from error

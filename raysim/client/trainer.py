@@ -87,6 +87,14 @@ class LocalStart(NamedTuple):
     lr: float
 
 
+class OneOfSeveralError(Exception):
+    """One of the next clients failed; `others` counts those beside it. Its cause is what was raised."""
+
+    def __init__(self, others: int) -> None:
+        super().__init__(others)
+        self.others = others
+
+
 class Trainer(Protocol):
     """One way of running local training; `trains_together` says whether it has one call for all the clients that it is
     given, a whole chunk's, or trains one after another, a few of them in a call."""
@@ -99,6 +107,9 @@ class Trainer(Protocol):
         """Yield the clients' updates in the order given, one or more at a time; `broadcast` is not written to.
 
         `start` is what the optimizer's state starts as, (P,) each, where that is not for the optimizer to say.
+
+        Raises:
+            OneOfSeveralError: it is not known whose training failed; else what user code raised for the next client.
         """
         ...
 

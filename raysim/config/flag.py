@@ -9,7 +9,7 @@ from raysim.errors import ExperimentError
 
 
 def check_flag(name: str, value: object) -> None:
-    """Refuse all but True, False, and None, which is for the function itself to refuse.
+    """Refuse all but True and False.
 
     Raises:
         ExperimentError: it is something else.
@@ -19,5 +19,15 @@ def check_flag(name: str, value: object) -> None:
     Traceback (most recent call last):
     raysim.errors.ExperimentError: overwrite must be True or False, but got 'no'.
     """
-    if value is not None and not isinstance(value, bool | np.bool_):
+    if not isinstance(value, bool | np.bool_):
         raise ExperimentError(f"{name} must be True or False, but got {shown(value)}.")
+
+
+def check_choice(name: str, value: object) -> None:
+    """Refuse all but True, False and None, which leaves it to the function.
+
+    Raises:
+        ExperimentError: it is something else.
+    """
+    if value is not None:
+        check_flag(name, value)

@@ -17,7 +17,7 @@ from raysim.client.optimizers.optimizer import ClientOptimizer
 from raysim.client.transform import Transform
 from raysim.cohort.sampler import CohortAt, Sampler
 from raysim.config.call_advice import name_of_call
-from raysim.config.flag import check_flag
+from raysim.config.flag import check_choice, check_flag
 from raysim.config.messages import deeper, nearest
 from raysim.config.own_part import (
     OwnAggregator,
@@ -121,7 +121,8 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
     kinds = {name: getattr(kind, "__forward_arg__", kind) for name, kind in Parts.__annotations__.items()}
     parts = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=k) for n, k in kinds.items()]
     allowed = {each.name for each in (*named, *parts)}
-    flags = [each.name for each in named if each.annotation in ("bool", "bool | None")]
+    flags = [each.name for each in named if each.annotation == "bool"]
+    choices = [each.name for each in named if each.annotation == "bool | None"]
     by_place = [each.name for each in named if each.kind is not inspect.Parameter.KEYWORD_ONLY]
     names = ", ".join(name for name in by_place if name != "self")
     by_name = ", ".join(each.name for each in named if each.name != "self")
@@ -149,7 +150,9 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
             if value is not None and not isinstance(value, kinds):
                 raise ExperimentError(f"{name} must be {wanted}, but got {type(value).__name__}.")
         for name in flags:
-            check_flag(name, given.get(name))
+            check_flag(name, given.get(name, False))
+        for name in choices:
+            check_choice(name, given.get(name))
         result = function(*args, **keywords)
         for value in (*args, *keywords.values()):
             if isinstance(value, FederatedDataset):

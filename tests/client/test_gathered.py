@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import raysim
 from raysim import FederatedDataset
+from raysim.arrays import Int64s
 from raysim.client import local_training
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.local_training import ClientFailure, Trained
@@ -26,7 +27,7 @@ from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.models.layout import Layout
 from raysim.models.model import Weights, create
-from raysim.models.task import task_for
+from raysim.models.task import Task, task_for
 from tests.support.executors import bits
 from tests.support.small_data import make_clients
 
@@ -64,6 +65,8 @@ def test_numbers_are_those_of_each_client_by_itself(monkeypatch: pytest.MonkeyPa
     assert len(set(together[0].updates.delta[:, 0].tolist())) == 5
     assert torch.equal(together[0].squared_norms, torch.cat([one.squared_norms for one in apart]))
     assert together[0].finite.tolist() == [True] * 5
+    # A correction may write to them.
+    assert not together[0].updates.delta.is_inference()
 
 
 def test_no_more_are_held_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +105,64 @@ def test_the_client_that_failed_is_named_behind_those_before_it() -> None:
     with pytest.raises(ClientFailure) as raised:
         next(stream)
     assert (raised.value.position, raised.value.others) == (2, 0)
+
+
+def test_outputs_of_ones_own_loss_need_not_begin_with_the_examples() -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs.T - targets[:, None]).square().mean(1)
+
+    class Turned(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).T
+
+    draw = np.random.default_rng(0)
+    sizes = [3, 5, 4]
+    data = FederatedDataset.from_clients(
+        train={str(i): (draw.normal(size=(n, 5)), draw.normal(size=n)) for i, n in enumerate(sizes)}
+    )
+    section = ClientSection.model_validate({"batch_size": 4})
+    model, weights = create(lambda: Turned(5, 2), 0, torch.float32)
+    made = make(TrainerChoice.of_size("one_by_one", 3), model, weights, task_for(None, loss), section, "float32")
+    members = local_training.members(Examples(data), (0, 1, 2), section, 0, 3, weights.params)
+    (got,) = local_training.train(made, weights, members, 0.1, model.params)
+    assert got.updates.seen.tolist() == sizes
+    assert bool((got.updates.loss > 0).all())
+
+
+def test_an_error_of_scores_is_of_one_of_the_clients_that_were_scored() -> None:
+    def correct(outputs: Tensor, targets: Tensor) -> Tensor:
+        raise ValueError("not these")
+
+    data = FederatedDataset.from_clients(train=make_clients(SIZES))
+    section = ClientSection.model_validate({"batch_size": 3})
+    model, weights = create(normed, 0, torch.float32)
+    task = replace(task_for(3, None), correct=correct)
+    made = make(TrainerChoice.of_size("one_by_one", 5), model, weights, task, section, "float32")
+    members = local_training.members(Examples(data), (1, 0, 4), section, 0, 3, weights.params)
+    with pytest.raises(ClientFailure) as raised:
+        [*local_training.train(made, weights, members, 0.1, model.params)]
+    assert (raised.value.position, raised.value.others) == (1, 2)
+    assert str(raised.value.__cause__) == "not these"
+
+
+def test_no_more_targets_are_held_than_scores_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = [*trained()]
+    held: list[int] = []
+
+    class Watching(Scores):
+        @classmethod
+        def of_clients(cls, task: Task, targets: Tensor, visits: Int64s) -> Scores:
+            held.append(len(targets))
+            return Scores.of_clients(task, targets, visits)
+
+    monkeypatch.setattr(client_by_client, "MOST_KEPT", 40)
+    monkeypatch.setattr(client_by_client, "Scores", Watching)
+    (again,) = trained()
+    # Two epochs of 9, 5, 12, 8 and 3 examples.
+    assert held == [28, 40, 6]
+    assert torch.equal(again.updates.loss, together[0].updates.loss)
+    assert torch.equal(again.updates.correct, together[0].updates.correct)
+    assert torch.equal(again.updates.delta, together[0].updates.delta)
 
 
 class Reusing:

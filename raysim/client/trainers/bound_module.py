@@ -19,7 +19,7 @@ from raysim.client.trainers.cuda_graphs import Recordings
 from raysim.client.trainers.gradient_seed import gradients_from
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording.interpreted_step import InterpretedStep
-from raysim.client.trainers.recording.recorded_steps import BY_AUTOGRAD, RecordedSteps, StepRecording
+from raysim.client.trainers.recording.recorded_steps import BY_AUTOGRAD, BatchViews, RecordedSteps, StepRecording
 from raysim.client.trainers.recording.tape import NotRecorded
 from raysim.client.trainers.recording.weighted import Weighted
 from raysim.client.trainers.reduced_precision import products_in
@@ -32,6 +32,9 @@ from raysim.models.task import Task, check_depends, raise_no_gradient
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+MOST_AT_ONCE = 256
+"""Local steps in one call, during which a run that is to stop does not answer."""
 
 Curved = Callable[[Tensor], Tensor]
 """The product of a Hessian with a vector (P,)."""
@@ -169,7 +172,7 @@ class BoundModule:
         if versions(*self._frozen) != self._frozen_versions:
             raise ValueError("A frozen parameter, which all modules of a machine share, was written to.")
 
-    def record(self, x: Sequence[Tensor], y: Sequence[Tensor], lengths: Sequence[int]) -> bool:
+    def record(self, x: BatchViews, y: BatchViews, lengths: Sequence[int]) -> bool:
         """Record the steps of batches of so many examples, where those are new; return whether all are recorded."""
         return self._recorded.record(x, y, lengths)
 
@@ -200,22 +203,19 @@ class BoundModule:
         finally:
             self._step_keys = None
 
-    def in_a_row(
+    def differentiate_several(
         self, x: Tensor, y: Tensor, length: int, alpha: float
     ) -> Iterator[tuple[Tensor | None, Tensor | None]]:
-        """Make what `differentiate` makes of batches of this length, which lie one behind the other and have neither
-        keys nor an objective; yield what it returns, of one batch or several.
+        """Make what `differentiate` makes of batches without keys and objective, one behind the other, of this length.
 
-        Between two of them Python takes as long as half a step of a small module.
+        Yields what it returns, of one batch or several: between two of them, Python takes as long as half a step of a
+        small module.
         """
-        step, most = self._recorded.get(length), length
-        if isinstance(step, InterpretedStep) and step.goes_on:
-            most *= max(1, MOST_KEPT // max(1, step.num_outputs))
-            if most >= y.shape[0]:
-                yield step.in_a_row(x, y, alpha)
-                return
-            for batches, targets in zip(x.split(most), y.split(most), strict=True):
-                yield step.in_a_row(batches, targets, alpha)
+        step = self._recorded.get(length)
+        if isinstance(step, InterpretedStep) and step.takes_several:
+            steps = min(MOST_AT_ONCE, max(1, MOST_KEPT // max(1, step.num_outputs)))
+            for batches, targets in zip(x.split(steps * length), y.split(steps * length), strict=True):
+                yield step.of_several(batches, targets, alpha)
             return
         for batch, targets in zip(x.split(length), y.split(length), strict=True):
             yield self.differentiate(batch, targets, None, alpha)

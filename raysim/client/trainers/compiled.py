@@ -77,11 +77,9 @@ class Compiled:
         clients = ChunkClients.of(clients)
         laid_out, weights = _laid_out(clients), starts[0].weights
         deltas = weights.params.new_zeros((len(starts), len(clients), len(weights.params)))
-        size = 1
-        if laid_out.owners is not None:
-            # So that what scoring takes does not grow with the number of runs.
-            numbers = self._kernel.outputs_of(laid_out.x, laid_out.y)
-            size = max(1, MOST_KEPT // (len(laid_out.batches.order) * numbers))
+        # So that what scoring takes does not grow with the number of runs.
+        numbers = self._kernel.outputs_of(laid_out.x, laid_out.y)
+        size = max(1, MOST_KEPT // (len(laid_out.batches.order) * numbers))
         each = [
             self._train(starts[first : first + size], clients, laid_out, deltas[first : first + size])
             for first in range(0, len(starts), size)
@@ -102,7 +100,6 @@ class Compiled:
         deltas: Tensor,
         state: Mapping[str, Tensor] | None = None,
     ) -> Updates:
-        """Train the clients from several starts only if they have owners: the losses of one client add up otherwise."""
         inputs = clients.inputs
         windows = self._windows(inputs, starts[0].weights.params) if self._rule.samples else None
         points = [self._start(start, inputs, state) for start in starts]
@@ -121,7 +118,7 @@ class Compiled:
                 drift = self._drift(start, inputs, state)
                 self._unread.take(point, drift, laid_out.batches.steps, own, squared, windows)
         num, targets, owners = len(starts) * len(clients), laid_out.targets, laid_out.owners
-        if owners is not None and len(starts) > 1:
+        if len(starts) > 1:
             targets = targets.repeat(len(starts), *[1] * (targets.dim() - 1))
             owners = (torch.arange(len(starts))[:, None] * len(clients) + owners).flatten()
         scores = Scores(self._task, targets, owners, num)
@@ -176,7 +173,7 @@ def _penalised(point: ProximalPoint, layout: Layout, received: Mapping[str, Tens
 class _LaidOut:
     """Clients as the kernel takes them (see `DenseKernel.train`), whatever they start from.
 
-    targets, owners: of every visit in its order, its target and its client; owners are None for one client.
+    targets, owners: of every visit in its order, its target and its client.
     """
 
     x: Tensor
@@ -184,7 +181,7 @@ class _LaidOut:
     rows: Int64s
     batches: ClientBatches
     targets: Tensor
-    owners: Tensor | None
+    owners: Tensor
 
 
 def _laid_out(clients: ChunkClients) -> _LaidOut:
@@ -194,7 +191,7 @@ def _laid_out(clients: ChunkClients) -> _LaidOut:
         # Rows are visits already, in their order.
         x, y, rows = clients.augmented, targets, batches.visits
         batches = replace(batches, order=np.concatenate([np.arange(num) for num in rows.tolist()]))
-    owners = None if len(clients) == 1 else torch.from_numpy(np.repeat(np.arange(len(clients)), batches.visits))
+    owners = torch.from_numpy(np.repeat(np.arange(len(clients)), batches.visits))
     return _LaidOut(x, y, rows, batches, targets, owners)
 
 

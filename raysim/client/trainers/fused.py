@@ -3,7 +3,7 @@
 The product that would make a weight's gradient makes the SGD step instead (`Parameter`).
 
 The trainer for models between the tiny and the unknown: one client's weights stay in cache, nothing is allocated that a
-product does not need, and losses are scored once per client.
+product does not need, and losses are scored for several clients at once.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import overload
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
 
-class VisitBatches(Sequence[Tensor]):
+class VisitBatches:
     """The batches of a client's visits: views that are made when they are asked for.
 
     Args:
@@ -36,27 +35,18 @@ class VisitBatches(Sequence[Tensor]):
 
     def __init__(self, visits: Tensor, bounds: Sequence[int]) -> None:
         self.visits, self._bounds = visits, bounds
+        self.lengths = [stop - first for first, stop in pairwise(bounds)]
+        """How many rows each batch has."""
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> Tensor: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Tensor]: ...
-    def __getitem__(self, index: int | slice) -> Tensor | Sequence[Tensor]:
-        if isinstance(index, slice):
-            return [*self][index]
+    def __getitem__(self, index: int) -> Tensor:
         at = range(len(self))[index]
         return self.visits[self._bounds[at] : self._bounds[at + 1]]
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.visits.split_with_sizes(self.lengths))
-
-    @property
-    def lengths(self) -> list[int]:
-        """How many rows each batch has."""
-        return [stop - first for first, stop in pairwise(self._bounds)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,9 +84,9 @@ class OneByOne(OnModules):
             given.start,
         )
         if anchor is None and self._objective is None and not steps.acts and not own.dropouts:
-            # The steps' products do all that there is to do.
-            for x, y, length in _in_a_row(given):
-                for made in own.in_a_row(x, y, length, steps.alpha):
+            # Products make the steps, and nothing is to be done between them.
+            for x, y, length in _by_length(given):
+                for made in own.differentiate_several(x, y, length, steps.alpha):
                     given.scores.keep(*made)
         else:
             self._step_by_step(given, steps)
@@ -118,8 +118,8 @@ class OneByOne(OnModules):
                 steps.step()
 
 
-def _in_a_row(given: LocalTraining) -> Iterator[tuple[Tensor, Tensor, int]]:
-    """Yield the examples of consecutive batches of the same length, and the length."""
+def _by_length(given: LocalTraining) -> Iterator[tuple[Tensor, Tensor, int]]:
+    """Yield the examples of batches that follow each other and have the same length, and the length."""
     x, y, first = given.x.visits, given.y.visits, 0
     for length, batches in groupby(given.y.lengths):
         stop = first + length * sum(1 for _ in batches)

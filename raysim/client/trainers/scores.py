@@ -12,6 +12,9 @@ from raysim.models.task import Task
 MOST_KEPT = 1 << 20
 """Numbers of outputs after which they are scored: what is kept stays in cache, and never grows with a client's work."""
 
+MOST_STEPS = 1 << 12
+"""Local steps after which their outputs are scored: a tensor of few numbers takes some hundred bytes."""
+
 
 class Scores:
     """Sums over the outputs of local steps.
@@ -19,7 +22,7 @@ class Scores:
     Args:
         task: losses and hits per example.
         targets: of all examples in the order in which their outputs come, (rows, ...).
-        owners: int64 (rows,), which client each row is of; None: one client.
+        owners: int64 (rows,), which client each row is of.
         num_clients: K.
         real: (rows,) 0 where a row only fills a batch up, else 1; None: all are real.
     """
@@ -28,8 +31,8 @@ class Scores:
         self,
         task: Task,
         targets: Tensor,
-        owners: Tensor | None = None,
-        num_clients: int = 1,
+        owners: Tensor,
+        num_clients: int,
         real: Tensor | None = None,
     ) -> None:
         self._task = task
@@ -66,7 +69,7 @@ class Scores:
         if losses is not None:
             self._losses.append(losses)
             self._numbers += losses.numel()
-        if self._numbers > MOST_KEPT:
+        if self._numbers > MOST_KEPT or len(self._kept or self._losses) >= MOST_STEPS:
             self._score()
 
     def totals(self) -> tuple[Tensor, Tensor]:
@@ -88,10 +91,12 @@ class Scores:
         return loss, correct
 
     def _score(self) -> None:
-        pieces = self._kept or self._losses
-        rows = slice(self._scored, self._scored + sum(map(len, pieces)))
+        # A module's outputs need not have a row for each example, where its losses are the user's.
+        num_rows = sum(map(len, self._losses or self._kept))
+        rows = slice(self._scored, self._scored + num_rows)
         targets = self._targets[rows]
-        outputs = _joined(self._kept) if self._kept else None
+        is_joined = self._kept and (self._task.correct is not None or not self._losses)
+        outputs = _joined(self._kept) if is_joined else None
         if self._losses:
             losses = _joined(self._losses)
         else:
@@ -100,7 +105,7 @@ class Scores:
         self._weigh(losses, targets, rows)
         self._count(outputs, targets, rows)
         if self._task.counted is not None or self._task.weights is not None:
-            self._add(3, torch.ones(len(targets), device=targets.device), rows)
+            self._add(3, torch.ones(num_rows, device=targets.device), rows)
         self._kept, self._losses, self._numbers, self._scored = [], [], 0, rows.stop
 
     def _count(self, outputs: Tensor | None, targets: Tensor, rows: slice) -> None:
@@ -122,9 +127,6 @@ class Scores:
         self._add(4, weights, rows)
 
     def _add(self, which: int, values: Tensor, rows: slice) -> None:
-        if self._owners is None:
-            self._sums[which].add_(values.sum(dtype=torch.float64))
-            return
         exact = values.double()
         if self._real is not None:
             # Not a product: a row that only fills up may hold anything, infinities included.

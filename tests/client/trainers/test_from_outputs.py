@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -60,7 +61,7 @@ def test_gradients_and_scores_are_those_of_the_loss(name: str, plain: bool) -> N
         how = StepRecording(from_outputs=from_outputs)
         bound = BoundModule(model, weights, task, torch.float64, plain=plain, recording=how)
         bound.load(weights)
-        scores = Scores(task, torch.cat([y, y[:4]]))
+        scores = Scores.of_clients(task, torch.cat([y, y[:4]]), np.array([len(y) + 4]))
         with torch.no_grad():
             for rows in (slice(None), slice(4)):
                 outputs, losses = bound.differentiate(x[rows], y[rows], None, -0.1)
@@ -91,7 +92,7 @@ def test_losses_are_of_the_outputs_before_the_step(from_outputs: bool) -> None:
     how = StepRecording(from_outputs=from_outputs)
     bound = BoundModule(model, weights, task, torch.float64, plain=True, recording=how)
     bound.load(weights)
-    scores = Scores(task, torch.cat([y, y]))
+    scores = Scores.of_clients(task, torch.cat([y, y]), np.array([2 * len(y)]))
     with torch.no_grad():
         for _ in range(2):
             outputs, losses = bound.differentiate(torch.zeros(6, 5, dtype=torch.float64), y, None, -0.5)

@@ -240,7 +240,7 @@ def test_a_program_is_carried_out_again_for_each_row_up_to_an_index_out_of_range
     ]
     bases = [None, None, total.data_ptr(), table.data_ptr()]
     interpreter = Interpreter(packed(instructions), bases, torch.float64)
-    assert interpreter.in_a_row((torch.tensor(index), rows), 0.5, len(index)) == done
+    assert interpreter.repeated((torch.tensor(index), rows), 0.5, len(index)) == done
     assert rows[:done].tolist() == table[index[:done]].tolist()
     assert rows[done:].tolist() == [[0.0] * 3] * (4 - done)
     assert total.tolist() == (1 + 0.5 * table[index[:done]].sum(0)).tolist()

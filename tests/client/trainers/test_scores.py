@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,11 +62,27 @@ def test_a_client_with_padding_and_no_outputs_has_no_hits_either() -> None:
     assert not math.isnan(correct[2])
 
 
-def test_outputs_may_have_the_length_of_a_batch_in_their_shape() -> None:
+@pytest.mark.parametrize("rows", [(3, 2), (7, 7)], ids=str)
+def test_outputs_may_have_any_shape_where_losses_are_given(rows: tuple[int, int]) -> None:
     kept = Scores.of_clients(task_for(None, None), torch.zeros(5, 3), np.array([3, 2]))
-    kept.keep(torch.ones(3, 3), torch.ones(3))
-    kept.keep(torch.ones(2, 2), torch.ones(2))
-    assert kept.totals()[0].tolist() == [3, 2]
+    kept.keep(torch.ones(rows[0], 3), torch.tensor([1.0, 2.0, 3.0]))
+    kept.keep(torch.ones(rows[1], 2), torch.tensor([4.0, 5.0]))
+    assert kept.totals()[0].tolist() == [6, 9]
+
+
+def test_small_steps_are_scored_before_their_tensors_take_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores, "MOST_STEPS", 3)
+    scored: list[int] = []
+
+    def losses(outputs: Tensor, targets: Tensor) -> Tensor:
+        scored.append(len(outputs))
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    kept = Scores.of_clients(replace(task_for(3, None), losses=losses), TARGETS, VISITS)
+    for row in range(11):
+        kept.keep(OUTPUTS[row : row + 1])
+    assert kept.totals()[0].tolist() == pytest.approx(by_client(LOSSES), rel=1e-12)
+    assert scored == [3, 3, 3, 2]
 
 
 def test_rows_of_a_client_that_is_not_whole_are_left_to_it() -> None:

@@ -764,10 +764,10 @@ int64_t run(const Instruction *program, int64_t count, char *const *bases, doubl
     return 1;
 }
 
-/* The same so many `steps` after each other, behind each of which the first `changing` bases move on by `moves` bytes.
-   How many were carried out: fewer than asked where an index is out of its range. */
-int64_t run_in_a_row(const Instruction *program, int64_t count, char **bases, double alpha, REAL *packed, int64_t steps,
-                     const int64_t *moves, int64_t changing) {
+/* The same so many times (`steps`), behind each of which the first `changing` bases move on by `moves` bytes. How many
+   times it was carried out: fewer where an index is out of its range. */
+int64_t run_steps(const Instruction *program, int64_t count, char **bases, double alpha, REAL *packed, int64_t steps,
+                  const int64_t *moves, int64_t changing) {
     for (int64_t step = 0; step < steps; step++) {
         if (!run(program, count, bases, alpha, packed)) return step;
         for (int64_t i = 0; i < changing; i++) bases[i] += moves[i];

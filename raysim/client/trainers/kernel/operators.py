@@ -152,10 +152,10 @@ class Interpreter:
         pauses: Sequence[tuple[int, Callable[[], None]]] = (),
     ) -> None:
         compiled = library(SOURCE, dtype)
-        compiled.room_for.restype = compiled.run.restype = compiled.run_in_a_row.restype = ctypes.c_int64
+        compiled.room_for.restype = compiled.run.restype = compiled.run_steps.restype = ctypes.c_int64
         once = ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_double, ctypes.c_void_p
         compiled.run.argtypes = [*once]
-        compiled.run_in_a_row.argtypes = [*once, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64]
+        compiled.run_steps.argtypes = [*once, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64]
         terms = int(program["shape"][program["code"] == Code.PRODUCT, 2].max(initial=0))
         self._packed = torch.empty(compiled.room_for(ctypes.c_int64(terms)), dtype=dtype)
         self.program, self.dtype = program, dtype
@@ -163,7 +163,7 @@ class Interpreter:
         self._bases = (ctypes.c_void_p * len(bases))(*(address or 0 for address in bases))
         self._changing = sum(address is None for address in bases)
         self._held = held
-        self._run, self._run_in_a_row = compiled.run, compiled.run_in_a_row
+        self._run, self._run_steps = compiled.run, compiled.run_steps
         self._parts = [
             (pause, program.ctypes.data + start * PROGRAM.itemsize, end - start)
             for pause, start, end in _parts(len(program), pauses)
@@ -199,13 +199,13 @@ class Interpreter:
                 return False
         return True
 
-    def in_a_row(self, changing: Sequence[Tensor], alpha: float, steps: int) -> int:
-        """Carry it out so many times, of a program without pauses.
+    def repeated(self, changing: Sequence[Tensor], alpha: float, steps: int) -> int:
+        """Carry a program without pauses out several times, in one call.
 
         Args:
-            changing: contiguous tensors with a row for each time, which begins where the base is.
-            alpha: as of one.
-            steps: how many.
+            changing: contiguous tensors, whose first axis is of the times: where the bases are that change.
+            alpha: of each time.
+            steps: how many times.
 
         Returns:
             How many times it was carried out: fewer where an index was out of its range.
@@ -214,7 +214,7 @@ class Interpreter:
         self._put(changing)
         _, start, count = self._parts[0]
         moves = (ctypes.c_int64 * len(changing))(*(one.stride(0) * one.itemsize for one in changing))
-        done: int = self._run_in_a_row(start, count, self._bases_at, alpha, self._packed_at, steps, moves, len(moves))
+        done: int = self._run_steps(start, count, self._bases_at, alpha, self._packed_at, steps, moves, len(moves))
         return done
 
     def _put(self, changing: Sequence[Tensor]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -29,10 +30,9 @@ class InterpretedStep:
         self._looks = [(one.shape, one.dtype) for one in sized.batch]
         self._interpreter, self._dtype = sized.interpreter, sized.interpreter.dtype
         self._shapes, length = sized.results, sized.length
-        by_torch = sized.interpreter.pauses or any(sized.by_both)
-        self.goes_on = not by_torch and all(shape[:1] == (length,) for shape in sized.results)
-        """Whether `in_a_row` may be called."""
-        self.num_outputs = math.prod(sized.results[0])
+        self.takes_several = not self._interpreter.pauses and all(shape[:1] == (length,) for shape in self._shapes)
+        """Whether `of_several` may be called: torch has no part in the step, and results begin with the examples."""
+        self.num_outputs = math.prod(self._shapes[0])
         """Numbers that a step puts out."""
 
     def __call__(self, x: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor | None]:
@@ -50,17 +50,35 @@ class InterpretedStep:
             raise IndexError(_OUT_OF_RANGE)
         return made[0], made[1] if len(made) > 1 else None
 
-    def in_a_row(self, x: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor | None]:
-        """Make the steps of several batches, which lie one behind the other; return what they return, likewise."""
+    def of_several(self, x: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor | None]:
+        """Make the steps of several batches in one call.
+
+        Args:
+            x, y: the batches' examples, one batch's behind the other's.
+            alpha: of each step.
+
+        Returns:
+            What the steps return, likewise.
+
+        Raises:
+            IndexError, or what torch says of it: an index is out of its range; the steps before were made.
+            RuntimeError: these are no batches of this step.
+        """
+        assert self.takes_several
         length = len(self._batch[1])
         steps, rest = divmod(len(y), length)
-        each = [one.contiguous().view(steps, length, *one.shape[1:]) for one in (x, y) if not rest]
-        if [(one.shape[1:], one.dtype) for one in each] != self._looks:
+        if (
+            rest
+            or len(x) != len(y)
+            or [(one.shape[1:], one.dtype) for one in (x, y)] != [(shape[1:], dtype) for shape, dtype in self._looks]
+        ):
             self._refuse(x, y)
+        each = [one.contiguous().view(steps, length, *one.shape[1:]) for one in (x, y)]
         made = [torch.empty((steps, *shape), dtype=self._dtype) for shape in self._shapes]
-        done = self._interpreter.in_a_row((*each, *made), alpha, steps)
+        done = self._interpreter.repeated((*each, *made), alpha, steps)
         if done < steps:
             self._otherwise(each[0][done], each[1][done], alpha)
+            # Part of this step was carried out twice.
             raise IndexError(_OUT_OF_RANGE)
         outputs, losses = made[0].flatten(0, 1), made[1].flatten() if len(made) > 1 else None
         return outputs, losses
@@ -68,7 +86,7 @@ class InterpretedStep:
     def _there(self, at: int, given: Tensor) -> Tensor:
         return self._batch[at].copy_(given) if self._by_both[at] else given.contiguous()
 
-    def _refuse(self, x: Tensor, y: Tensor) -> None:
+    def _refuse(self, x: Tensor, y: Tensor) -> NoReturn:
         (x_shape, x_dtype), (y_shape, y_dtype) = self._looks
         raise RuntimeError(
             f"A step recorded for x {tuple(x_shape)} of {x_dtype} and y {tuple(y_shape)} of {y_dtype} was called with "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -17,6 +17,12 @@ from raysim.client.trainers.recording.resized_steps import ResizedSteps, of_leng
 from raysim.client.trainers.recording.trial import changes_module
 from raysim.client.trainers.recording.weighted import Weighted
 from raysim.models import memory
+
+
+class BatchViews(Protocol):
+    """Batches, each by its number."""
+
+    def __getitem__(self, number: int, /) -> Tensor: ...
 
 
 class StepRecording(NamedTuple):
@@ -68,7 +74,7 @@ class RecordedSteps:
         """The step of batches of so many examples; None where it is not recorded, or not to be used."""
         return self._steps.get(length) if self._are_replayed else None
 
-    def record(self, x: Sequence[Tensor], y: Sequence[Tensor], lengths: Sequence[int]) -> bool:
+    def record(self, x: BatchViews, y: BatchViews, lengths: Sequence[int]) -> bool:
         """Record the steps of these lengths, where they are new; return whether all are recorded.
 
         A step that is recorded does not see what a forward of another length has changed in the module, such as an
