@@ -131,8 +131,8 @@ def sent_with(
 def assert_no_step_waits(trainer: str, *given: Any, **options: Any) -> None:
     few, many = waits(trainer, *given, **options)
     assert few == many
-    # The losses of all clients come to the host at the end; indices and keys of masks go to the card at the beginning. No
-    # number is read.
+    # The losses of all clients come to the host at the end; indices and keys of masks go to the card at the beginning.
+    # No number is read.
     assert few["down"] == 1
     assert few["read"] == 0
     # Which targets are visited, and whose they are; of each client, which examples, and keys.
