@@ -19,6 +19,7 @@ from raysim.api import other_examples
 from raysim.api.beside_record import warn_of_others
 from raysim.api.preflight import ITS_PARTS, check_has_parts, check_one, check_same, with_executor
 from raysim.config.counted import counted
+from raysim.config.plain import shown
 from raysim.config.section import replaced
 from raysim.data import lent_rows
 from raysim.data.dataset import FederatedDataset
@@ -99,8 +100,8 @@ def export(
 
     Raises:
         ExperimentError: both `adapter` and `merged`.
-        RunFolderError: the folder has no such model, or data or model differ from those of the run; or `out` is a file
-            in which a run records itself, or is no place for a file (for adapters, for a folder).
+        RunFolderError: the folder has no such model, or data or model differ from those of the run; or `out` is no
+            path, or a file in which a run records itself, or no place for a file (for adapters, for a folder).
         ModelError: the module has state that is not a tensor; or it has no adapters.
     """
     if adapter and merged:
@@ -196,12 +197,16 @@ def evaluate(
     Raises:
         RunFolderError: the folder has no such model, or data or model differ from those of the run.
         DataError: the data have no such split, or nothing to score in it, or examples of another form.
+        ExperimentError: `split` is no name, and no list of names.
     """
+    splits = (split,) if isinstance(split, str) else split
+    if not isinstance(splits, Sequence) or not all(isinstance(each, str) for each in splits):
+        raise ExperimentError(f"split must be the name of a split, or a list of names, but got {shown(split)}.")
     with read_only_copy(path) as where:
         plan, state = _opened(where, best, parts, "raysim.evaluate(path")
     section = replaced(plan.experiment.evaluation, fine_tuning=None)
-    if split:
-        section = replaced(section, split=(split,) if isinstance(split, str) else tuple(split))
+    if splits:
+        section = replaced(section, split=tuple(splits))
     plan = replace(plan, experiment=replaced(plan.experiment, evaluation=section))
     if data is not None:
         lent_rows.check(data.splits)

@@ -80,13 +80,16 @@ class Parts(TypedDict, total=False):
     metrics: Metrics | None
 
 
+_DATASET = (
+    (FederatedDataset,),
+    "a raysim.FederatedDataset: FederatedDataset.from_clients(clients) makes one, FederatedDataset.open(path) opens "
+    "one",
+)
+
 KINDS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
     {
-        "dataset": (
-            (FederatedDataset,),
-            "a raysim.FederatedDataset: FederatedDataset.from_clients(clients) makes one, FederatedDataset.open(path) "
-            "opens one",
-        ),
+        "dataset": _DATASET,
+        "data": _DATASET,
         "path": ((str, PathLike), "a folder's path or URI"),
     }
 )
@@ -123,6 +126,7 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
     allowed = {each.name for each in (*named, *parts)}
     flags = [each.name for each in named if each.annotation == "bool"]
     choices = [each.name for each in named if each.annotation == "bool | None"]
+    required = {each.name for each in named if each.default is inspect.Parameter.empty}
     by_place = [each.name for each in named if each.kind is not inspect.Parameter.KEYWORD_ONLY]
     names = ", ".join(name for name in by_place if name != "self")
     by_name = ", ".join(each.name for each in named if each.name != "self")
@@ -147,8 +151,9 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
             check_kind(given.get("experiment"))
         for name, (kinds, wanted) in KINDS.items():
             value = given.get(name, keywords.get(name))
-            if value is not None and not isinstance(value, kinds):
-                raise ExperimentError(f"{name} must be {wanted}, but got {type(value).__name__}.")
+            if not isinstance(value, kinds) and (value is not None or name in required):
+                got = "None" if value is None else type(value).__name__
+                raise ExperimentError(f"{name} must be {wanted}, but got {got}.")
         for name in flags:
             check_flag(name, given.get(name, False))
         for name in choices:

@@ -84,6 +84,31 @@ def test_a_path_below_a_file(tmp_path: Path, dataset: raysim.FederatedDataset, e
         raysim.run(experiment(), dataset=dataset, path=tmp_path / "file" / "run")
 
 
+KEPT: dict[str, tuple[Callable[..., Any], dict[str, Any], type[RaysimError], str]] = {
+    "no place": (raysim.export, {"out": None}, RunFolderError, r"The exported model .* must be a path .* got None\."),
+    "bytes as a place": (raysim.export, {"out": b"out"}, RunFolderError, r"must be a path .* but got bytes\."),
+    "a place with a zero": (raysim.export, {"out": "a\0b"}, RunFolderError, r"got 'a\\x00b', which has a zero char"),
+    "a place that is no text": (raysim.export, {"out": "\ud800"}, RunFolderError, "which is not valid Unicode"),
+    "no run": (raysim.export, {"path": None, "out": "out"}, ExperimentError, "path must be a folder's .* got None"),
+    "a number as a split": (raysim.evaluate, {"split": 3}, ExperimentError, "split must be the name .* but got 3"),
+    "numbers as splits": (raysim.evaluate, {"split": [3]}, ExperimentError, r"split must be the name .* got \[3\]"),
+    "bytes as a split": (raysim.evaluate, {"split": b"test"}, ExperimentError, "split must be the name of a split"),
+    "a path as data": (raysim.evaluate, {"data": "x"}, ExperimentError, r"data must be a raysim\.Fed.* but got str"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_is_strange_to_a_recorded_model(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    function, given, kind, message = KEPT[name]
+    raysim.run(experiment(rounds=1), dataset=dataset, path="run")
+    with pytest.raises(kind, match=message):
+        function(**{"path": "run", "dataset": dataset, **given})
+    assert [each.name for each in tmp_path.iterdir()] == ["run"]
+
+
 def nothing(*given: Any) -> Any:
     return {}
 

@@ -5,6 +5,7 @@ Runs record them, so they must hold no secrets: credentials come from the enviro
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -63,20 +64,34 @@ def check_without_host(given: str) -> None:
 
 
 def check_is_path(given: str | Path, what: str, error: type[RaysimError] = RunFolderError) -> None:
-    """Refuse a URI where only a path of this machine will do: a folder named "s3:" would be made of it.
+    """Refuse what is no path where only a path of this machine will do, also a URI: it would make a folder named "s3:".
 
     Args:
-        given: by the user.
+        given: by the user; a script may pass anything.
         what: it is, to begin a sentence: "A report's folder (--out, out=)".
         error: the class of the error.
 
     Raises:
         RaysimError: of the class `error`.
     """
+    if (found := _no_path(given)) is not None:
+        raise error(f"{what} must be a path of this machine, but got {found}.")
     uri = uri_of(given)
     if uri is not None:
         advice = f": write /{uri.removeprefix('file:///')}" if uri.startswith("file:///") else ""
         raise error(f"{what} must be a path of this machine, or of a disk that it mounts, but got {uri}{advice}.")
+
+
+def _no_path(given: object) -> str | None:
+    """Return what is given, if no file or folder can have such a path."""
+    if not isinstance(given, str | os.PathLike):
+        return "None" if given is None else f"{type(given).__name__}"
+    try:
+        if b"\0" in os.fsencode(given):
+            return f"{str(given)!r:.99}, which has a zero character"
+    except UnicodeEncodeError:
+        return f"{str(given)!r:.99}, which is not valid Unicode"
+    return None
 
 
 def _check_open(uri: str) -> None:
