@@ -164,8 +164,9 @@ def _plan(experiment: Experiment, path: str | Path | None, parts_and_settings: M
     dataset = parts.get("dataset")
     measured = protocol.evaluated_on_validation(experiment, tuning, dataset).changed({"checkpoint.best": None})
     held = protocol.with_validation_clients(experiment, tuning, dataset)
+    if path is not None:
+        check_is_path(path, "The members' folder (--path, path=)", StudyError)
     named = Path(path) if path is not None else Path("runs") / f"{experiment.name}-evolution"
-    check_is_path(named, "The members' folder (--path, path=)", StudyError)
     where = path_here(named).absolute()
     identity = protocol.identity(measured, tuning, space, held, parts)
     identity["tuning"] = {**identity["tuning"], "sampler": None, "pruner": None, "evolution": section.model_dump()}

@@ -74,9 +74,11 @@ def plan(
     """
     parts, tuning = parts_and_section(experiment, space, parts_and_settings)
     dataset = parts.get("dataset")
+    if path is not None:
+        # Several processes may write to its database. The best run can be put elsewhere: raysim run best.toml --path
+        # URI.
+        check_is_path(path, "A study's folder (--path, path=)", StudyError)
     named = Path(path) if path is not None else default_folder(experiment)
-    # Several processes may write to its database. The best run can be put elsewhere: raysim run best.toml --path URI.
-    check_is_path(named, "A study's folder (--path, path=)", StudyError)
     where = path_here(named).absolute()
     url = absolute(tuning.storage or default_url(where))
     protocol.check_vary(experiment, tuning, parts)

@@ -52,9 +52,9 @@ def make_report(
     check_flag("monotone", monotone)
     found = _paths(folders)
     _check_targets(targets)
-    if out:
+    if out is not None:
         check_is_path(out, "A report's folder (--out, out=)")
-    out = Path(out) if out else build.default_folder(found)
+    out = Path(out) if out is not None else build.default_folder(found)
     return build.build(found, out, tuple(targets), monotone, _texts(set), _texts(labels))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -55,6 +57,7 @@ class _Commands(TyperGroup):
         logger = logging.getLogger("raysim")
         logger.addFilter(of_record)
         try:
+            _check_not_empty(ctx.meta[_GIVEN])
             for given in ctx.meta[_GIVEN]:
                 check_without_host(given)
             with terminable():
@@ -73,6 +76,22 @@ class _Commands(TyperGroup):
             raise typer.Exit(FAILED) from None
         finally:
             logger.removeFilter(of_record)
+
+
+def _check_not_empty(arguments: Sequence[str]) -> None:
+    """Refuse empty arguments, also those of options: a Path of "" is the working folder, which nobody has named."""
+    for before, given in pairwise(("", *arguments)):
+        if given == "":
+            option = before if before.startswith("--") else "An argument"
+        elif given.startswith("--") and given.find("=") == len(given) - 1:
+            option = given[:-1]
+        else:
+            continue
+        # A client's name may be empty.
+        if option != "--client":
+            raise typer.BadParameter(
+                f"{option} is an empty text, which names nothing: is a variable of the shell unset?"
+            )
 
 
 def main() -> None:

@@ -151,8 +151,9 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
             check_kind(given.get("experiment"))
         for name, (kinds, wanted) in KINDS.items():
             value = given.get(name, keywords.get(name))
-            if not isinstance(value, kinds) and (value is not None or name in required):
-                got = "None" if value is None else type(value).__name__
+            is_empty = isinstance(value, str) and not value
+            if is_empty or (not isinstance(value, kinds) and (value is not None or name in required)):
+                got = "None" if value is None else "an empty text" if is_empty else type(value).__name__
                 raise ExperimentError(f"{name} must be {wanted}, but got {got}.")
         for name in flags:
             check_flag(name, given.get(name, False))

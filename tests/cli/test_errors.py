@@ -54,6 +54,36 @@ def test_a_uri_with_a_machine_s_name_is_refused_before_a_path_is_made_of_it(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("report", "runs/a", "--out", ""), "--out"),
+        (("report", "runs/a", "--out="), "--out"),
+        (("best", "runs/a", "--by", "loss", "--out", ""), "--out"),
+        (("interpolate", "runs/a", "runs/a", "--out", ""), "--out"),
+        (("tuners", "tiny.toml", "--table", "t.parquet", "--tuner", "tpe", "--out", ""), "--out"),
+        (("data", "inspect", "tiny.toml", "--picture", ""), "--picture"),
+        (("run", "tiny.toml", "--path", "", "--local"), "--path"),
+        (("report", ""), "An argument"),
+        (("data", "inspect", ""), "An argument"),
+    ],
+)
+def test_an_empty_text_does_not_name_the_working_folder(raysim: Raysim, arguments: tuple[str, ...], named: str) -> None:
+    assert raysim("run", "tiny.toml", "--path", "runs/a") == 0
+    before = sorted(raysim.folder.rglob("*"))
+    assert raysim(*arguments) == 2
+    assert f"{named} is an empty text, which names nothing: is a variable of the shell unset?" in raysim.err
+    assert sorted(raysim.folder.rglob("*")) == before
+
+
+def test_a_client_s_name_may_be_empty_and_a_value_that_is_set(raysim: Raysim) -> None:
+    assert raysim("check", "tiny.toml", "--set=name=") == 2
+    assert "is an empty text" not in raysim.err
+    assert raysim("run", "tiny.toml", "--path", "runs/a") == 0
+    assert raysim("replay", "runs/a", "--round", "0", "--client", "") == 2
+    assert "empty" not in raysim.err
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("run", "tiny.toml", "--rounds", "5"), "--rounds (a key of the experiment is set by --set rounds=VALUE)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -102,6 +103,15 @@ def test_calls(call: Callable[[str], object], uri: str, here: Path) -> None:
     before = names(here)
     with pytest.raises(RaysimError, match="must be a path of this machine"):
         call(uri)
+    assert names(here) == before
+
+
+@pytest.mark.parametrize("call", [*CALLS[1:4], *CALLS[7:9]], ids=range(5))
+@pytest.mark.parametrize("given", ["", b"x", "a\0b"])
+def test_what_is_no_path_either(call: Callable[[Any], object], given: Any, here: Path) -> None:
+    before = names(here)
+    with pytest.raises(RaysimError, match="must be a path of this machine, but got"):
+        call(given)
     assert names(here) == before
 
 

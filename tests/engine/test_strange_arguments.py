@@ -56,6 +56,7 @@ STRANGE: dict[str, tuple[dict[str, Any], type[RaysimError], str]] = {
     "a mapping as a dataset": ({"dataset": {"a": 1}}, ExperimentError, r"dataset must be a raysim\.FederatedDataset"),
     "a path as a dataset": ({"dataset": "data"}, ExperimentError, r"dataset must be a raysim\.FederatedDataset"),
     "a number as a path": ({"path": 3}, ExperimentError, "path must be a folder's path or URI, but got int"),
+    "no path": ({"path": ""}, ExperimentError, "path must be a folder's path or URI, but got an empty text"),
     "a path with a zero": ({"path": "a\0b"}, RunFolderError, "cannot be a run's folder: it has a zero character"),
     "a path that is not a text": ({"path": "\udce4"}, RunFolderError, "UTF-8 cannot hold its name"),
     "a path that is too long": ({"path": "x" * 300}, RunFolderError, "cannot be a run's folder: File name too long"),

@@ -86,6 +86,8 @@ def _no_path(given: object) -> str | None:
     """Return what is given, if no file or folder can have such a path."""
     if not isinstance(given, str | os.PathLike):
         return "None" if given is None else f"{type(given).__name__}"
+    if os.fspath(given) == "":
+        return "an empty text"
     try:
         if b"\0" in os.fsencode(given):
             return f"{str(given)!r:.99}, which has a zero character"
