@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
 import raysim
 from raysim.api import kept_model
 from raysim.run_folder import files
+from raysim.storage import sealed
 from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
@@ -208,6 +211,22 @@ def test_a_bit_that_changed_in_an_exported_model_is_noticed(
     out.write_bytes(content)
     with pytest.raises(raysim.ModelError, match=r"out\.safetensors is damaged: .* Export the model again\."):
         raysim.run(begun, dataset=dataset, path=tmp_path / "flipped")
+
+
+def test_two_exports_of_one_model_are_the_same_bytes(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    # The head of the file is written once more, and must have these letters as before.
+    odd = 'a "name", \\ \t \x01 \x7f \u00e9 \u2028 \U0001f600'
+    parts: Any = {"dataset": dataset, "model": lambda: nn.Sequential(OrderedDict({odd: nn.Linear(5, 3)}))}
+    raysim.run(experiment(rounds=1, model=None), path=tmp_path / "run", **parts)
+    for place in range(8):
+        kept_model.export(tmp_path / "run", tmp_path / f"{place}", **parts)
+    assert len({(tmp_path / f"{place}").read_bytes() for place in range(8)}) == 1
+    sealed.check(tmp_path / "0", raysim.ModelError, "")
+    assert set(load_file(tmp_path / "0")) == {f"{odd}.weight", f"{odd}.bias"}
+    with safe_open(tmp_path / "0", framework="pt") as opened:
+        assert opened.metadata()["rounds"] == "1"
 
 
 def test_ties_go_to_the_earlier(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:

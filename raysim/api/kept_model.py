@@ -47,7 +47,7 @@ from raysim.run_folder import (
 )
 from raysim.run_folder.checkpoint_check import check_fits
 from raysim.server.state import ServerState
-from raysim.storage import atomic, disk, sealed
+from raysim.storage import atomic, disk, safetensors_texts, sealed
 from raysim.storage.named_file import check_takes_a_file
 from raysim.storage.remote.folder import named, read_only_copy
 from raysim.storage.remote.uri import check_is_path
@@ -131,8 +131,14 @@ def export(
     file = Path(out)
     with disk.writing(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write(file, lambda place: sealed.write(place, content))
+    atomic.write(file, partial(_write_sealed, content))
     return state.round
+
+
+def _write_sealed(content: bytes, file: Path) -> None:
+    file.write_bytes(content)
+    safetensors_texts.put_in_order(file)
+    sealed.seal(file)
 
 
 def _write_adapter(module: nn.Module, experiment: Experiment, out: Path) -> None:
