@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import raysim
 from raysim.client.optimizers.adam import ClientAdam
 from raysim.config import toml
+from raysim.experiment import sweep
 
 MINIMAL: dict[str, Any] = {"cohort": {"size": 8}}
 
@@ -169,6 +170,36 @@ def test_overrides_are_toml_values(file: Path) -> None:
     assert exp.model is not None
     assert exp.model.model_dump()["hidden"] == (3, 4)
     assert (exp.name, exp.client.shuffle) == ("another", False)
+
+
+@pytest.mark.parametrize("key", ['"client"."optimizer".lr', 'client."optimizer".lr', "client . 'optimizer' . \"lr\""])
+def test_parts_of_a_key_may_have_quotation_marks(key: str, file: Path) -> None:
+    assert raysim.load(file, [f"{key}=0.5"]).client.optimizer.lr == 0.5
+    assert raysim.load(file, [f"{key} = 0.5"]).client.optimizer.lr == 0.5
+    assert raysim.load(file, [f"{key}=0.5"]) == raysim.load(file, ["client.optimizer.lr=0.5"])
+    assert sweep.parse([f"{key}=0.5,1"]) == {"client.optimizer.lr": [0.5, 1]}
+
+
+def test_a_key_to_remove_may_have_quotation_marks(file: Path) -> None:
+    assert raysim.load(file, unset=["'model'.\"hidden\""]) == raysim.load(file, unset=["model.hidden"])
+
+
+def test_a_quoted_part_may_have_what_divides_keys(file: Path) -> None:
+    space = "{grid = [0.1, 1.0]}"
+    changed = raysim.load(file, [f'tuning.space."client.optimizer.lr"={space}', 'tuning.space."a=b"=3'])
+    assert changed.tuning is not None
+    assert changed.tuning["space"] == {"client.optimizer.lr": {"grid": [0.1, 1.0]}, "a=b": 3}
+
+
+@pytest.mark.parametrize(
+    "change", ['"client".optimizer".lr=1', 'client"."lr=1', "'client.lr=1", '"client" "lr"=1', '"".lr=1']
+)
+def test_a_key_with_other_quotation_marks_is_refused_as_one(change: str, file: Path) -> None:
+    with pytest.raises(
+        raysim.ExperimentError, match=r"is not a key of TOML: .*|has the form key\.key=value"
+    ) as refused:
+        raysim.load(file, [change])
+    assert "did you mean" not in str(refused.value)
 
 
 def test_overriding_a_name_drops_the_keys_of_the_choice_it_replaces(file: Path) -> None:

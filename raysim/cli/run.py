@@ -70,12 +70,13 @@ def run(
     if resume and overwrite:
         raise typer.BadParameter("--resume continues a folder and --overwrite starts it afresh: choose one.")
     with workers_ahead(file, changes, local, address):
+        from raysim.config import overrides
         from raysim.experiment import sweep
         from raysim.experiment.expand import centralized as pooled
 
         swept = sweep.parse(sweeps or ())
         for change in changes or ():
-            if (key := change.partition("=")[0].strip()) in swept:
+            if (key := overrides.parted(change)[0]) in swept:
                 raise typer.BadParameter(f"{key} is in --set and in --sweep, which would replace it: choose one.")
         experiment = load(file, changes, removals)
         if centralized:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +24,9 @@ TAKEN = MappingProxyType(
 )
 """What changes and removals are, for people."""
 
+_CHANGE = re.compile(r"""((?:"(?:[^"\\]|\\.)*"|'[^']*'|[^"'=])*)=(.*)""", re.DOTALL)
+"""A key, whose parts may have quotation marks around them, and a value."""
+
 
 def apply(
     table: Mapping[str, Any], changes: Iterable[str] | Mapping[str, Any], removals: Iterable[str]
@@ -37,6 +41,8 @@ def apply(
     {'server': {'optimizer': {'name': 'adam', 'lr': 0.1}}}
     >>> apply(table, {"server.optimizer.name": "sgd"}, [])
     {'server': {'optimizer': {'name': 'sgd'}}}
+    >>> apply({}, ['client."optimizer".lr=0.1'], [])
+    {'client': {'optimizer': {'lr': 0.1}}}
     >>> sgd = {"name": "sgd"}
     >>> apply({}, {"optimizer": sgd, "optimizer.lr": 0.1}, []), sgd
     ({'optimizer': {'name': 'sgd', 'lr': 0.1}}, {'name': 'sgd'})
@@ -48,15 +54,15 @@ def apply(
     # A text is one change, not its letters.
     changes = (changes,) if isinstance(changes, str) else changes
     for dotted in (removals,) if isinstance(removals, str) else removals:
-        _remove(result, _key(dotted))
+        _remove(result, _parts(_key(dotted)))
     changed = (
-        sorted(((_key(dotted), value) for dotted, value in changes.items()), key=lambda change: _rank(change[0]))
+        sorted(((_key(dotted).split("."), value) for dotted, value in changes.items()), key=_rank)
         if isinstance(changes, Mapping)
         else (_parsed(change) for change in changes)
     )
-    for dotted, value in changed:
+    for path, value in changed:
         # A copy, because a longer key may change a table that a shorter one has set.
-        _set(result, dotted, plain(value, shown(dotted)[1:-1]))
+        _set(result, path, plain(value, shown(".".join(path))[1:-1]))
     return result
 
 
@@ -74,15 +80,50 @@ def parse_value(text: str) -> Any:
     return found["value"] if len(found) == 1 else text
 
 
-def _parsed(change: str) -> tuple[str, Any]:
-    """Split "key.key=value" into dotted key and value."""
-    if not isinstance(change, str):
+def parted(change: str) -> tuple[str, str]:
+    """Return dotted key and value of a text such as "key.key=value", without quotation marks; empty ones if it is none.
+
+    >>> parted("'a' . b=c=d"), parted("a")
+    (('a.b', 'c=d'), ('', ''))
+    """
+    found = _CHANGE.fullmatch(change)
+    return ("", "") if found is None else (".".join(_parts(found[1])), found[2])
+
+
+def _parts(dotted: str) -> list[str]:
+    """Return the parts of a dotted key of a text, which may be in quotes, as TOML has it.
+
+    >>> _parts("client.optimizer"), _parts('client . "optimizer"'), _parts("stop.'a.b'")
+    (['client', 'optimizer'], ['client', 'optimizer'], ['stop', 'a.b'])
+
+    Raises:
+        ExperimentError: a part has quotation marks, and TOML has no such key.
+    """
+    if not any(mark in dotted for mark in "\"'"):
+        return [part.strip() for part in dotted.split(".")]
+    try:
+        inner: Any = toml.loads(f"{dotted} = 0") if "\n" not in dotted else {}
+    except toml.TomlError:
+        inner = {}
+    parts = []
+    while isinstance(inner, dict) and len(inner) == 1:
+        ((part, inner),) = inner.items()
+        parts.append(part)
+    if inner != 0 or not all(parts):
+        raise ExperimentError(
+            f"{shown(dotted)} is not a key of TOML: its parts have a dot between them, and a part may have quotation "
+            f"marks around it."
+        )
+    return parts
+
+
+def _parsed(change: str) -> tuple[list[str], Any]:
+    """Split "key.key=value" into the parts of the key, and the value."""
+    found = _CHANGE.fullmatch(change) if isinstance(change, str) else None
+    path = [] if found is None else _parts(found[1])
+    if found is None or not all(path):
         raise ExperimentError(f"A change has the form key.key=value, but got {shown(change)}.")
-    dotted, equals, text = change.partition("=")
-    keys = [key.strip() for key in dotted.split(".")]
-    if not equals or not all(keys):
-        raise ExperimentError(f"A change has the form key.key=value, but got {shown(change)}.")
-    return ".".join(keys), _value(text.strip())
+    return path, _value(found[2].strip())
 
 
 def _key(dotted: object) -> str:
@@ -107,43 +148,42 @@ def _value(text: str) -> Any:
     return value
 
 
-def _rank(dotted: str) -> tuple[int, bool]:
-    *path, last = dotted.split(".")
-    return len(path), last != "name"
+def _rank(change: tuple[Sequence[str], Any]) -> tuple[int, bool]:
+    path, _ = change
+    return len(path), path[-1] != "name"
 
 
-def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
-    inner, last = _made_inside(table, dotted)
-    if last == "name" and "." in dotted and inner.get("name") != value:
+def _set(table: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    inner, last = _made_inside(table, path)
+    if last == "name" and len(path) > 1 and inner.get("name") != value:
         # Another choice does not have the keys of the replaced one.
         inner.clear()
     inner[last] = value
 
 
-def _made_inside(table: dict[str, Any], dotted: str) -> tuple[dict[str, Any], str]:
+def _made_inside(table: dict[str, Any], path: Sequence[str]) -> tuple[dict[str, Any], str]:
     """Return the table that holds a key, with those on the way to it, and the key's last part."""
-    *path, last = dotted.split(".")
     inner = table
-    for depth, key in enumerate(path, start=1):
+    for depth, key in enumerate(path[:-1], start=1):
         inner = inner.setdefault(key, {})
         if not isinstance(inner, dict):
             through = shown(".".join(path[:depth]))[1:-1]
-            raise ExperimentError(f"{shown(dotted)} goes through {through}, which is a value, not a table.")
-    return inner, last
+            raise ExperimentError(f"{shown('.'.join(path))} goes through {through}, which is a value, not a table.")
+    return inner, path[-1]
 
 
-def _inside(table: dict[str, Any], dotted: str) -> tuple[dict[str, Any], str]:
+def _inside(table: dict[str, Any], path: Sequence[str]) -> tuple[dict[str, Any], str]:
     """Return the table that holds a key, an empty one if none does, and the key's last part."""
-    *path, last = dotted.split(".")
     inner: Any = table
-    for key in path:
+    for key in path[:-1]:
         inner = inner.get(key) if isinstance(inner, dict) else None
-    return inner if isinstance(inner, dict) else {}, last
+    return inner if isinstance(inner, dict) else {}, path[-1]
 
 
-def _remove(table: dict[str, Any], dotted: str) -> None:
-    inner, last = _inside(table, dotted)
+def _remove(table: dict[str, Any], path: Sequence[str]) -> None:
+    inner, last = _inside(table, path)
     if last not in inner:
+        dotted = ".".join(path)
         known = list(tables_and_leaves(table))
         raise ExperimentError(f"There is no key {shown(dotted)} to remove{messages.nearest(dotted, known)}.")
     del inner[last]
@@ -214,10 +254,10 @@ def rewritten(text: str, values: Mapping[str, Any], removals: Iterable[str] = ()
     """
     meant, values, removals = toml.loads(text), {key: plain(value, key) for key, value in values.items()}, [*removals]
     for dotted in removals:
-        inner, last = _inside(meant, dotted)
+        inner, last = _inside(meant, dotted.split("."))
         inner.pop(last, None)
     for dotted, value in values.items():
-        inner, last = _made_inside(meant, dotted)
+        inner, last = _made_inside(meant, dotted.split("."))
         inner[last] = plain(value)
     for rewrite in (_edited, _with_tables_anew):
         # Where a.b = 1 stands on a line of its own, tomlkit puts a new table before the lines behind it, or fails.
@@ -232,7 +272,7 @@ def _edited(text: str, values: Mapping[str, Any], removals: Iterable[str], meant
     """Change the values in their places."""
     document = tomlkit.parse(text)
     for dotted in removals:
-        inner, last = _inside(document, dotted)
+        inner, last = _inside(document, dotted.split("."))
         inner.pop(last, None)
     for dotted, value in values.items():
         *tables, last = dotted.split(".")

@@ -56,9 +56,8 @@ def parse(texts: Iterable[str]) -> dict[str, list[Any]]:
     """
     found: dict[str, list[Any]] = {}
     for text in texts:
-        key, equals, values = text.partition("=")
-        key = key.strip()
-        if not equals or not key or not values.strip():
+        key, values = overrides.parted(text)
+        if not key or not values.strip():
             raise ExperimentError(f"A sweep has the form key.key=value,value, but got {shown(text)}.")
         if key in found:
             raise ExperimentError(

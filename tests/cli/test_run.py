@@ -90,6 +90,8 @@ def test_a_sweep_is_run_closed_and_gone_on_with(raysim: Raysim) -> None:
     assert pq.read_table("runs/tiny/sweep.parquet")["cohort.size"].to_pylist() == [2] * 3 + [5] * 3
     assert raysim("run", "tiny.toml", *sweep, "--set", "cohort.size=3", "--overwrite") == 2
     assert "cohort.size is in --set and in --sweep, which would replace it: choose one." in " ".join(raysim.err.split())
+    assert raysim("run", "tiny.toml", "--set", 'cohort."size"=3', "--sweep", "cohort.size=3,5") == 2
+    assert "cohort.size is in --set and in --sweep" in " ".join(raysim.err.split())
     assert raysim("run", "tiny.toml", "--sweep", "cohort.size", "--overwrite") == 2
     assert raysim.err == "error: A sweep has the form key.key=value,value, but got 'cohort.size'.\n"
 
