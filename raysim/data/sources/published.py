@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from raysim.data.sources.editions import instead
 from raysim.errors import DataError, MissingFileError
@@ -85,6 +87,8 @@ class Published:
     def fetch(self, folder: Path) -> Path | None:
         """Download into `folder`, whole and with the right checksum or not at all; None if the file exists.
 
+        A warning says if nothing tells whether the answer was whole.
+
         Raises:
             DataError: the address does not answer, or sends other content.
             DiskError: the folder or the file cannot be written.
@@ -96,7 +100,7 @@ class Published:
         atomic.sweep(folder)
         with atomic.aside(folder / self.name) as partial:
             with partial.open("wb") as file:
-                file.writelines(_sent(self.address))
+                file.writelines(_sent(self.address, self.checksum is not None or self.size_bytes is not None))
             self.check(partial)
         return folder / self.name
 
@@ -133,19 +137,40 @@ class Published:
         return None
 
 
-def _sent(address: str) -> Iterator[bytes]:
+class _WithinHttp(urllib.request.HTTPRedirectHandler):
+    """Follows an answer that names another address, if that is one of HTTP too: urllib would also go on by FTP."""
+
+    def redirect_request(self, *given: Any) -> urllib.request.Request | None:
+        there: str = given[-1]
+        if urlsplit(there).scheme not in ("http", "https"):
+            raise http.client.HTTPException(f"it leads to {there}")
+        return super().redirect_request(*given)
+
+
+def _sent(address: str, is_checked: bool) -> Iterator[bytes]:
     """Yield what an address sends, in pieces.
 
+    Args:
+        address: of the file.
+        is_checked: whether the caller compares what was sent with what is published.
+
     Raises:
-        DataError: it does not answer, sends something else than HTTP, or fewer or more bytes than it says.
+        DataError: it does not answer, sends something else than HTTP, or fewer or more bytes than it says; or what it
+            sends is packed, and not known otherwise.
     """
     try:
-        with urllib.request.urlopen(address, timeout=60) as answer:
+        with urllib.request.build_opener(_WithinHttp).open(address, timeout=60) as answer:
             if answer.status not in (None, http.client.OK, http.client.NON_AUTHORITATIVE_INFORMATION):
                 # Such as a part of the file (206), which nobody asked for. Proxies send 203; file:// has no status.
                 raise http.client.HTTPException(f"200 OK, and got {answer.status} {answer.reason}")
             said, found = answer.headers.get("Content-Length"), 0
             expected = None if said is None else int(said)
+            encoding = answer.headers.get("Content-Encoding", "identity")
+            if encoding != "identity" and not is_checked:
+                # Some servers say so of a file that is packed as it is published, which its checksum tells.
+                raise http.client.HTTPException(f"it is packed as {encoding}, which nobody asked for")
+            # The pieces of a chunked answer have their lengths, and the last one is marked.
+            is_open = expected is None and not getattr(answer, "chunked", False)
             while piece := answer.read(_PIECE_BYTES):
                 found += len(piece)
                 yield piece
@@ -158,6 +183,13 @@ def _sent(address: str) -> Iterator[bytes]:
         ) from error
     if expected not in (None, found):
         raise DataError(f"{address}: expected {expected} bytes, found {found}")
+    if is_open and not is_checked:
+        log.warning(
+            "%s may have been cut short: it has %s bytes, and neither its publisher nor the server says how many there "
+            "are",
+            address,
+            f"{found:,}",
+        )
 
 
 def _pieces(path: Path, packed: bool) -> Iterator[bytes]:

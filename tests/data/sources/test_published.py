@@ -11,6 +11,7 @@ import os
 import socket
 import tarfile
 import threading
+import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -82,6 +83,8 @@ ANSWERS = {
     "cut within a chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n100\r\nabc",
     "a chunk of no length": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n",
     "cut off": b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello",
+    "packed on the way": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
+    "a file on another way": b"HTTP/1.1 302 Found\r\nLocation: ftp://127.0.0.1:1/file.bin\r\n\r\n",
     "a part": b"HTTP/1.1 206 Partial Content\r\nContent-Length: 5\r\nContent-Range: bytes 0-4/50\r\n\r\nhello",
     "no content": b"HTTP/1.1 204 No Content\r\n\r\n",
     "a length that is none": b"HTTP/1.1 200 OK\r\nContent-Length: abc\r\n\r\nhello",
@@ -118,6 +121,46 @@ def test_a_broken_answer_is_an_error_that_names_the_address(
     with pytest.raises(DataError, match=address):
         Published("f.bin", address).fetch(tmp_path / "new")
     assert list((tmp_path / "new").iterdir()) == []
+
+
+WHOLE = "HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "known", "is_warned_of"),
+    [
+        (f"{WHOLE}\r\nhello", {}, True),
+        (f"{WHOLE}\r\nhello", {"size_bytes": 5}, False),
+        (f"{WHOLE}\r\nhello", {"checksum": f"md5:{hashlib.md5(b'hello').hexdigest()}"}, False),
+        (f"{WHOLE}Content-Length: 5\r\n\r\nhello", {}, False),
+        (f"{WHOLE}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", {}, False),
+        (f"{WHOLE}Content-Encoding: gzip\r\n\r\nhello", {"size_bytes": 5}, False),
+    ],
+)
+def test_an_answer_of_which_nothing_tells_that_it_is_whole_is_warned_of(
+    tmp_path: Path,
+    answering: Callable[[bytes], str],
+    caplog: pytest.LogCaptureFixture,
+    sent: str,
+    known: dict[str, Any],
+    is_warned_of: bool,
+) -> None:
+    address = answering(sent.encode())
+    fetched = Published("f.bin", address, **known).fetch(tmp_path)
+    assert fetched is not None
+    assert fetched.read_bytes() == b"hello"
+    assert [f"{address} may have been cut short: it has 5 bytes" in each for each in caplog.messages] == [
+        True
+    ] * is_warned_of
+
+
+def test_an_answer_is_not_followed_to_another_protocol(
+    tmp_path: Path, answering: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(urllib.request.FTPHandler, "ftp_open", lambda *_: pytest.fail("it was followed"))
+    address = answering(ANSWERS["a file on another way"])
+    with pytest.raises(DataError, match=r"expected a whole answer in HTTP: it leads to ftp://127\.0\.0\.1:1/file\.bin"):
+        Published("f.bin", address).fetch(tmp_path)
 
 
 @pytest.mark.parametrize("fetched", [Published("f.bin", ""), Packed("", ("f.bin",))], ids=["a file", "an archive"])
