@@ -6,10 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import tomlkit
-
 from raysim import Experiment, ExperimentError, rewritten
-from raysim.config import toml
+from raysim.config import toml, toml_arrays
 from raysim.config.overrides import leaves
 
 
@@ -26,7 +24,7 @@ def text(experiment: Experiment, source: str | None, heading: str) -> str:
         found = _from(source, plain)
         if found is not None:
             return _under(heading, found)
-    return _under(heading, tomlkit.dumps(without_none(plain)))
+    return _under(heading, toml_arrays.dumps(without_none(plain)))
 
 
 def _from(source: str, values: Mapping[str, Any]) -> str | None:

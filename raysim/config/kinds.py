@@ -12,6 +12,7 @@ import annotated_types
 import tomlkit
 from pydantic.fields import FieldInfo
 
+from raysim.config import toml_arrays
 from raysim.config.section import Section
 from raysim.config.values import written
 
@@ -142,7 +143,5 @@ def _inline(value: Any) -> Any:
         table.update({key: _inline(each) for key, each in value.items() if each is not None})
         return table
     if isinstance(value, list | tuple):
-        array = tomlkit.array()
-        array.extend(_inline(each) for each in value)
-        return array
+        return toml_arrays.array(tomlkit.item(_inline(each)) for each in value)
     return value

@@ -12,7 +12,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable
 
-from raysim.config import messages, toml
+from raysim.config import messages, toml, toml_arrays
 from raysim.config.plain import plain, shown
 from raysim.errors import ExperimentError
 
@@ -265,7 +265,7 @@ def rewritten(text: str, values: Mapping[str, Any], removals: Iterable[str] = ()
             found = rewrite(text, values, removals, meant)
             if toml.loads(found) == meant:
                 return found
-    return tomlkit.dumps(meant)
+    return toml_arrays.dumps(meant)
 
 
 def _edited(text: str, values: Mapping[str, Any], removals: Iterable[str], meant: Mapping[str, Any]) -> str:
@@ -281,7 +281,7 @@ def _edited(text: str, values: Mapping[str, Any], removals: Iterable[str], meant
             inner = inner.setdefault(
                 name, tomlkit.inline_table() if isinstance(inner, InlineTable) else tomlkit.table()
             )
-        inner[last] = value
+        inner[last] = toml_arrays.with_arrays(value)
     return tomlkit.dumps(document)
 
 
@@ -291,5 +291,5 @@ def _with_tables_anew(text: str, values: Mapping[str, Any], removals: Iterable[s
     for name in dict.fromkeys(dotted.partition(".")[0] for dotted in (*removals, *values)):
         document.pop(name, None)
         if name in meant:
-            document[name] = meant[name]
+            document[name] = toml_arrays.with_arrays(meant[name])
     return tomlkit.dumps(document)

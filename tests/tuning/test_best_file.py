@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,21 @@ def test_without_a_file_the_record_is_complete(tmp_path: Path) -> None:
 def test_tables_in_a_list_are_written_without_what_they_leave_open(tmp_path: Path) -> None:
     wanted = best({"client.schedule": [{"round": 2, "epochs": 2}, {"round": 4, "batch_size": 7}]}, tmp_path)
     assert loaded(best_file.text(wanted, None, "found"), tmp_path) == wanted
+
+
+@pytest.mark.parametrize("source", [None, "file"])
+def test_the_time_grows_with_the_length_of_a_list_and_not_with_its_square(source: str | None, tmp_path: Path) -> None:
+    """One entry took more than a millisecond in a list of 10,000."""
+    took = {}
+    for length in (1_000, 10_000):
+        names = [f"{place}" for place in range(length)]
+        cohort = {"sampler": {"name": "replay", "cohorts": [names]}}
+        wanted = best({"cohort": cohort}, tmp_path)
+        start_s = time.process_time()
+        text = best_file.text(wanted, SOURCE if source else None, "found")
+        took[length] = time.process_time() - start_s
+        assert loaded(text, tmp_path) == wanted
+    assert took[10_000] < 30 * took[1_000]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import os
 from importlib import metadata
 from pathlib import Path
 
-import tomlkit
-
+from raysim.config import toml_arrays
 from raysim.config.counted import counted
 from raysim.run_folder.files import check_is_no_record
 from raysim.storage.atomic import write_text
@@ -117,7 +116,7 @@ def text(table: PublishedTable, path: Path) -> str:
             "## Experiment",
             "",
             "```toml",
-            tomlkit.dumps(plain).rstrip(),
+            toml_arrays.dumps(plain).rstrip(),
             "```",
             "",
         ]
