@@ -24,6 +24,7 @@ from raysim import differing
 from tuning.budget import StudyBudget
 from tuning.errors import StudyError
 from tuning.kept_trial import FAILED, NO_KINDS, SEAL, check, in_slot, learnt_from, seal
+from tuning.of_a_table import of_a_table
 from tuning.processes import Log, Processes
 from tuning.space import Space
 
@@ -301,6 +302,16 @@ def open_study(
     if not isinstance(kept := study.user_attrs["identity"], Mapping):
         raise StudyError(f"{where} is damaged: its study {name!r} has the identity {kept!r:.40}. {way_out}")
     if found := differing(kept, identity_now):
+        if not differing(kept, of_a_table(identity_now)):
+            raise StudyError(
+                f"{where} holds the runs of a table of this experiment (raysim table), which evaluates all clients "
+                f"after every round, and no trials of a study. {way_out} Or read the trials from the table (--table)."
+            )
+        if not differing(of_a_table(kept), identity_now):
+            raise StudyError(
+                f"{where} holds trials of a study of this experiment (raysim tune), and the runs of a table evaluate "
+                f"all clients after every round. {way_out}"
+            )
         raise StudyError(f"{where} has a study {name!r} with other settings: {'; '.join(found)}. {way_out}")
     if list(study.directions) != list(directions):
         now, then = (" and ".join(each.name.lower() for each in of) for of in (study.directions, directions))

@@ -59,6 +59,26 @@ def quick(folder: Path) -> str:
     return f"journal:{folder / 'journal'}"
 
 
+def test_the_folder_of_a_table_says_so_to_a_study_and_a_study_s_to_a_table(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    tuned = exp.changed({"evaluation.clients": 2, "tuning.sampler": {"name": "random"}, "tuning.trials": 2})
+    grid: Any = {"dataset": small, "storage": f"{quick(tmp_path)}-grid"}
+    study: Any = {"dataset": small, "storage": f"{quick(tmp_path)}-study"}
+    tuning.make_table(tuned, tmp_path / "t.parquet", folder=tmp_path / "grid", **grid)
+    with pytest.raises(
+        tuning.StudyError, match=r"holds the runs of a table of this experiment .*\(--table\)"
+    ) as refused:
+        tuning.tune(tuned, path=tmp_path / "grid", **grid)
+    assert "evaluation.clients" not in str(refused.value)
+    with pytest.raises(tuning.StudyError, match=r"with other settings: .*seed"):
+        tuning.tune(tuned.changed({"seed": 7}), path=tmp_path / "grid", **grid)
+    tuning.tune(tuned, path=tmp_path / "study", **study)
+    with pytest.raises(tuning.StudyError, match="holds trials of a study of this experiment") as refused:
+        tuning.make_table(tuned, tmp_path / "u.parquet", folder=tmp_path / "study", **study)
+    assert "evaluation.clients" not in str(refused.value)
+
+
 def test_every_client_is_there_and_their_mean_is_the_recorded_figure(table: tuning.PublishedTable) -> None:
     assert len(table.configurations) == 6
     for runs in table.rows:

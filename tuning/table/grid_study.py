@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from raysim import Experiment, ExperimentError, dataset_of
@@ -21,6 +20,7 @@ from tuning.client_scores import client_rows
 from tuning.client_sums import weight_column
 from tuning.errors import StudyError
 from tuning.kept_trial import FAILED, FINISHED
+from tuning.of_a_table import EVALUATION, SEARCH
 from tuning.pruners import NoPruner
 from tuning.samplers import Grid
 from tuning.section import TuningSection
@@ -42,11 +42,6 @@ FIGURES = ("round", "clients", "rejected", "examples", "loss", "accuracy", "byte
 
 OF_A_SEARCH = ("sampler", "pruner", "trials", "budget")
 """Keys of `[tuning]` that a table does not have."""
-
-OF_A_TABLE: Mapping[str, Any] = MappingProxyType(
-    {"sampler": {"name": Grid().name}, "pruner": {"name": NoPruner().name}, "final": 0}
-)
-"""Keys of `[tuning]` of the study behind every table."""
 
 log = logging.getLogger("raysim")
 
@@ -71,9 +66,8 @@ def whole_grid(experiment: Experiment) -> Experiment:
     for remark in _remarks(tuning):
         log.warning("%s", remark)
     kept = {key: value for key, value in (experiment.tuning or {}).items() if key not in OF_A_SEARCH}
-    keys = {**kept, **OF_A_TABLE}
-    every = {"evaluation.every": 1, "evaluation.clients": "all", "evaluation.examples": "all", "tuning": keys}
-    return experiment.changed(every)
+    every = {f"evaluation.{key}": value for key, value in EVALUATION.items()}
+    return experiment.changed({**every, "tuning": {**kept, **SEARCH, "final": 0}})
 
 
 def _check_as_long(experiment: Experiment, space: Space) -> None:
