@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from raysim.client.trainers.kernel.operators import Code, Instruction, Interpreter, Operand, packed
-from raysim.client.trainers.recording.instruction_list import _shared_places
+from raysim.client.trainers.recording.instruction_list import NO_INDEX, _shared_places
 
 
 def run(instructions: list[Instruction], tensors: list[Tensor], alpha: float = 1.0) -> bool:
@@ -244,3 +244,36 @@ def test_a_program_is_carried_out_again_for_each_row_up_to_an_index_out_of_range
     assert rows[:done].tolist() == table[index[:done]].tolist()
     assert rows[done:].tolist() == [[0.0] * 3] * (4 - done)
     assert total.tolist() == (1 + 0.5 * table[index[:done]].sum(0)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("left_out", "index"), [(NO_INDEX, [1, 0, 2, 1]), (-100, [1, -100, 2, -100]), (2, [1, 0, 2, 1])]
+)
+def test_numbers_are_taken_and_added_at_an_index_but_for_the_one_that_is_left_out(
+    left_out: float, index: list[int]
+) -> None:
+    table, at = torch.arange(1.0, 13.0, dtype=torch.float64).view(4, 3), torch.tensor(index)
+    is_taken = at != left_out
+    places = at.where(is_taken, 0)[:, None]
+    wanted = torch.where(is_taken, table.gather(1, places)[:, 0], 0.0)
+    made, added = torch.full((4,), 9.0, dtype=torch.float64), torch.ones(4, 3, dtype=torch.float64)
+    shape, by_row = (4, 1), (1, 0)
+    taken, indices = Operand(0, 0, by_row), Operand(1, 0, by_row)
+    instructions = [
+        Instruction(Code.TAKE_AT, shape, (taken, indices, Operand(2, 0, (3, 1))), 3, left_out),
+        Instruction(Code.ADD_AT, shape, (Operand(3, 0, (3, 1)), indices, taken), 3, left_out),
+    ]
+    bases = [one.data_ptr() for one in (made, at, table, added)]
+    assert Interpreter(packed(instructions), bases, torch.float64)([], 1.0)
+    assert made.tolist() == wanted.tolist()
+    assert added.tolist() == torch.ones(4, 3, dtype=torch.float64).scatter_add(1, places, wanted[:, None]).tolist()
+
+
+@pytest.mark.parametrize("code", [Code.TAKE_AT, Code.ADD_AT])
+@pytest.mark.parametrize("index", [3, -1])
+def test_an_index_out_of_its_range_ends_the_program(code: Code, index: int) -> None:
+    made, at, table = torch.zeros(1, dtype=torch.float64), torch.tensor([index]), torch.zeros(1, 3, dtype=torch.float64)
+    places = (Operand(0, 0, (1, 0)), Operand(1, 0, (1, 0)), Operand(2, 0, (3, 1)))
+    bases = [one.data_ptr() for one in (made, at, table)]
+    program = packed([Instruction(code, (1, 1), places, 3, NO_INDEX)])
+    assert not Interpreter(program, bases, torch.float64)([], 1.0)

@@ -224,7 +224,7 @@ enum { NUM_BY_NUMBER = sizeof BY_NUMBER_OF / sizeof *BY_NUMBER_OF };
 
 enum {
     ADD_UP = 64, PRODUCT, SOFTMAX, LOG_SOFTMAX, SOFTMAX_SLOPE, LOG_SOFTMAX_SLOPE, ADD_AT, TAKE_ROWS, ADD_ROWS,
-    NORMALISE, NORMALISE_SLOPE, COUNT, LARGEST
+    NORMALISE, NORMALISE_SLOPE, COUNT, LARGEST, TAKE_AT
 };
 
 /* --- sums ------------------------------------------------------------------------------------------------------ */
@@ -646,16 +646,32 @@ static void product(const Instruction *of, REAL p, char *const *bases, REAL *pac
     } while (next(&walk, 4, -1));
 }
 
-/* out[..., index[..., i]] += source[..., i]; p: of how many. */
+/* out[..., index[..., i]] += source[..., i]; p: of how many, q: an index at which nothing is added. */
 static int add_at(const Instruction *of, char *const *bases) {
-    const int64_t inner = of->axes - 1, most = (int64_t)of->p;
+    const int64_t inner = of->axes - 1, most = (int64_t)of->p, left_out = (int64_t)of->q;
     const int64_t *strides[3] = {of->operands[0].strides, of->operands[1].strides, of->operands[2].strides};
     Walk walk = begun(of, 1, bases, 1);
     do {
         for (int64_t i = 0; i < of->shape[inner]; i++) {
             const int64_t at = ((const int64_t *)walk.at[1])[i * strides[1][inner]];
+            if (at == left_out) continue;
             if (at < 0 || at >= most) return 0;
             REALS(0)[at * strides[0][inner]] += REALS(2)[i * strides[2][inner]];
+        }
+    } while (next(&walk, 3, 1));
+    return 1;
+}
+
+/* out[..., i] = source[..., index[..., i]]; p: of how many, q: an index that gives 0. */
+static int take_at(const Instruction *of, char *const *bases) {
+    const int64_t inner = of->axes - 1, most = (int64_t)of->p, left_out = (int64_t)of->q;
+    const int64_t *strides[3] = {of->operands[0].strides, of->operands[1].strides, of->operands[2].strides};
+    Walk walk = begun(of, 1, bases, 1);
+    do {
+        for (int64_t i = 0; i < of->shape[inner]; i++) {
+            const int64_t at = ((const int64_t *)walk.at[1])[i * strides[1][inner]];
+            if (at != left_out && (at < 0 || at >= most)) return 0;
+            REALS(0)[i * strides[0][inner]] = at == left_out ? 0 : REALS(2)[at * strides[2][inner]];
         }
     } while (next(&walk, 3, 1));
     return 1;
@@ -755,8 +771,12 @@ int64_t run(const Instruction *program, int64_t count, char *const *bases, doubl
         if (of->code < NUM_BY_NUMBER) by_number(of, p, bases);
         else if (of->code == ADD_UP) add_up(of, bases);
         else if (of->code == PRODUCT) product(of, p, bases, packed);
-        else if (of->code == ADD_AT || of->code == TAKE_ROWS || of->code == ADD_ROWS) {
-            if (!(of->code == ADD_AT ? add_at(of, bases) : rows_at(of, bases, of->code == ADD_ROWS))) return 0;
+        else if (of->code == ADD_AT) {
+            if (!add_at(of, bases)) return 0;
+        } else if (of->code == TAKE_AT) {
+            if (!take_at(of, bases)) return 0;
+        } else if (of->code == TAKE_ROWS || of->code == ADD_ROWS) {
+            if (!rows_at(of, bases, of->code == ADD_ROWS)) return 0;
         } else if (of->code == COUNT) count_up(of, bases);
         else if (of->code == LARGEST) largest(of, bases);
         else by_row(of, bases);

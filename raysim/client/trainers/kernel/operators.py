@@ -79,6 +79,7 @@ class Code(IntEnum):
     NORMALISE_SLOPE = 74
     COUNT = 75
     LARGEST = 76
+    TAKE_AT = 77
 
 
 IN_PLACE = frozenset({*(code for code in Code if code < Code.ADD_UP), Code.SOFTMAX, Code.LOG_SOFTMAX})

@@ -23,6 +23,9 @@ from raysim.client.trainers.kernel.operators import (
 from raysim.client.trainers.recording.simplify import storage
 from raysim.client.trainers.recording.tape import Op
 
+NO_INDEX = -(2.0**62)
+"""In the place of an index that is left out: no index has this value."""
+
 
 class NotInterpreted(Exception):
     """What the interpreter does not know; the text goes on behind "its local step"."""
@@ -313,7 +316,7 @@ class InstructionList:
         source: Tensor,
         strides: Sequence[Sequence[int]],
         p: float,
-        q: float = -1.0,
+        q: float = NO_INDEX,
     ) -> None:
         """An instruction with indices."""
         if len(shape) > MOST_AXES:

@@ -21,7 +21,8 @@ _aten = torch.ops.aten
 
 _WITH_INDICES = frozenset(
     {
-        *("scatter_add", "scatter_add_", "embedding", "embedding_dense_backward"),
+        *("scatter_add", "scatter_add_", "gather", "nll_loss_forward", "nll_loss_backward"),
+        *("embedding", "embedding_dense_backward"),
         *("max_pool2d_with_indices", "max_pool2d_with_indices_backward"),
     }
 )
@@ -352,6 +353,38 @@ def _scatter_add(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) 
     )
 
 
+def _gathered(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    a, dim, index = named["self"], named["dim"], named["index"]
+    if a.dim() == 0 or dim % a.dim() != a.dim() - 1 or index.shape[:-1] != a.shape[:-1]:
+        raise NotInterpreted("gathers over another axis than the last")
+    lines.at(Code.TAKE_AT, index.shape, out, index, a, [out.stride(), index.stride(), a.stride()], a.shape[-1])
+
+
+def _class_losses(lines: InstructionList, results: Sequence[Tensor], named: Mapping[str, Any]) -> None:
+    (losses, total), a, target = results, named["self"], _classes(named)
+    strides = [[*losses.stride(), 0], [*target.stride(), 0], a.stride()]
+    lines.at(Code.TAKE_AT, [len(a), 1], losses, target, a, strides, a.shape[1], float(named["ignore_index"]))
+    lines.by_number(Code.LINEAR, losses, losses, p=-1.0)
+    # What weights add up to, of losses that are not averaged.
+    lines.by_number(Code.FILL, total)
+
+
+def _class_losses_back(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
+    dy, target = named["grad_output"], _classes(named)
+    strides = [out.stride(), [*target.stride(), 0], [*dy.stride(), 0]]
+    lines.by_number(Code.FILL, out)
+    lines.at(Code.ADD_AT, [len(out), 1], out, target, dy, strides, out.shape[1], float(named["ignore_index"]))
+    lines.by_number(Code.LINEAR, out, out, p=-1.0)
+
+
+def _classes(named: Mapping[str, Any]) -> Tensor:
+    """The targets of losses of which there is one for each row."""
+    if named["weight"] is not None or named["reduction"] != 0 or named["self"].dim() != 2:
+        raise NotInterpreted("weighs or averages losses of classes")
+    target: Tensor = named["target"]
+    return target
+
+
 def _embedding(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
     table, index = named["weight"], named["indices"]
     if not (table.is_contiguous() and out.is_contiguous()):
@@ -488,6 +521,9 @@ _LOWERED: Mapping[str, Lower] = MappingProxyType(
         "_softmax_backward_data": _softmax_back(Code.SOFTMAX_SLOPE),
         "_log_softmax_backward_data": _softmax_back(Code.LOG_SOFTMAX_SLOPE),
         "scatter_add": _scatter_add,
+        "gather": _gathered,
+        "nll_loss_forward": _class_losses,
+        "nll_loss_backward": _class_losses_back,
         "embedding": _embedding,
         "embedding_dense_backward": _embedding_back,
         "cat": _cat,

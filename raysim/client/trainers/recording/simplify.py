@@ -1,6 +1,7 @@
 """Shortens a recorded step without a change of its numbers: pure functions from a tape to a shorter list of operators.
 
-- aliases go (detach: autograd leaves some where it keeps an activation), and views that change nothing;
+- aliases go (detach: autograd leaves some where it keeps an activation), views that change nothing, and copies of whole
+  numbers that nobody writes to;
 - what depends on constants alone is computed once: a transposed weight is a view of memory that stays, a causal mask
   or a range of positions is a number that stays;
 - equal views of one tensor are made once;
@@ -86,10 +87,12 @@ def _without_aliases(
     def known(slot: Slot) -> Slot:
         return stands_for.get(slot, slot)
 
+    ops = list(ops)
+    written = {storage(tape.values[slot.number]) for op in ops for slot in writes(op)}
     kept = []
     for op in ops:
         op = _with_slots(op, stands_for)
-        if op.function in _ALIASES:
+        if op.function in _ALIASES or _copies_what_stays(op, tape, written):
             stands_for[op.results] = op.args[0]
             continue
         if is_view(op) and isinstance(op.results, Slot) and isinstance(op.args[0], Slot):
@@ -101,6 +104,21 @@ def _without_aliases(
             seen_through[op.results] = behind
         kept.append(op)
     return kept, tuple(None if slot is None else known(slot) for slot in wanted)
+
+
+def _copies_what_stays(op: Op, tape: Tape, written: set[int]) -> bool:
+    """Whether the operator copies whole numbers, such as targets, that nobody writes to, nor to the copy.
+
+    Those of another dtype may be weights, to which products write the step.
+    """
+    if op.function is not _aten.clone.default:
+        return False
+    pair = [tape.values[slot.number] for slot in (op.results, op.args[0])]
+    return (
+        pair[0].dtype == torch.int64
+        and _look(pair[0]) == _look(pair[1])
+        and not {storage(one) for one in pair} & written
+    )
 
 
 def _with_slots(op: Op, stands_for: Mapping[Slot, Slot]) -> Op:
