@@ -26,7 +26,7 @@ from raysim.client.trainers.reduced_precision import products_in
 from raysim.client.trainers.scores import MOST_KEPT
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.watched_objective import Watched
-from raysim.config.unwritten import versions
+from raysim.config.unwritten import version, versions
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task, check_depends, raise_no_gradient
 
@@ -41,9 +41,11 @@ Curved = Callable[[Tensor], Tensor]
 
 
 def _to_keep(outputs: Tensor) -> Tensor:
-    """The outputs without autograd's marks; a copy of those in memory that a step may write to, such as a weight's."""
+    """The outputs without autograd's marks; a copy of those in memory that a step may write to: a weight's, or a
+    module's own, which shows in that it was written to before."""
     made = outputs.detach()
-    return made.clone() if (outputs if outputs._base is None else outputs._base).is_leaf else made
+    is_written_to = (outputs if outputs._base is None else outputs._base).is_leaf or version(made) > 0
+    return made.clone() if is_written_to else made
 
 
 def _unheld(method: Callable[P, R]) -> Callable[P, R]:
@@ -238,7 +240,7 @@ class BoundModule:
                 self._keys.add_(dropout.PIECE)
             outputs, losses, gradients = self._gradients(piece, wanted, None, among=y)
             self._write(gradients, 1.0, adds=number > 0)
-            yield None if outputs is None else outputs.detach(), losses.detach()
+            yield outputs, losses.detach()
 
     def differentiate_twice(
         self, x: Tensor, y: Tensor, keys: StepKeys | None, at: ObjectiveAt | None = None
@@ -266,7 +268,7 @@ class BoundModule:
                         into.copy_(one)
             return product
 
-        return None if outputs is None else outputs.detach(), losses.detach(), curved
+        return outputs, losses.detach(), curved
 
     def _outputs_by_autograd(self, x: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor | None]:
         with torch.inference_mode(False), torch.enable_grad():
@@ -311,13 +313,12 @@ class BoundModule:
         self, x: Tensor, y: Tensor, alpha: float, at: ObjectiveAt | None
     ) -> tuple[Tensor | None, Tensor | None]:
         if self._at_outputs is not None:
-            outputs, gradients = self._gradients_from_outputs(x, y, self._at_outputs)
+            made, gradients = self._gradients_from_outputs(x, y, self._at_outputs)
             self._write(gradients, alpha)
-            return outputs, None
-        some_outputs, losses, gradients = self._gradients(x, y, at)
-        scored = None if some_outputs is None else _to_keep(some_outputs)
+            return made, None
+        outputs, losses, gradients = self._gradients(x, y, at)
         self._write(gradients, alpha)
-        return scored, losses.detach()
+        return outputs, losses.detach()
 
     def _gradients_from_outputs(
         self, x: Tensor, y: Tensor, loss_gradient: LossGradient
@@ -339,7 +340,7 @@ class BoundModule:
     def _gradients(
         self, x: Tensor, y: Tensor, at: ObjectiveAt | None, twice: bool = False, among: Tensor | None = None
     ) -> tuple[Tensor | None, Tensor, tuple[Tensor | None, ...]]:
-        """The outputs, the losses, and the mean loss's gradient by parameter.
+        """The outputs to score, the losses, and the mean loss's gradient by parameter.
 
         `twice`: it can be differentiated. `among`: all targets of the batch of which this is a piece.
         """
@@ -348,8 +349,9 @@ class BoundModule:
         self._start_dropouts()
         with torch.enable_grad(), self._in_c:
             if at is None or self.watched is None:
-                outputs = self._outputs(x)
-                losses = self._task.losses_of(outputs, y)
+                made = self._outputs(x)
+                losses = self._task.losses_of(made, y)
+                outputs = _to_keep(made)
                 mean = self._task.mean(losses, y, y if among is None else among)
             else:
                 losses, outputs = self.watched.losses(x, y, at)

@@ -53,5 +53,6 @@ class Watched:
         if isinstance(outputs, Tensor) and outputs.is_floating_point():
             outputs = outputs.to(self._dtype)
             if self._outputs is None and len(args) == 1 and args[0] is self._x and outputs.requires_grad:
-                self._outputs = outputs.detach()
+                # A copy: what the objective does with them in place is no prediction.
+                self._outputs = outputs.detach().clone()
         return outputs
