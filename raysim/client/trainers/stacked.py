@@ -26,6 +26,7 @@ from raysim.client.optimizers.optimizer import Rate
 from raysim.client.trainer import Client, LocalStart, Updates
 from raysim.client.trainers import loss_gradient
 from raysim.client.trainers.cuda_graphs import Pass, Recorder, Recordings
+from raysim.client.trainers.index_range import check_not_negative
 from raysim.client.trainers.layers.build import for_stack, turned
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.layers.layer import Layer, every
@@ -94,6 +95,7 @@ class Stacked:
     ) -> Updates:
         times, num, clients = len(starts), len(starts) * len(clients), ChunkClients.of(clients)
         together = lay_together(clients, (starts[0].weights.params.dtype, self._precision), times)
+        check_not_negative(together.x, together.rows)
         stacks = self._largest(num, starts[0].weights)
         own, anchors = stacks[0], stacks[1:]
         broadcast, lr = _rows(starts, len(clients))

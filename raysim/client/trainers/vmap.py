@@ -14,6 +14,7 @@ from torch.func import functional_call, grad, vmap
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers import side_effects
+from raysim.client.trainers.index_range import IndicesChecked
 from raysim.client.trainers.local_steps import LocalSteps, StepRule, StepVectors
 from raysim.client.trainers.reduced_precision import products_in
 from raysim.client.trainers.scores import Scores
@@ -47,7 +48,7 @@ class Vmap:
         self._gradients = vmap(grad(self._loss, has_aux=True))
 
     def _loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        with products_in(self._precision, self._device):
+        with products_in(self._precision, self._device), IndicesChecked():
             outputs = functional_call(self._module, params, (x,))
         outputs = outputs.to(shares.dtype)
         return (self._task.losses(outputs, y) * shares).sum(), outputs
