@@ -178,7 +178,7 @@ class _OfRun:
             # No update arrived, or every one was rejected: the round's row has clients = 0.
             metrics |= self._undefined(state, sums)
             if sums.seen:
-                metrics |= _scores(sums)
+                metrics |= _scores(sums, self.counts)
             if self.releasing is None or not (self.releasing.always or sums.weight):
                 return replace(state, round=t + 1), metrics
         check_sum(sums.weight, t)
@@ -250,7 +250,7 @@ class _OfRun:
         agreed = agreement(layout, sums)
         metrics["pseudo_gradient_norm"] = math.sqrt(sum(agreed.squared_norms_of_mean))
         if sums.clients:
-            metrics |= _sizes(self.section, sums)
+            metrics |= _sizes(self.section, sums, self.counts)
             metrics |= similarity(layout, agreed)
         factors, baselines, figures = _glad(self.section.glad, self.units, layout, agreed, state, sums.clients)
         metrics |= figures
@@ -266,9 +266,9 @@ class _OfRun:
         return _BeforeOptimizer(sums, within, g, factors, baselines, metrics)
 
 
-def _sizes(section: ServerSection, sums: Sums) -> Metrics:
+def _sizes(section: ServerSection, sums: Sums, counts: bool) -> Metrics:
     """Loss, and how large the updates are."""
-    metrics = _scores(sums)
+    metrics = _scores(sums, counts)
     metrics["mean_update_norm"] = sums.norm / sums.clients
     metrics["update_norm_dispersion"] = diagnostics.dispersion(sums.squared_norm, sums.fourth_power, sums.clients)
     if section.clip:
@@ -280,11 +280,12 @@ def _sizes(section: ServerSection, sums: Sums) -> Metrics:
     return metrics
 
 
-def _scores(sums: Sums) -> Metrics:
-    """Loss and accuracy of the examples that were met; no accuracy where nothing is counted."""
+def _scores(sums: Sums, counts: bool) -> Metrics:
+    """Loss and accuracy of the examples that were met; no accuracy where nothing is counted, and None where a client
+    had no outputs to count."""
     scores: Metrics = {"loss": sums.loss / sums.seen}
-    if not math.isnan(sums.correct):
-        scores["accuracy"] = sums.correct / sums.seen
+    if counts:
+        scores["accuracy"] = None if math.isnan(sums.correct) else sums.correct / sums.seen
     return scores
 
 
@@ -364,8 +365,9 @@ def _entered(book: Tensors, sums: Sums, population: Tensor | None, metrics: Metr
     """The ledger with this round in it, and the figures that come from it."""
     after = dict(book)
     figures: Metrics = {}
-    accuracy = metrics.get("accuracy")
-    if accuracy is not None:
+    if "accuracy" in metrics:
+        figures["catastrophic_failure"] = None
+    if (accuracy := metrics.get("accuracy")) is not None:
         figures["catastrophic_failure"] = ledger.is_catastrophe(book, accuracy)
         after["accuracy"] = scalar(accuracy)
     if population is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import raysim
 from raysim.report import closing
@@ -60,6 +60,22 @@ def test_a_round_without_an_update_has_every_figure(
         assert names - set(weightless.metrics) == set()
         assert weightless.metrics["loss"] == usual.metrics["loss"]
         assert weightless.metrics["gsi"] is None
+
+
+def test_a_round_in_which_an_objective_leaves_the_model_out_has_every_figure(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def without_the_model(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
+        if at.round != 1:
+            return nn.functional.cross_entropy(module(x), y, reduction="none")
+        squares = torch.stack([p.square().sum() for p in module.parameters()]).sum()
+        return squares.expand(len(x))
+
+    exp = experiment(engine={"workers": 0}, rounds=3)
+    rounds = [*raysim.rounds(exp, dataset=dataset, model=lambda: nn.Linear(5, 3), objective=without_the_model)]
+    assert [one.metrics["accuracy"] is None for one in rounds] == [False, True, False]
+    assert rounds[1].metrics["catastrophic_failure"] is None
+    assert set(rounds[0].metrics) == set(rounds[1].metrics)
 
 
 def test_where_nothing_is_counted_no_figure_of_that_is_there(experiment: Make) -> None:
