@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import inspect
 import os
 from collections.abc import Generator
+from contextlib import ExitStack
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
@@ -24,6 +27,8 @@ def left_to_parent(what: str) -> ResourceError:
 class OfOneProcess(Generator[T, None, None]):
     """An iterator over a generator, with its methods; in a forked process it raises, and what is open stays as it is.
 
+    One that a script still has when it ends is closed then, while modules can be used.
+
     Args:
         generator: what to iterate over; nobody else has a reference to it.
         what: its name for people.
@@ -33,13 +38,17 @@ class OfOneProcess(Generator[T, None, None]):
     """
 
     def __init__(self, generator: Generator[T, None, None], what: str) -> None:
-        self._generator, self._what, self._is_inherited = generator, what, False
+        self._generator, self._what, self._is_inherited, self._is_begun = generator, what, False, False
         _made_here.add(self)
 
     def send(self, value: None) -> T:
         """Return the next value."""
         self._check()
-        return self._generator.send(value)
+        made = self._generator.send(value)
+        if not self._is_begun:
+            self._is_begun = True
+            _close_before_what_was_imported()
+        return made
 
     def throw(self, *error: Any) -> T:
         """Raise an error where the generator waits."""
@@ -69,6 +78,22 @@ class OfOneProcess(Generator[T, None, None]):
 
 
 _made_here: WeakSet[OfOneProcess[Any]] = WeakSet()
+
+
+def _close_before_what_was_imported() -> None:
+    """Close all at the process's end, before what modules have registered until now: Ray's end, for one.
+
+    Python itself would close them when it has taken modules down, where Arrow ends the process, and nothing is written.
+    """
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    with ExitStack() as stack:
+        for each in tuple(_made_here):
+            if inspect.getgeneratorstate(each._generator) != inspect.GEN_RUNNING:
+                stack.callback(each.close)
 
 
 def _leave_all() -> None:
