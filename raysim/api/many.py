@@ -21,6 +21,7 @@ from typing import Any, Literal, Unpack
 from torch import Tensor
 
 from raysim.api import watched_code
+from raysim.api.closed_at_end import closed_at_end
 from raysim.api.of_one_process import OfOneProcess, left_to_parent
 from raysim.api.preflight import ExecutorName, is_whole, opening_of, with_executor
 from raysim.api.run_records import OpenRun, RunRecords
@@ -121,6 +122,7 @@ class Runs:
             self._workers = SharedWorkers(engine, executor, address, held, self._plans)
             stack.callback(self._checkpoint_all)
             self._opened = stack.pop_all()
+        closed_at_end(self.close)
 
     @property
     def workers(self) -> int:

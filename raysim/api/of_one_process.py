@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import inspect
 import os
 from collections.abc import Generator
-from contextlib import ExitStack
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
+from raysim.api.closed_at_end import closed_at_end
 from raysim.errors import ResourceError
 
 T = TypeVar("T")
@@ -38,16 +37,14 @@ class OfOneProcess(Generator[T, None, None]):
     """
 
     def __init__(self, generator: Generator[T, None, None], what: str) -> None:
-        self._generator, self._what, self._is_inherited, self._is_begun = generator, what, False, False
+        self._generator, self._what, self._is_inherited = generator, what, False
         _made_here.add(self)
 
     def send(self, value: None) -> T:
         """Return the next value."""
         self._check()
         made = self._generator.send(value)
-        if not self._is_begun:
-            self._is_begun = True
-            _close_before_what_was_imported()
+        closed_at_end(self._end)
         return made
 
     def throw(self, *error: Any) -> T:
@@ -67,6 +64,11 @@ class OfOneProcess(Generator[T, None, None]):
             f"another folder"
         )
 
+    def _end(self) -> None:
+        # Another thread may still be in it.
+        if inspect.getgeneratorstate(self._generator) != inspect.GEN_RUNNING:
+            self.close()
+
     def _check(self) -> None:
         if self._is_inherited:
             raise left_to_parent(self._what)
@@ -78,22 +80,6 @@ class OfOneProcess(Generator[T, None, None]):
 
 
 _made_here: WeakSet[OfOneProcess[Any]] = WeakSet()
-
-
-def _close_before_what_was_imported() -> None:
-    """Close all at the process's end, before what modules have registered until now: Ray's end, for one.
-
-    Python itself would close them when it has taken modules down, where Arrow ends the process, and nothing is written.
-    """
-    atexit.unregister(_close_all)
-    atexit.register(_close_all)
-
-
-def _close_all() -> None:
-    with ExitStack() as stack:
-        for each in tuple(_made_here):
-            if inspect.getgeneratorstate(each._generator) != inspect.GEN_RUNNING:
-                stack.callback(each.close)
 
 
 def _leave_all() -> None:
