@@ -177,7 +177,7 @@ def test_a_client_axis_is_refused_to_a_module_that_fails_for_one_example_where_a
     if sizes == [8] * 8:
         assert resolve(exp, dataset=data, model=lambda: Squeezed(5, 1)).choice.trainer == "vmap"
     else:
-        with pytest.raises(raysim.ModelError):
+        with pytest.raises(raysim.ModelError, match=r"one number without an axis|have shape \(\)"):
             resolve(exp, dataset=data, model=lambda: Squeezed(5, 1))
 
 

@@ -55,7 +55,15 @@ class Scores:
         `losses` (rows,) are given where they are known; otherwise they are computed, many local steps at once, which a
         loss of the user's own, free to look at its whole batch, does not allow. Rows without outputs have losses; a
         client with such rows has no hits.
+
+        Raises:
+            ValueError: outputs are one number.
         """
+        if outputs is not None and outputs.dim() == 0:
+            raise ValueError(
+                "The module puts out one number without an axis: outputs need a row for each example, which squeeze() "
+                "takes from those of one example."
+            )
         # A recorded step leaves its losses to be computed, one by autograd gives them; an objective need not ask for
         # outputs in every step; and outputs of a module may have the batch's size in their shape.
         kind = losses is None, None if outputs is None else outputs.shape[1:]

@@ -91,3 +91,9 @@ def test_rows_of_a_client_that_is_not_whole_are_left_to_it() -> None:
     loss, correct = (each[:1].tolist() for each in kept.totals())
     assert loss == pytest.approx(by_client(LOSSES)[:1], rel=1e-12)
     assert correct == by_client(HITS)[:1]
+
+
+def test_outputs_without_an_axis_are_refused() -> None:
+    kept = Scores.of_clients(task_for(None, None), torch.zeros(1), np.array([1]))
+    with pytest.raises(ValueError, match="one number without an axis"):
+        kept.keep(torch.tensor(0.5))
