@@ -617,6 +617,18 @@ def test_several_steps_in_one_call_have_the_bits_of_single_ones(
     assert not torch.equal(made[0][-3], weights.params)
 
 
+def test_no_more_steps_share_a_call_than_a_stop_can_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bound_module, "MOST_AT_ONCE", 2)
+    model, weights = create(MODULES["tanh"], 0, torch.float32)
+    how = StepRecording((2,), interprets=True)
+    bound = BoundModule(model, weights, TASK, torch.float32, plain=True, recording=how)
+    x, y = torch.randn(10, 6), torch.arange(10) % 4
+    with torch.no_grad():
+        assert bound.record(x.split(2), y.split(2), [2] * 5)
+        each = [outputs for outputs, _ in bound.differentiate_several(x, y, 2, -0.1)]
+    assert [0 if outputs is None else len(outputs) for outputs in each] == [4, 4, 2]
+
+
 def test_a_target_out_of_range_ends_several_steps_where_it_is() -> None:
     model, weights = create(MODULES["tanh"], 0, torch.float64)
     x, y = torch.randn(15, 6, dtype=torch.float64), torch.arange(15) % 4

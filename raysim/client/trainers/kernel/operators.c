@@ -646,32 +646,22 @@ static void product(const Instruction *of, REAL p, char *const *bases, REAL *pac
     } while (next(&walk, 4, -1));
 }
 
-/* out[..., index[..., i]] += source[..., i]; p: of how many, q: an index at which nothing is added. */
-static int add_at(const Instruction *of, char *const *bases) {
+/* Numbers at indices along the last axis: out[..., index[..., i]] += source[..., i] where it `adds`, otherwise
+   out[..., i] = source[..., index[..., i]]. p: of how many, q: an index at which nothing is added, or that gives 0. */
+static int numbers_at(const Instruction *of, char *const *bases, int adds) {
     const int64_t inner = of->axes - 1, most = (int64_t)of->p, left_out = (int64_t)of->q;
-    const int64_t *strides[3] = {of->operands[0].strides, of->operands[1].strides, of->operands[2].strides};
+    const int64_t so = of->operands[0].strides[inner], si = of->operands[1].strides[inner];
+    const int64_t sa = of->operands[2].strides[inner];
     Walk walk = begun(of, 1, bases, 1);
     do {
+        REAL *o = REALS(0);
+        const REAL *a = REALS(2);
         for (int64_t i = 0; i < of->shape[inner]; i++) {
-            const int64_t at = ((const int64_t *)walk.at[1])[i * strides[1][inner]];
-            if (at == left_out) continue;
-            if (at < 0 || at >= most) return 0;
-            REALS(0)[at * strides[0][inner]] += REALS(2)[i * strides[2][inner]];
-        }
-    } while (next(&walk, 3, 1));
-    return 1;
-}
-
-/* out[..., i] = source[..., index[..., i]]; p: of how many, q: an index that gives 0. */
-static int take_at(const Instruction *of, char *const *bases) {
-    const int64_t inner = of->axes - 1, most = (int64_t)of->p, left_out = (int64_t)of->q;
-    const int64_t *strides[3] = {of->operands[0].strides, of->operands[1].strides, of->operands[2].strides};
-    Walk walk = begun(of, 1, bases, 1);
-    do {
-        for (int64_t i = 0; i < of->shape[inner]; i++) {
-            const int64_t at = ((const int64_t *)walk.at[1])[i * strides[1][inner]];
-            if (at != left_out && (at < 0 || at >= most)) return 0;
-            REALS(0)[i * strides[0][inner]] = at == left_out ? 0 : REALS(2)[at * strides[2][inner]];
+            const int64_t at = ((const int64_t *)walk.at[1])[i * si];
+            const int is_left_out = at == left_out;
+            if (!is_left_out && (at < 0 || at >= most)) return 0;
+            if (!adds) o[i * so] = is_left_out ? 0 : a[at * sa];
+            else if (!is_left_out) o[at * so] += a[i * sa];
         }
     } while (next(&walk, 3, 1));
     return 1;
@@ -771,10 +761,8 @@ int64_t run(const Instruction *program, int64_t count, char *const *bases, doubl
         if (of->code < NUM_BY_NUMBER) by_number(of, p, bases);
         else if (of->code == ADD_UP) add_up(of, bases);
         else if (of->code == PRODUCT) product(of, p, bases, packed);
-        else if (of->code == ADD_AT) {
-            if (!add_at(of, bases)) return 0;
-        } else if (of->code == TAKE_AT) {
-            if (!take_at(of, bases)) return 0;
+        else if (of->code == ADD_AT || of->code == TAKE_AT) {
+            if (!numbers_at(of, bases, of->code == ADD_AT)) return 0;
         } else if (of->code == TAKE_ROWS || of->code == ADD_ROWS) {
             if (!rows_at(of, bases, of->code == ADD_ROWS)) return 0;
         } else if (of->code == COUNT) count_up(of, bases);

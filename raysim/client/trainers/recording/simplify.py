@@ -113,12 +113,9 @@ def _copies_what_stays(op: Op, tape: Tape, written: set[int]) -> bool:
     """
     if op.function is not _aten.clone.default:
         return False
-    pair = [tape.values[slot.number] for slot in (op.results, op.args[0])]
-    return (
-        pair[0].dtype == torch.int64
-        and _look(pair[0]) == _look(pair[1])
-        and not {storage(one) for one in pair} & written
-    )
+    made, given = (tape.values[slot.number] for slot in (op.results, op.args[0]))
+    is_alike = given.dtype == torch.int64 and _look(made) == _look(given)
+    return is_alike and written.isdisjoint({storage(made), storage(given)})
 
 
 def _with_slots(op: Op, stands_for: Mapping[Slot, Slot]) -> Op:
