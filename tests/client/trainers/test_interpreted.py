@@ -571,6 +571,18 @@ def test_an_index_that_torch_takes_ends_the_step_too() -> None:
     assert (batch.tolist(), targets.tolist(), alpha) == ([[2.0, 3.0]], [1], 0.5)
 
 
+@pytest.mark.parametrize(
+    ("pauses", "shape", "takes"), [(False, (5, 3), True), (True, (5, 3), False), (False, (3, 5), False)], ids=str
+)
+def test_steps_without_torch_whose_results_begin_with_the_examples_may_share_a_call(
+    pauses: bool, shape: tuple[int, ...], takes: bool
+) -> None:
+    interpreter = Mock(dtype=torch.float32, pauses=pauses)
+    batch = torch.zeros(5, 2), torch.zeros(5, dtype=torch.int64)
+    sized = Sized(interpreter, batch, (False, False), [], [torch.Size(shape)], Mock())
+    assert InterpretedStep(sized, Mock()).takes_several == takes
+
+
 def of_own_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Losses that cannot be computed from outputs alone: they are a step's second result."""
     return (outputs - targets[:, None]).square().mean(1) * (1 + outputs.mean())
