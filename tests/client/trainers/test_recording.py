@@ -632,3 +632,29 @@ def test_no_step_is_replayed_beside_one_that_changes_the_module(
     for row, other in zip(rows, wanted, strict=True):
         for got, expected in zip(row, other, strict=True):
             torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+
+
+class CopiesWeight(nn.Module):
+    """Its outputs are a copy of its parameter, to which a plain step writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.arange(3.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mean.clone().expand(len(x), 3)
+
+
+@pytest.mark.parametrize("interprets", [False, True])
+def test_a_copy_of_a_weight_keeps_what_it_was_before_the_step(interprets: bool) -> None:
+    model, weights = create(CopiesWeight, 0, torch.float64)
+    recording = StepRecording((4,), interprets=interprets)
+    bound = BoundModule(model, weights, task_for(3, None), torch.float64, plain=True, recording=recording)
+    bound.load(weights)
+    x, y = torch.zeros(4, 2, dtype=torch.float64), torch.tensor([0, 1, 2, 2])
+    with torch.no_grad():
+        assert bound.record([x], [y], [4])
+        outputs, _ = bound.differentiate(x, y, None, -0.5)
+    assert outputs is not None
+    assert outputs.tolist() == [[0.0, 1.0, 2.0]] * 4
+    assert bound.weights.params[:3].tolist() != [0.0, 1.0, 2.0]
