@@ -88,11 +88,6 @@ def update_compressor(section: ClientCompression, layout: Layout, sent_groups: L
     return compress
 
 
-def squared_norms(layout: Layout, rows: Tensor) -> Tensor:
-    """Return float64 (k, G), |row|^2 per parameter group of (k, P), from norms in the dtype of the rows."""
-    return torch.stack([torch.linalg.vector_norm(piece, dim=-1) for piece in layout.pieces(rows)], -1).double().square()
-
-
 def figures(section: ClientCompression, sums: Sums) -> Metrics:
     """Return a round's figures; None where they are not defined."""
     whole, lost, rest = sums.compression.tolist()

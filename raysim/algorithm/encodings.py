@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from raysim.algorithm.broadcast import Broadcast
-from raysim.algorithm.compressing import squared_norms
 from raysim.algorithm.private import Private
 from raysim.algorithm.uploads import Uploads
 from raysim.models.layout import Layout
+from raysim.models.squared_norms import squared_norms
 from raysim.server import secure_sum
 from raysim.server.accumulator import Compressed, Contributions
 from raysim.server.encoding import Encoding, SentUpdate

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import torch
 
-from raysim.client.local_training import Trained, squared_norms
+from raysim.client.local_training import Trained
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.section import ClientSection
 from raysim.models.layout import Layout
+from raysim.models.squared_norms import squared_norms
 from raysim.server.accumulator import Divided
 from raysim.server.aggregators.local_adaptivity import LocalAdaptivity
 from raysim.server.section import ServerSection

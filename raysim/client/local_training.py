@@ -26,10 +26,7 @@ from raysim.data.on_device import Examples
 from raysim.errors import RaysimError
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
-from raysim.models.vectors import squared_norm
-
-LARGE = 1 << 18
-"""Numbers of one update from which its norm is computed piece by piece, in the cache."""
+from raysim.models.squared_norms import squared_norms
 
 GATHERED = 1 << 18
 """Numbers of updates, and of buffers, of clients that are trained one after another, up to which they are scored,
@@ -218,20 +215,6 @@ def _measures(updates: Updates, layout: Layout) -> tuple[Tensor, Bools]:
         squares = squared_norms(layout, updates.delta)
     # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
     return squares, squares.sum(-1).isfinite().numpy(force=True)
-
-
-def squared_norms(layout: Layout, deltas: Tensor) -> Tensor:
-    """Return float64 (k, G), |row|^2 per parameter group of (k, P)."""
-    return torch.stack([_squared_norms(piece) for piece in layout.pieces(deltas)], dim=-1)
-
-
-def _squared_norms(piece: Tensor) -> Tensor:
-    """float64 (k,), |row|^2 of (k, n); the bits of a row do not depend on the others."""
-    if piece.is_cuda or piece.shape[-1] < LARGE:
-        norms: Tensor = torch.linalg.vector_norm(piece, dim=-1, dtype=torch.float64)
-        return norms.square()
-    # A reduction that converts as it reads is slower where the row leaves the cache.
-    return torch.tensor([squared_norm(row) for row in piece], dtype=torch.float64)
 
 
 def _part(updates: Updates, rows: slice) -> Updates:

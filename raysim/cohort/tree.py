@@ -87,7 +87,10 @@ class _Half:
 
 
 class TreeFold(Generic[T]):
-    """Holds the maximal subtrees known so far of a tree with `num_leaves` leaves."""
+    """Holds the maximal subtrees known so far of a tree with `num_leaves` leaves.
+
+    What it is given is its own: `add` may write the sum into either argument.
+    """
 
     def __init__(self, num_leaves: int, add: Callable[[T, T], T]) -> None:
         if num_leaves < 1:

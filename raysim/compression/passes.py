@@ -7,6 +7,7 @@ Differences have the vectors' dtype, sums are float64. On a CPU with a C compile
 from __future__ import annotations
 
 import ctypes
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,14 +17,12 @@ from torch import Tensor
 
 from raysim import seeds
 from raysim.arrays import Float64s
-from raysim.models.layout import ALIGNMENT, Layout
+from raysim.models.layout import Layout
+from raysim.models.squared_norms import squared_norm_by_lanes
 from raysim.storage import compiled_c
 from raysim.storage.compiled_c import CSource
 
 SOURCE = CSource(Path(__file__).with_name("passes.c"), contracted=False)
-
-LANES = ALIGNMENT
-"""Partial sums of a group. No two groups share as many numbers, and what is behind a group's last are zeros."""
 
 DRAWN_BITS = 16
 """Of each number's own w. The bits behind them are the same in all w of a vector, so each w alone is uniform."""
@@ -121,15 +120,6 @@ def _loss(sums: Float64s) -> Loss:
 
 
 def _squared_norms(vector: Float64s, groups: Groups) -> list[float]:
-    """Return the sums of squares of groups, in `LANES` partial sums each."""
-    rows = np.square(vector).reshape(-1, LANES)
-    made, first = [], 0
-    for end in (groups.ends // LANES).tolist():
-        # Accumulated, not reduced: the order of its additions is defined.
-        lanes = np.add.accumulate(rows[first:end])[-1] if end > first else np.zeros(LANES)
-        while len(lanes) > 1:
-            half = len(lanes) // 2
-            lanes = lanes[:half] + lanes[half:]
-        made.append(float(lanes[0]))
-        first = end
-    return made
+    """Return the sums of squares of groups."""
+    ends = groups.ends.tolist()
+    return [squared_norm_by_lanes(vector[first:end]) for first, end in pairwise([0, *ends])]

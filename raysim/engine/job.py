@@ -71,7 +71,7 @@ COMBINE: Mapping[Kind, Callable[[Any, Any], Any]] = MappingProxyType(
         "segment": operator.add,
     }
 )
-"""How the results of a kind's units add up; a function for each kind's own type."""
+"""How the results of a kind's units add up; a function for each kind's own type, which may use both of them up."""
 
 
 def on_host(result: T) -> T:

@@ -174,13 +174,13 @@ class Accumulator:
     def __init__(self, sizes: Sizes, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         # Made by the first update, which is written where zeros would be.
         self._delta: Tensor | None = None
-        self._num_params, self._device = sizes.params, device
+        self._units: Tensor | None = None
+        self._num_params, self._device, self._dtype = sizes.params, device, dtype
+        self._num_units = sizes.params if sizes.units else 0
         self._buffers = vectors.zeros(sizes.buffers, torch.float64, device)
         self._counters = torch.full((sizes.counters,), torch.iinfo(torch.int64).min, device=device)
         self._squared_norms = vectors.zeros(sizes.groups, torch.float64, device)
-        self._units, self._changes = (
-            vectors.zeros(sizes.params if is_kept else 0, dtype, device) for is_kept in (sizes.units, sizes.changes)
-        )
+        self._changes = vectors.zeros(sizes.params if sizes.changes else 0, dtype, device)
         self._shares = vectors.zeros(sizes.shares, torch.float64, device)
         self._encoded = vectors.zeros(sizes.encoded, torch.float64, device)
         self._compression = vectors.zeros(3, torch.float64, device)
@@ -243,10 +243,7 @@ class Accumulator:
         if compressed is not None:
             entering, squared_norms, scales = compressed.vectors, compressed.squared_norms, np.ones(len(rows))
             add_rows(self._compression, counts, compressed.facts)
-        if self._delta is None:
-            self._delta = sum_of_rows(weights * scales, entering)
-        else:
-            add_rows(self._delta, weights * scales, entering)
+        self._delta = _with_rows(self._delta, weights * scales, entering, torch.float64)
         if squared_norms is not None:
             add_rows(self._squared_norms, weights * scales**2, squared_norms)
         # Most models have neither: an empty addition costs as much as a small one.
@@ -255,20 +252,18 @@ class Accumulator:
         if counters is not None and counters.numel():
             torch.maximum(self._counters, counters.amax(0), out=self._counters)
         norms = np.sqrt(clients.squared_norm)
-        if len(self._units):
+        if self._num_units:
             self._add_units(counts, norms, deltas)
         self._count(clients, weights, norms)
 
     def _add_units(self, counts: Float64s, norms: Float64s, deltas: Tensor) -> None:
-        small = (norms > 0) & (norms < counts / torch.finfo(self._units.dtype).max)
+        small = (norms > 0) & (norms < counts / torch.finfo(self._dtype).max)
         if small.any():
             # A rate that has decayed far: 1 / norm is no number of the dtype.
             raised = np.where(small, RAISED, 1.0)
             norms, deltas = norms * raised, deltas * torch.from_numpy(raised).to(deltas).unsqueeze(1)
-        add_rows(self._units, np.divide(counts, norms, out=np.zeros(len(norms)), where=norms != 0), deltas)
-
-    def _sum_of_updates(self) -> Tensor:
-        return vectors.zeros(self._num_params, torch.float64, self._device) if self._delta is None else self._delta
+        factors = np.divide(counts, norms, out=np.zeros(len(norms)), where=norms != 0)
+        self._units = _with_rows(self._units, factors, deltas, self._dtype)
 
     def _count(self, clients: Contributions, weights: Float64s, norms: Float64s) -> None:
         count, squares = clients.count, clients.squared_norm
@@ -327,11 +322,11 @@ class Accumulator:
         values = *self._floats.tolist(), *self._counts.tolist()
         numbers: dict[str, Any] = dict(zip(FLOATS + COUNTS, values, strict=True))
         return Sums(
-            delta=self._sum_of_updates(),
+            delta=vectors.zeros(self._num_params, torch.float64, self._device) if self._delta is None else self._delta,
             buffers=self._buffers,
             counters=self._counters,
             squared_norms=self._squared_norms,
-            units=self._units,
+            units=vectors.zeros(self._num_units, self._dtype, self._device) if self._units is None else self._units,
             labels=self._labels,
             changes=self._changes,
             rejected=tuple(self._rejected),
@@ -342,6 +337,14 @@ class Accumulator:
             scored=self._scored,
             **numbers,
         )
+
+
+def _with_rows(total: Tensor | None, coefficients: Float64s, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the sum with weighted rows added to it, in its memory; None: there is nothing in it yet."""
+    if total is None:
+        return sum_of_rows(coefficients, rows, dtype)
+    add_rows(total, coefficients, rows)
+    return total
 
 
 def empty(sizes: Sizes) -> Sums:

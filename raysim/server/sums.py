@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.models.vectors import empty, fresh
+from raysim.models.vectors import empty
 
 
 class UpdateFacts(NamedTuple):
@@ -108,25 +108,20 @@ def on_cpu(sums: Sums) -> Sums:
 
 
 def add(left: Sums, right: Sums) -> Sums:
-    """left + right, field by field; counters take the maximum. Neither argument is changed.
+    """left + right, field by field; counters take the maximum. Both arguments are used up.
 
-    Where they lie on different devices, or their device has no memory for one more, they are added on the CPU, to the
-    same bits.
+    Where both lie on one device, the vectors of `left` hold the result: that takes no memory, and of millions of
+    numbers two thirds of the time. Otherwise they are added on the CPU, to the same bits.
     """
     if left.delta.device != right.delta.device:
-        return _added(on_cpu(left), on_cpu(right))
-    try:
-        return _added(left, right)
-    except torch.OutOfMemoryError:
-        return _added(on_cpu(left), on_cpu(right))
-
-
-def _added(left: Sums, right: Sums) -> Sums:
-    values = {
-        f.name: _plus(getattr(left, f.name), getattr(right, f.name)) for f in fields(Sums) if f.name != "counters"
-    }
-    return Sums(**values, counters=torch.maximum(left.counters, right.counters))
+        left, right = on_cpu(left), on_cpu(right)
+    # Vectors may have been made in this mode, which alone may write to them then.
+    with torch.inference_mode():
+        values = {
+            f.name: _plus(getattr(left, f.name), getattr(right, f.name)) for f in fields(Sums) if f.name != "counters"
+        }
+        return Sums(**values, counters=torch.maximum(left.counters, right.counters, out=left.counters))
 
 
 def _plus(left: Any, right: Any) -> Any:
-    return torch.add(left, right, out=fresh(left)) if isinstance(left, Tensor) else left + right
+    return left.add_(right) if isinstance(left, Tensor) else left + right

@@ -30,11 +30,12 @@ PIECE = 1 << 16
 """Numbers of a row that are converted on a CPU at a time, so that they stay in the cache."""
 
 
-def sum_of_rows(coefficients: Float64s, rows: Tensor) -> Tensor:
-    """Return sum_i c_i rows_i, float64 (P,), of k numbers and (k, P), to the bits of an addition to zeros."""
+def sum_of_rows(coefficients: Float64s, rows: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return sum_i c_i rows_i, (P,) in float64 or as the rows, of k numbers and (k, P), to the bits of an addition to
+    zeros."""
     if _takes_one_pass(rows):
-        return _in_one_pass(vectors.empty(rows.shape[1:], torch.float64, rows.device), coefficients, rows, anew=True)
-    total = vectors.zeros(rows.shape[1], torch.float64, rows.device)
+        return _in_one_pass(vectors.empty(rows.shape[1:], dtype, rows.device), coefficients, rows, anew=True)
+    total = vectors.zeros(rows.shape[1], dtype, rows.device)
     add_rows(total, coefficients, rows)
     return total
 

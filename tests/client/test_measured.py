@@ -8,7 +8,7 @@ import torch
 
 from raysim.client import local_training
 from raysim.client.chunk_clients import ChunkClients
-from raysim.client.local_training import LARGE, Trained
+from raysim.client.local_training import Trained
 from raysim.client.trainer import Updates
 from raysim.models.layout import Layout
 
@@ -23,7 +23,7 @@ def measured(delta: torch.Tensor) -> Trained:
     return local_training.with_norms(ChunkClients.none(), updates, layout, np.ones(rows, dtype=np.bool_))
 
 
-@pytest.mark.parametrize("numbers", [LARGE // 2, LARGE - 1, LARGE, LARGE + 7])
+@pytest.mark.parametrize("numbers", [5, 1_000, 300_007])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_norm_of_an_update_does_not_depend_on_the_others(numbers: int, dtype: torch.dtype) -> None:
     delta = torch.randn(3, numbers, dtype=dtype, generator=torch.Generator().manual_seed(0))
@@ -32,7 +32,7 @@ def test_the_norm_of_an_update_does_not_depend_on_the_others(numbers: int, dtype
     torch.testing.assert_close(together, delta.double().square().sum(dim=1), rtol=1e-13, atol=0)
 
 
-@pytest.mark.parametrize("numbers", [7, LARGE])
+@pytest.mark.parametrize("numbers", [7, 300_000])
 def test_an_update_that_is_not_finite_is_seen(numbers: int) -> None:
     delta = torch.zeros(2, numbers)
     delta[1, -1] = torch.inf

@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from raysim.compression.passes import LANES, Groups, largest, measured, rounded, rounded_and_measured
+from raysim.compression.passes import Groups, largest, measured, rounded, rounded_and_measured
 from raysim.models.layout import Layout
+from raysim.models.squared_norms import LANES
 from raysim.storage import compiled_c
 from tests.support.kernel import PROCESSORS, compiled_for, needs_kernel
 
