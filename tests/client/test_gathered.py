@@ -20,6 +20,7 @@ from raysim.client.local_training import ClientFailure, Trained
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers import client_by_client
+from raysim.client.trainers.class_scores import Scorer
 from raysim.client.trainers.client_by_client import LocalEnd
 from raysim.client.trainers.construction import make
 from raysim.client.trainers.scores import Scores
@@ -151,9 +152,9 @@ def test_no_more_targets_are_held_than_scores_keep(monkeypatch: pytest.MonkeyPat
 
     class Watching(Scores):
         @classmethod
-        def of_clients(cls, task: Task, targets: Tensor, visits: Int64s) -> Scores:
+        def of_clients(cls, task: Task, targets: Tensor, visits: Int64s, scorer: Scorer | None = None) -> Scores:
             held.append(len(targets))
-            return Scores.of_clients(task, targets, visits)
+            return Scores.of_clients(task, targets, visits, scorer)
 
     monkeypatch.setattr(client_by_client, "MOST_KEPT", 40)
     monkeypatch.setattr(client_by_client, "Scores", Watching)

@@ -14,6 +14,7 @@ from torch import Tensor
 from raysim.arrays import Int64s
 from raysim.client.chunk_clients import ChunkClients
 from raysim.client.trainer import Client, OneOfSeveralError, Updates
+from raysim.client.trainers.class_scores import Scorer
 from raysim.client.trainers.scores import MOST_KEPT, Scores
 from raysim.errors import RaysimError
 from raysim.models.task import Task
@@ -41,8 +42,16 @@ TrainOne = Callable[[Client, Tensor, Scores], LocalEnd]
 next client may write to the same memory."""
 
 
-def trained(task: Task, clients: Sequence[Client], train_one: TrainOne) -> Iterator[Updates]:
+def trained(
+    task: Task, clients: Sequence[Client], train_one: TrainOne, scorer: Scorer | None = None
+) -> Iterator[Updates]:
     """Train each client, and yield all updates at once; before an error, those of the clients before it.
+
+    Args:
+        task: losses and hits.
+        clients: in order.
+        train_one: trains one of them.
+        scorer: computes losses and hits together, where it can.
 
     Raises:
         OneOfSeveralError: scoring failed.
@@ -53,7 +62,7 @@ def trained(task: Task, clients: Sequence[Client], train_one: TrainOne) -> Itera
     failure: Exception | None = None
     for part in _parts(clients):
         first, targets, visits = len(ends), part.visited_targets(), part.batches.visits
-        scores = Scores.of_clients(task, targets, visits)
+        scores = Scores.of_clients(task, targets, visits, scorer)
         try:
             for client, own_targets in zip(part, targets.split_with_sizes(visits.tolist()), strict=True):
                 end = train_one(client, own_targets, scores)

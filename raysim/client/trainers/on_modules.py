@@ -14,6 +14,7 @@ from raysim import card
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.class_scores import Scorer
 from raysim.client.trainers.client_by_client import LocalEnd, trained
 from raysim.client.trainers.scores import Scores
 from raysim.config.unwritten import check_unwritten, versions
@@ -70,14 +71,21 @@ class OnModules(ABC):
         modules: over memory of their own; each local step uses all of them.
         model: factory and layouts.
         objective: stands in for the task's losses.
+        scorer: computes losses and hits together, where it can.
     """
 
     trains_together = False
 
     def __init__(
-        self, task: Task, modules: Sequence[BoundModule], model: Model, objective: LocalObjective | None
+        self,
+        task: Task,
+        modules: Sequence[BoundModule],
+        model: Model,
+        objective: LocalObjective | None,
+        scorer: Scorer | None = None,
     ) -> None:
         self._task, self._modules, self._model, self._objective = task, modules, model, objective
+        self._scorer = scorer
 
     def train(
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
@@ -89,7 +97,7 @@ class OnModules(ABC):
             batches = VisitBatches(client.visited_inputs(), bounds), VisitBatches(targets, bounds)
             return self._train_one(LocalTraining(*batches, broadcast, client, lr, start, scores))
 
-        return trained(self._task, clients, train_one)
+        return trained(self._task, clients, train_one, self._scorer)
 
     @torch.no_grad()
     def _train_one(self, given: LocalTraining) -> LocalEnd:

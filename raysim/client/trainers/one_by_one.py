@@ -17,6 +17,7 @@ from raysim import card
 from raysim.client.chunk_clients import LocalInputs
 from raysim.client.objective import LocalObjective, Received
 from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.class_scores import scorer
 from raysim.client.trainers.client_by_client import LocalEnd
 from raysim.client.trainers.local_steps import LocalSteps, StepRule, StepVectors
 from raysim.client.trainers.on_modules import LocalTraining, OnModules
@@ -68,7 +69,8 @@ class OneByOne(OnModules):
         self._own = bound(rule.plain)
         self._anchor = bound(plain=False) if rule.anchored else None
         modules = [self._own] if self._anchor is None else [self._own, self._anchor]
-        super().__init__(task, modules, model, objective)
+        # What interprets steps has a C compiler.
+        super().__init__(task, modules, model, objective, scorer(task) if recording.interprets else None)
 
     def _train_on(self, given: LocalTraining) -> LocalEnd:
         own, anchor, client, broadcast = self._own, self._anchor, given.client, given.broadcast

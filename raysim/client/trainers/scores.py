@@ -7,10 +7,15 @@ import torch
 from torch import Tensor
 
 from raysim.arrays import Int64s
+from raysim.client.trainers.class_scores import Scorer
 from raysim.models.task import Task
 
 MOST_KEPT = 1 << 20
 """Numbers of outputs after which they are scored: what is kept stays in cache, and never grows with a client's work."""
+
+LARGE = 1 << 18
+"""Numbers of outputs from which they are scored alone: to join them with others would take as long as a pass over them,
+and a call takes little beside that."""
 
 MOST_STEPS = 1 << 12
 """Local steps after which their outputs are scored: a tensor of few numbers takes some hundred bytes."""
@@ -25,6 +30,7 @@ class Scores:
         owners: int64 (rows,), which client each row is of.
         num_clients: K.
         real: (rows,) 0 where a row only fills a batch up, else 1; None: all are real.
+        scorer: computes losses and hits together, where it can.
     """
 
     def __init__(
@@ -34,8 +40,9 @@ class Scores:
         owners: Tensor,
         num_clients: int,
         real: Tensor | None = None,
+        scorer: Scorer | None = None,
     ) -> None:
-        self._task = task
+        self._task, self._scorer = task, scorer
         self._targets, self._owners, self._real = targets, owners, real
         self._kept: list[Tensor] = []
         self._losses: list[Tensor] = []
@@ -44,10 +51,10 @@ class Scores:
         self._sums = torch.zeros((5, num_clients), dtype=torch.float64, device=targets.device)
 
     @classmethod
-    def of_clients(cls, task: Task, targets: Tensor, visits: Int64s) -> Scores:
+    def of_clients(cls, task: Task, targets: Tensor, visits: Int64s, scorer: Scorer | None = None) -> Scores:
         """Return scores of clients whose outputs come one client's behind the other's, so many rows (k,) of each."""
         owners = torch.from_numpy(np.repeat(np.arange(len(visits)), visits)).to(targets.device)
-        return cls(task, targets, owners, len(visits))
+        return cls(task, targets, owners, len(visits), scorer=scorer)
 
     def keep(self, outputs: Tensor | None, losses: Tensor | None = None) -> None:
         """Outputs of the next rows, (rows, ...), which nobody writes to any more.
@@ -67,7 +74,8 @@ class Scores:
         # A recorded step leaves its losses to be computed, one by autograd gives them; an objective need not ask for
         # outputs in every step; and outputs of a module may have the batch's size in their shape.
         kind = losses is None, None if outputs is None else outputs.shape[1:]
-        if kind != self._kind:
+        is_large = outputs is not None and outputs.numel() >= LARGE
+        if kind != self._kind or is_large:
             if self._kept or self._losses:
                 self._score()
             self._kind = kind
@@ -77,7 +85,7 @@ class Scores:
         if losses is not None:
             self._losses.append(losses)
             self._numbers += losses.numel()
-        if self._numbers > MOST_KEPT or len(self._kept or self._losses) >= MOST_STEPS:
+        if is_large or self._numbers > MOST_KEPT or len(self._kept or self._losses) >= MOST_STEPS:
             self._score()
 
     def totals(self) -> tuple[Tensor, Tensor]:
@@ -105,13 +113,18 @@ class Scores:
         targets = self._targets[rows]
         is_joined = self._kept and (self._task.correct is not None or not self._losses)
         outputs = _joined(self._kept) if is_joined else None
+        together = None
         if self._losses:
             losses = _joined(self._losses)
         else:
             assert outputs is not None
-            losses = self._task.losses(outputs, targets)
+            together = None if self._scorer is None else self._scorer(outputs, targets)
+            losses = self._task.losses(outputs, targets) if together is None else together[0]
         self._weigh(losses, targets, rows)
-        self._count(outputs, targets, rows)
+        if together is None:
+            self._count(outputs, targets, rows)
+        else:
+            self._add(1, together[1], rows)
         if self._task.counted is not None or self._task.weights is not None:
             self._add(3, torch.ones(num_rows, device=targets.device), rows)
         self._kept, self._losses, self._numbers, self._scored = [], [], 0, rows.stop

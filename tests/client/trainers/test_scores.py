@@ -37,6 +37,26 @@ def test_sums_are_each_clients(with_losses: tuple[int, ...], most: int, monkeypa
     assert correct.tolist() == by_client(HITS)
 
 
+def test_large_outputs_are_scored_alone_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def losses(outputs: Tensor, targets: Tensor) -> Tensor:
+        sizes.append(len(outputs))
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def totals() -> tuple[Tensor, Tensor]:
+        kept = Scores.of_clients(task_for(3, losses), TARGETS, VISITS)
+        for rows in [slice(2), slice(2, 4), slice(4, 9), slice(9, 11)]:
+            kept.keep(OUTPUTS[rows])
+        return kept.totals()
+
+    together = totals()
+    monkeypatch.setattr(scores, "LARGE", 15)
+    apart = totals()
+    assert sizes == [11, 4, 5, 2]
+    assert all(map(torch.equal, together, apart))
+
+
 def test_only_a_client_with_a_step_without_outputs_has_no_hits() -> None:
     kept = Scores.of_clients(task_for(3, None), TARGETS, VISITS)
     kept.keep(OUTPUTS[:5])

@@ -749,6 +749,33 @@ static void largest(const Instruction *of, char *const *bases) {
     } while (next(&walk, 3, 1));
 }
 
+/* The first of a row's numbers that is none, or else the first that equals `most`. */
+static int64_t place_of_largest(int64_t n, const REAL *a, REAL most) {
+    for (int64_t i = 0; i < n; i++)
+        if (a[i] != a[i]) return i;
+    for (int64_t i = 0; i < n; i++)
+        if (a[i] == most) return i;
+    return -1;
+}
+
+/* -log softmax(a)[label] of rows of classes, and whether the label's output is the largest, the first of equal ones. The
+   first row whose label is no class, behind which nothing is written; -1: there is none. */
+int64_t class_scores(int64_t rows, int64_t classes, const REAL *outputs, const int64_t *labels, REAL *losses,
+                     uint8_t *hits) {
+    for (int64_t row = 0; row < rows; row++) {
+        const REAL *a = outputs + row * classes;
+        const int64_t label = labels[row];
+        if (label < 0 || label >= classes) return row;
+        const REAL most = largest_of(classes, a);
+        REAL total;
+        SUMMED(total, classes, exp_of(a[i] - most));
+        losses[row] = most - a[label] + (REAL)log(total);
+        /* Where one is none, so is the total. */
+        hits[row] = (total != total || a[label] == most) && place_of_largest(classes, a, most) == label;
+    }
+    return -1;
+}
+
 /* Numbers that `packed` must have room for, where products have at most so many terms. */
 int64_t room_for(int64_t terms) { return terms * 2 * LANES + (terms < MOST_GROUPED ? terms : MOST_GROUPED) * GROUP; }
 

@@ -225,6 +225,25 @@ class Interpreter:
             bases[at] = tensor.data_ptr()
 
 
+def class_scores(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return -log softmax(outputs)[label] of each row, and whether the label's output is its first largest number.
+
+    Args:
+        outputs: contiguous (rows, classes), of a type that there is a library for.
+        labels: contiguous int64 (rows,).
+
+    Returns:
+        (rows,) each, in the dtype of the outputs and bool; None where a label is no class.
+    """
+    rows, classes = outputs.shape
+    losses, hits = torch.empty(rows, dtype=outputs.dtype), torch.empty(rows, dtype=torch.bool)
+    compiled = library(SOURCE, outputs.dtype)
+    compiled.class_scores.restype = ctypes.c_int64
+    sizes = ctypes.c_int64(rows), ctypes.c_int64(classes)
+    addresses = (ctypes.c_void_p(one.data_ptr()) for one in (outputs, labels, losses, hits))
+    return (losses, hits) if compiled.class_scores(*sizes, *addresses) < 0 else None
+
+
 def packed(instructions: Sequence[Instruction]) -> Program:
     """The instructions as the program in C reads them."""
     return np.frombuffer(b"".join(map(_packed, instructions)), PROGRAM)

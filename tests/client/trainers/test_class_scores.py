@@ -1,0 +1,127 @@
+"""Losses and hits of outputs for many classes, made together in C, are those of the task's own functions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from raysim.client.trainers import class_scores
+from raysim.client.trainers.class_scores import MANY, scorer
+from raysim.models import task as tasks
+from raysim.models.task import Task, task_for
+from tests.support.kernel import needs_kernel
+
+TASK = task_for(2 * MANY, None)
+
+
+def scored(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor] | None:
+    needs_kernel()
+    of_task = scorer(TASK)
+    assert of_task is not None
+    return of_task(outputs, targets)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("classes", [MANY, MANY + 1, 2 * MANY + 15])
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 5), (2, 3, 2)])
+def test_losses_and_hits_are_the_tasks(shape: tuple[int, ...], classes: int, dtype: torch.dtype) -> None:
+    draws = torch.Generator().manual_seed(classes)
+    outputs = 9 * torch.randn(*shape, classes, generator=draws, dtype=dtype)
+    targets = torch.randint(0, classes, shape, generator=draws)
+    # Half of the rows are hits.
+    largest = outputs.argmax(-1)
+    targets = torch.where(torch.rand(shape, generator=draws) < 0.5, largest, targets)
+    found = scored(outputs, targets)
+    assert found is not None
+    losses, hits = found
+    exact = tasks.cross_entropy(outputs.double(), targets)
+    # Of sums in the outputs' dtype, whose numbers are below 100.
+    assert (losses.double() - exact).abs().max() < 100 * torch.finfo(dtype).eps
+    assert torch.equal(hits, tasks.hits(outputs, targets))
+    assert losses.dtype == dtype
+
+
+def test_a_row_does_not_depend_on_the_others() -> None:
+    outputs = torch.randn(9, MANY + 3, generator=torch.Generator().manual_seed(1))
+    targets = torch.arange(9)
+    together = scored(outputs, targets)
+    assert together is not None
+    for row in range(9):
+        alone = scored(outputs[row : row + 1], targets[row : row + 1])
+        assert alone is not None
+        assert all(torch.equal(a[0], b[row]) for a, b in zip(alone, together, strict=True))
+
+
+def test_the_first_of_equal_outputs_is_the_largest_and_none_is_larger_than_what_is_not_a_number() -> None:
+    equal, spoilt = torch.zeros(MANY), torch.zeros(MANY)
+    equal[[40, 70]] = 5.0
+    spoilt[90], spoilt[[100, 110]] = 7.0, torch.nan
+    # Numbers behind one that is none are compared with it, too.
+    first = torch.zeros(MANY)
+    first[0], first[5] = torch.nan, 3.0
+    outputs = torch.stack([equal, equal, spoilt, spoilt, spoilt, first, first, torch.zeros(MANY)])
+    targets = torch.tensor([40, 70, 90, 100, 110, 0, 5, 0])
+    found = scored(outputs, targets)
+    assert found is not None
+    losses, hits = found
+    assert hits.tolist() == [1, 0, 0, 1, 0, 1, 0, 1] == tasks.hits(outputs, targets).tolist()
+    assert losses.isnan().tolist() == [False, False, True, True, True, True, True, False]
+
+
+def test_infinite_outputs_are_scored_as_torch_scores_them() -> None:
+    outputs = torch.zeros(4, MANY)
+    outputs[0, 3] = outputs[1, 3] = -torch.inf
+    outputs[2, 3] = outputs[3, 3] = torch.inf
+    targets = torch.tensor([3, 4, 3, 4])
+    found = scored(outputs, targets)
+    assert found is not None
+    losses, hits = found
+    wanted = tasks.cross_entropy(outputs, targets)
+    assert torch.equal(losses.isnan(), wanted.isnan())
+    assert torch.equal(losses.isinf(), wanted.isinf())
+    assert losses[1].item() == pytest.approx(wanted[1].item(), rel=1e-6)
+    assert hits.tolist() == tasks.hits(outputs, targets).tolist()
+
+
+@pytest.mark.parametrize("label", [-1, MANY])
+def test_a_label_that_is_no_class_is_left_to_torch(label: int) -> None:
+    assert scored(torch.zeros(2, MANY), torch.tensor([0, label])) is None
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets"),
+    [
+        (torch.zeros(2, MANY - 1), torch.tensor([0, 1])),
+        (torch.zeros(2, MANY, dtype=torch.bfloat16), torch.tensor([0, 1])),
+        (torch.zeros(2, MANY), torch.tensor([0, 1], dtype=torch.int32)),
+        (torch.zeros(2, 3, MANY), torch.tensor([0, 1])),
+        (torch.zeros(0, MANY), torch.zeros(0, dtype=torch.int64)),
+    ],
+    ids=["few classes", "bfloat16", "int32", "places", "nothing"],
+)
+def test_what_it_does_not_know_is_left_to_the_task(outputs: Tensor, targets: Tensor) -> None:
+    assert scored(outputs, targets) is None
+
+
+def test_outputs_whose_rows_lie_apart_are_scored_too() -> None:
+    outputs = torch.randn(MANY, 6, generator=torch.Generator().manual_seed(2)).t()
+    targets = torch.arange(6)
+    apart, dense = scored(outputs, targets), scored(outputs.contiguous(), targets)
+    assert apart is not None
+    assert dense is not None
+    assert all(map(torch.equal, apart, dense))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        task_for(None, None),
+        task_for(MANY, None, padding=0),
+        task_for(MANY, None, uncounted=(1,)),
+        task_for(MANY, lambda outputs, targets: nn.functional.cross_entropy(outputs, targets, reduction="none")),
+    ],
+    ids=["regression", "padding", "uncounted", "loss of one's own"],
+)
+def test_other_tasks_have_no_scorer(task: Task) -> None:
+    assert class_scores.scorer(task) is None
