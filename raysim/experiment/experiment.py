@@ -171,7 +171,8 @@ class EngineSection(Section):
         "float32",
         description=(
             'Type of products: as dtype, unless "tf32" (NVIDIA cards) or "bf16" is chosen. The trainers "fused" and '
-            '"stacked" make products in bf16 only of convolutions, and of weights of at least 65,536 numbers.'
+            '"stacked" make products in bf16 only of convolutions, and of weights of at least 65,536 numbers. LSTMs '
+            "stay in float32 on CPUs, which is faster there."
         ),
     )
 

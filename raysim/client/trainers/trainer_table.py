@@ -276,7 +276,9 @@ def _best(
     recurs = _has_lstm(module) and _kernels_used(given, "recorded", module).lstm
     is_tiny = numbers <= TINY
     if any(isinstance(child, Lstm) for child in module.modules()):
-        is_tiny = numbers <= TINY_RECURRENT and not (recurs and _are_many(given))
+        # In another precision the passes are recorded, which pays from larger models on.
+        wins = recurs and given.precision == "float32" and _are_many(given)
+        is_tiny = numbers <= TINY_RECURRENT and not wins
     is_small = is_tiny or (numbers <= MOST_COMPILED and given.has_few_rows and given.threads == 1)
     lacking = ""
     if given.by_kernel and is_small and _not_for_kernel(given, layers, task) is None:
@@ -343,15 +345,18 @@ def _short_batches(given: TrainingConditions, trainer: TrainerName, numbers: int
 def _kernels_used(given: TrainingConditions, trainer: TrainerName, module: nn.Module) -> KernelsUsed:
     """What is computed in C in the place of torch's operators."""
     fits = given.device_kind == "cpu" and given.threads == 1
-    if not fits or (given.precision, given.dtype) != ("float32", "float32"):
+    if not fits or given.dtype != "float32":
         return NONE_USED
+    recurs = trainer in RECORDED and _has_lstm(module) and compiled_c.obstacle(lstm.SOURCE, torch.float32) is None
+    if given.precision != "float32":
+        # LSTMs alone are in float32 then, too.
+        return KernelsUsed(lstm=recurs)
     gained = in_c.gained(module) if trainer == "one_by_one" else NONE_USED
     filters = trainer in FILTERING and any(winograd.may_gain(p.shape) for p in module.parameters())
-    recurs = trainer in RECORDED and _has_lstm(module)
     by_channel = trainer in RECORDED and depthwise.any_in(module)
     return KernelsUsed(
         (filters or gained.winograd) and compiled_c.obstacle(winograd.SOURCE, torch.float32) is None,
-        recurs and compiled_c.obstacle(lstm.SOURCE, torch.float32) is None,
+        recurs,
         (by_channel or gained.depthwise) and compiled_c.obstacle(depthwise.SOURCE, torch.float32) is None,
     )
 

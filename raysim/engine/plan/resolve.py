@@ -195,9 +195,9 @@ def precision_remark(plan: Plan) -> str | None:
     engine, trainer = plan.experiment.engine, plan.choice.trainer
     if engine.precision != "bf16":
         return None
-    if trainer in BY_HAND and not has_large_products(plan.model.params.shapes):
-        return f"the trainer {trainer} makes large products in bf16, and this model has none: it computes in float32"
     device = choose_device(engine.gpus_per_worker)
+    if trainer in BY_HAND and not has_large_products(plan.model.module(), device.type):
+        return f"the trainer {trainer} makes large products in bf16, and this model has none: it computes in float32"
     # A worker refuses a card without such products.
     if device.type == "cpu" and not has_bf16(device):
         return "this processor has no bf16 products: bf16 is slower than float32, but correct"

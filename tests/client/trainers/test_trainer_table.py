@@ -182,9 +182,10 @@ def test_the_precision_does_not_change_the_trainer_but_where_there_is_a_kernel()
         "interpreted",
         "recorded",
     ]
+    # Its LSTM stays in float32.
     assert [chosen(RECURRENT, precision=precision).trainer for precision in ("float32", "bf16")] == [
         "interpreted",
-        "fused",
+        "recorded",
     ]
     for module, device_kind in ((STACKED, "cpu"), (STACKED, "cuda"), (RECURRENT, "cuda")):
         exact, reduced = (

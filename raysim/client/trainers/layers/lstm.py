@@ -30,7 +30,7 @@ class Lstm:
 
     Args:
         weights: of each layer, in the order of `raysim.models.lstm.WEIGHTS`.
-        precision: dtype of the kernels, where the weights are large.
+        precision: dtype of the kernels on a card, where the weights are large.
     """
 
     def __init__(self, weights: Sequence[Sequence[Parameter]], precision: torch.dtype) -> None:
@@ -40,8 +40,7 @@ class Lstm:
         # of the whole flat vector, and the layers above move their part of it before this one's backward.
         self._leaves = [[parameter.value.data.requires_grad_() for parameter in own] for own in weights]
         self._flat = [leaf for own in self._leaves for leaf in own]
-        large = weights[0][1].value.numel() >= LARGE
-        self._precision = precision if large else weights[0][1].value.dtype
+        self._precision = _of_products(weights[0][1].value, precision)
         self._x: Tensor | None = None
         self._y: Tensor | None = None
 
@@ -67,18 +66,22 @@ class Lstm:
         return gradients[-1] if need_dx else dy
 
 
+def _of_products(weight: Tensor, precision: torch.dtype) -> torch.dtype:
+    """Return the dtype of an LSTM's products: on a CPU, bfloat16 is the slower one (`LstmsInFloat32`)."""
+    return precision if weight.is_cuda and weight.numel() >= LARGE else weight.dtype
+
+
 class StackedLstm:
     """x (A, batch, time, features) -> (A, batch, time, hidden).
 
     Args:
         weights: of each layer, in the order of `raysim.models.lstm.WEIGHTS`, with a client axis.
-        precision: dtype of a layer's products, where its weights are large.
+        precision: dtype of a layer's products on a card, where its weights are large.
     """
 
     def __init__(self, weights: Sequence[Sequence[Parameter]], precision: torch.dtype) -> None:
         self._all = self._layers = [list(own) for own in weights]
-        dtype = weights[0][0].value.dtype
-        self._dtypes = [precision if own[1].value[0].numel() >= LARGE else dtype for own in weights]
+        self._dtypes = [_of_products(own[1].value[0], precision) for own in weights]
         self._kept: list[_Kept] = []
 
     def forward(self, x: Tensor) -> Tensor:
