@@ -363,11 +363,13 @@ class BoundModule:
         return outputs, losses, gradients
 
     def _write(self, gradients: Sequence[Tensor | None], alpha: float, adds: bool = False) -> None:
+        if self._plain or adds:
+            # A module that leaves parameters out, such as one with experts, leaves them as they are.
+            entering = [(into, one) for into, one in zip(self._written, gradients, strict=True) if one is not None]
+            torch._foreach_add_(*map(list, zip(*entering, strict=True)), alpha=alpha)
+            return
         # torch's own zeros (materialize_grads) ask for gradients in torch 2.5.
         filled = [
             torch.zeros_like(value) if one is None else one for one, value in zip(gradients, self._values, strict=True)
         ]
-        if self._plain or adds:
-            torch._foreach_add_(self._written, filled, alpha=alpha)
-        else:
-            torch._foreach_copy_(self._written, filled)
+        torch._foreach_copy_(self._written, filled)
