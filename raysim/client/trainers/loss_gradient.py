@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from raysim.client.trainers.gradient_seed import gradients_from
 from raysim.models import task as tasks
 from raysim.models.masked import MaskedCrossEntropy, classes, stretch
 from raysim.models.softmax import MANY, Softmax
@@ -94,7 +95,8 @@ def _by_autograd(losses: Loss) -> LossGradient:
             each = losses(leaf, labels)
             tasks.check_losses(each, len(labels))
             # A loss may have parameters of its own, and depend on nothing else for some batches.
-            shares = torch.autograd.grad(each.sum(), leaf, allow_unused=True)[0] if each.requires_grad else None
+            total = each.sum()
+            shares = gradients_from(total, torch.ones_like(total), (leaf,))[0] if total.requires_grad else None
             if shares is None:
                 tasks.raise_no_gradient(len(labels))
         return shares.clone(), 1.0, each.detach()

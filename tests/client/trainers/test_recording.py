@@ -292,6 +292,50 @@ def masked(self: Any, x: Tensor) -> Tensor:
     return self.b(self.a(x)) * (x[x > 0].shape[0] + 1.0)
 
 
+def read_by_function(method: str, operands: int) -> Callable[[Any, Tensor], Tensor]:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        numbers = x.detach().clone()
+        read: list[float] = []
+
+        def kept(*each: float) -> float:
+            read.append(each[0])
+            return each[0]
+
+        getattr(numbers, method)(*[numbers] * operands, kept)
+        return self.b(self.a(x)) * (1.0 + (max(read) > 100))
+
+    return forward
+
+
+def packed(self: Any, x: Tensor) -> Tensor:
+    lengths = 1 + (x > 0).sum(1)
+    taken = nn.utils.rnn.pack_padded_sequence(x, lengths.sort(descending=True).values.clamp(max=6), batch_first=True)
+    return self.b(self.a(x)) * (1.0 + len(taken.data))
+
+
+class BoundedInNumpy(torch.autograd.Function):
+    """Its gradients are bounded where one is large."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return bounded_in_numpy(gradients[0])
+
+
+def bounded_in_numpy(gradient: Tensor) -> Tensor:
+    return gradient.clamp(-1, 1) if np.abs(gradient.numpy()).max() > 100 else gradient.clone()
+
+
+def hooked(self: Any, x: Tensor) -> Tensor:
+    h = self.a(x)
+    if h.requires_grad:
+        h.register_hook(bounded_in_numpy)
+    return self.b(h)
+
+
 REFUSED: Mapping[str, tuple[Callable[[], nn.Module], str]] = {
     "branch on a value": (lambda: Written(by_value), "reads a value"),
     "item": (lambda: Written(lambda self, x: self.b(self.a(x)) * x.max().item()), "reads a value"),
@@ -301,6 +345,19 @@ REFUSED: Mapping[str, tuple[Callable[[], nn.Module], str]] = {
     "formatted": (lambda: Written(lambda self, x: self.b(self.a(x)) * (1.0 + len(f"{x}"))), "calls __format__"),
     "split by value": (lambda: Written(split_by_value), "calls tensor_split"),
     "shape by value": (lambda: Written(masked), "shape that depends on values"),
+    "number by number": (lambda: Written(read_by_function("apply_", 0)), "calls apply_"),
+    "pair by pair": (lambda: Written(read_by_function("map_", 1)), "calls map_"),
+    "three by three": (lambda: Written(read_by_function("map2_", 2)), "calls map2_"),
+    "entries of a sparse tensor": (
+        lambda: Written(lambda self, x: self.b(self.a(x)) * (1.0 + x.relu().to_sparse()._nnz())),
+        "sparse_coo",
+    ),
+    "packed by length": (lambda: Written(packed), "shape that depends on values"),
+    "a hook in NumPy": (lambda: Written(hooked), "calls numpy"),
+    "a branch of a backward in NumPy": (
+        lambda: Written(lambda self, x: self.b(BoundedInNumpy.apply(self.a(x)))),  # type: ignore[no-untyped-call]
+        "calls numpy",
+    ),
     "counts its calls": (lambda: Written(counting, calls=0), "changes what the module holds"),
     "keeps a schedule": (lambda: Written(scheduled, schedule=Schedule()), "changes what the module holds"),
     "draws from Python": (lambda: Written(lambda self, x: self.b(self.a(x)) * random.random()), "NumPy or Python"),
@@ -329,6 +386,18 @@ def test_what_cannot_be_repeated_is_refused_and_trained_by_autograd(name: str) -
     if not name.startswith(("draws", "holds")):
         for (delta, *_), (expected, *_) in zip(rows, trained("one_by_one", factory, {})[1], strict=True):
             assert torch.equal(delta, expected)
+
+
+def test_a_loss_whose_backward_reads_values_is_refused() -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        bounded: Tensor = BoundedInNumpy.apply(outputs)  # type: ignore[no-untyped-call]
+        return functional.cross_entropy(bounded, targets, reduction="none")
+
+    model, weights = create(MODULES["skip and norm"], 0, torch.float64)
+    x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    found = step_obstacles(model, weights, task_for(4, loss), ClientSection(), "float32", (x, y), False).recorded
+    assert found is not None
+    assert "calls numpy" in found
 
 
 def test_a_forward_that_is_not_recorded_leaves_what_its_module_holds() -> None:

@@ -36,12 +36,18 @@ READS_VALUES = frozenset(
         "__reduce_ex__",
         "__repr__",
         "__format__",
+        "apply_",
+        "map_",
+        "map2_",
     }
 )
-"""Calls on a tensor that read it, or hand its memory out, without an operator that a mode sees. A text of it is made
-with all modes off."""
+"""Calls on a tensor that read it, or hand its memory or numbers out, without an operator that a mode sees. A text of it
+is made with all modes off."""
 
 _aten = torch.ops.aten
+_UNTAGGED = frozenset({_aten._pack_padded_sequence.default, _aten._padded_dense_to_jagged_forward.default})
+"""Operators whose results have shapes that depend on values, though torch does not say so."""
+
 _AS_VIEWS = {
     _aten.transpose_.default: _aten.transpose.int,
     _aten.squeeze_.default: _aten.squeeze.default,
@@ -189,9 +195,12 @@ class _Recorder(TorchDispatchMode):
         operands = map_tensors((args, kwargs), tape.slot)
         if torch.Tag.inplace_view in tags:
             return self._turned(func, args, *operands)
-        if torch.Tag.dynamic_output_shape in tags and not _by_position(func, args):
+        if func in _UNTAGGED or (torch.Tag.dynamic_output_shape in tags and not _by_position(func, args)):
             raise tape.refuse(f"calls {func.name()}, whose result has a shape that depends on values")
         results = func(*args, **kwargs)
+        if not func.is_view and (layouts := _layouts(results) - {torch.strided}):
+            made = ", ".join(sorted(map(str, layouts)))
+            raise tape.refuse(f"makes a tensor of {made}, and how many numbers that has may depend on values")
         if func is torch.ops.aten.lift_fresh.default:
             tape.literal.add(operands[0][0].number)
         tape.ops.append(Op(func, operands[0], operands[1], map_tensors(results, tape.result)))
@@ -206,6 +215,12 @@ class _Recorder(TorchDispatchMode):
         func(*args, **named)
         tape.ops.append(Op(_AS_VIEWS[func], slots, named, tape.turned(args[0], before)))
         return args[0]
+
+
+def _layouts(results: Any) -> set[torch.layout]:
+    found: set[torch.layout] = set()
+    map_tensors(results, lambda one: found.add(one.layout))
+    return found
 
 
 def _by_position(func: Any, args: Any) -> bool:

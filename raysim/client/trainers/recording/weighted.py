@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.client.dropout import AddressedDropout
-from raysim.client.trainers.gradient_seed import seeded
+from raysim.client.trainers.gradient_seed import gradients_from
 from raysim.client.trainers.loss_gradient import LossGradient
 
 
@@ -42,7 +42,7 @@ def outputs_and_gradients(
     with torch.no_grad():
         dy, factor, losses = loss_gradient(outputs.detach(), y)
         dy = dy.mul_(factor / len(y))
-    return outputs, losses, *torch.autograd.grad(seeded(outputs, dy), weighted.parameters, allow_unused=True)
+    return outputs, losses, *gradients_from(outputs, dy, weighted.parameters)
 
 
 def other_tensors(weighted: Weighted) -> list[Tensor]:
