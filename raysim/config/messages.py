@@ -48,10 +48,7 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         elif kind == "union_tag_not_found":
             sentences[_unnamed(given, path, section)] = None
         elif kind == "union_tag_invalid":
-            tag, tags = details["ctx"]["tag"], details["ctx"]["expected_tags"]
-            allowed = [known.strip(" '") for known in tags.split(",")]
-            hint = _without(tag, path, section) or nearest(tag, allowed)
-            sentences[f"{key}.name must be one of {', '.join(allowed)}, but got {shown(tag)}{hint}"] = None
+            sentences[_misnamed(details["ctx"], path, section)] = None
         elif kind == SAID:
             word = given.get("name") if isinstance(given, Mapping) else given
             sentences[f"{details['ctx']['text']}{_without(word, path, section)}"] = None
@@ -126,7 +123,7 @@ def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:
     table = f"[{'.'.join(parents)}]" if parents else "the experiment"
     known = list(_keys(section)) if section else []
     chosen = section.model_fields["name"].default if section and parents and "name" in section.model_fields else None
-    whose = f" with name = {chosen!r}" if isinstance(chosen, str) else ""
+    whose = f" with {_chooser([section])} = {chosen!r}" if section and isinstance(chosen, str) else ""
     hint = nearest(key, known, _meant(section))
     if chosen == "own" and "constants" in known and not hint:
         hint = f" (a constant of a script's part stands in constants = {{ {key} = ... }})"
@@ -152,7 +149,7 @@ def deeper(path: list[str], section: type[BaseModel] | None, given: str = "") ->
                 if (own := _meant(inner).get(key, key)) in _keys(inner):
                     found = ".".join([*at, name, own])
                     # A key that another choice of the same table has stands where it was given.
-                    owner = f"[{'.'.join([*at, name])}] with name = {_tag(inner)!r} has it"
+                    owner = f"[{'.'.join([*at, name])}] with {_chooser([inner])} = {_tag(inner)!r} has it"
                     return f" ({owner})" if found == given else f" (there is {found})"
             below += [([*at, name], inner) for inner in new]
     return ""
@@ -171,14 +168,15 @@ def _remedy(given: object, path: list[str], section: type[BaseModel] | None) -> 
         fits = not tables and len(inner) == 1 and _takes(section, path[-1], inner[0])
         return f" ({key} = {_value(inner[0])} needs no table)" if fits else ""
     if isinstance(given, str) and names:
-        return f" ({key}.name = {shown(given)} chooses it)" if given in names else f" ({_named(key, names, given)})"
+        chooser = f"{key}.{_chooser(tables)}"
+        return f" ({chooser} = {shown(given)} chooses it)" if given in names else f" ({_named(chooser, names, given)})"
     usual = type(field.default) if isinstance(field.default, BaseModel) else None
     chosen = tables[0] if len(tables) == 1 else usual
     keys = {name: inner for name, inner in _keys(chosen).items() if name != "name"} if chosen else {}
     if chosen is None or not keys:
         if not names and not isinstance(given, list | tuple) and _takes(section, path[-1], [given]):
             return f" (as a list: {_value([given])})"
-        return f" ({_named(key, names)})" if names else ""
+        return f" ({_named(f'{key}.{_chooser(tables)}', names)})" if names else ""
     if not _is_table_only(field.annotation):
         return ""
     must = [name for name, inner in keys.items() if inner.is_required()]
@@ -223,9 +221,29 @@ def _tags(field: FieldInfo) -> list[str]:
     return [tag for tag in map(_tag, records) if isinstance(tag, str)] if len(records) > 1 else []
 
 
-def _named(key: str, names: list[str], given: str | None = None) -> str:
-    """Return the names that choose a table, and that which is near the given one."""
-    return f"{key}.name is one of {', '.join(names)}{'' if given is None else nearest(given, names)}"
+def _records_of(path: list[str], section: type[BaseModel] | None) -> list[type[BaseModel]]:
+    """Return the tables that a record's key takes."""
+    field = _keys(section).get(path[-1]) if section and path else None
+    return _records(field.annotation) if field else []
+
+
+def _chooser(records: Iterable[type[BaseModel]]) -> str:
+    """Return the key that chooses one of these tables."""
+    names = [record.model_fields["name"].alias for record in records if "name" in record.model_fields]
+    return next(filter(None, names), "name")
+
+
+def _named(chooser: str, names: list[str], given: str | None = None) -> str:
+    """Return the names that choose a table by this key, and that which is near the given one."""
+    return f"{chooser} is one of {', '.join(names)}{'' if given is None else nearest(given, names)}"
+
+
+def _misnamed(wrong: Mapping[str, str], path: list[str], section: type[BaseModel] | None) -> str:
+    """Return which names choose a table, where it was given another one."""
+    tag, allowed = wrong["tag"], [known.strip(" '") for known in wrong["expected_tags"].split(",")]
+    hint = _without(tag, path, section) or nearest(tag, allowed)
+    chooser = ".".join([*path, _chooser(_records_of(path, section))])
+    return f"{chooser} must be one of {', '.join(allowed)}, but got {shown(tag)}{hint}"
 
 
 def _unnamed(given: object, path: list[str], section: type[BaseModel] | None) -> str:
@@ -234,8 +252,9 @@ def _unnamed(given: object, path: list[str], section: type[BaseModel] | None) ->
     key, names = ".".join(path), _tags(field) if field else []
     inner = given.items() if isinstance(given, Mapping) else ()
     meant = next((name for name, value in inner if isinstance(value, str) and value in names), None)
-    hint = "" if meant is None else f" (did you mean {key}.name in place of {key}.{meant}?)"
-    return f"{key}.name must be given{': one of ' if names else ''}{', '.join(names)}{hint}"
+    chooser = f"{key}.{_chooser(_records_of(path, section))}"
+    hint = "" if meant is None else f" (did you mean {chooser} in place of {key}.{meant}?)"
+    return f"{chooser} must be given{': one of ' if names else ''}{', '.join(names)}{hint}"
 
 
 def _without(given: object, path: list[str], section: type[BaseModel] | None) -> str:
