@@ -20,7 +20,8 @@ import signal
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,7 +30,7 @@ from types import MappingProxyType
 import torch
 
 from raysim.errors import DiskError, RaysimError, ResourceError
-from raysim.storage import disk
+from raysim.storage import atomic, disk
 from raysim.storage.cache import cache_root, checksum
 
 log = logging.getLogger("raysim")
@@ -197,8 +198,8 @@ def _compile_to(source: CSource, compiler: list[str], dtype: torch.dtype, folder
     complaint = ""
     version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     contraction = CONTRACTED["clang" if "clang" in version else "gcc"] if source.contracted else APART
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        file = Path(scratch) / f"{name}.so"
+    with _scratch_in(folder, name) as scratch:
+        file = scratch / f"{name}.so"
         for processor in FOR_THIS_PROCESSOR:
             command = [
                 *compiler,
@@ -229,6 +230,19 @@ def _compile_to(source: CSource, compiler: list[str], dtype: torch.dtype, folder
                 raise _lacking_room(source, lacking)
             complaint = done.stderr.strip() or f"it ended with {done.returncode}"
     raise NoLibraryError(f"{compiler[0]} does not compile it: {complaint.splitlines()[-1]}")
+
+
+@contextmanager
+def _scratch_in(folder: Path, name: str) -> Iterator[Path]:
+    """Yield a new folder, where a library is made. What killed processes left is removed once it is old."""
+    atomic.sweep(folder)
+    # Not atomic.folder_aside: of its errors one must know here whether the machine lacks room for the moment.
+    scratch = atomic.beside(folder / name)
+    scratch.mkdir(mode=_PRIVATE)
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _lacking_room(source: CSource, code: int) -> RaysimError:

@@ -7,7 +7,6 @@ import io
 import os
 import shutil
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from typing import IO
 
 from raysim.data.sources.published import Published
 from raysim.errors import DataError, DiskError
-from raysim.storage import disk
+from raysim.storage import atomic, disk
 from raysim.storage.reading import regular
 
 _PIECE_BYTES = 1 << 20
@@ -53,9 +52,12 @@ class Packed:
         """
         if all((folder / name).is_file() for name in self.names):
             return []
+        with disk.writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         # Within the folder, because a rename is atomic only there.
-        with disk.writing(folder), _scratch_in(folder) as scratch:
-            place = Path(scratch)
+        beside = folder / self.names[0]
+        atomic.sweep_folders(beside)
+        with atomic.folder_aside(beside) as place, disk.writing(folder):
             archive = Published(self.address.rpartition("/")[2], self.address, self.checksum).fetch(place)
             assert archive is not None
             found = self._unpack(archive, place)
@@ -82,11 +84,6 @@ class Packed:
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, *_REFUSED) as error:
             raise DataError(f"{self.address}: expected a whole archive: {error}") from error
         return found
-
-
-def _scratch_in(folder: Path) -> tempfile.TemporaryDirectory[str]:
-    folder.mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-")
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:

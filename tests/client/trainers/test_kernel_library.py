@@ -6,7 +6,7 @@ import errno
 import os
 import shlex
 import shutil
-import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from torch import nn
 from raysim.client.trainers.kernel.dense import SOURCE
 from raysim.errors import DiskError, ModelError, ResourceError
 from raysim.server import weighted_rows
-from raysim.storage import compiled_c
+from raysim.storage import atomic, compiled_c
 from tests.support.kernel import chosen, deltas, needs_kernel, wide
 
 
@@ -62,6 +62,22 @@ def test_a_damaged_library_is_compiled_again(fresh: Path, caplog: pytest.LogCapt
     assert f"{kept} is damaged, and is compiled again" in caplog.text
     (made,) = fresh.iterdir()
     assert compiled_c.distrust(made) is None
+
+
+def test_what_a_killed_process_left_is_removed_once_it_is_old(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(compiled_c, "checksum", killed)
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            compiled_c.library(SOURCE, torch.float32)
+    (left,) = fresh.iterdir()
+    for path in (*left.iterdir(), left):
+        os.utime(path, (time.time() - atomic.STALE_S - 60,) * 2)
+    compiled_c.library(SOURCE, torch.float32)
+    assert [path.suffix for path in fresh.iterdir()] == [".so"]
 
 
 def make_writable(kept: Path) -> None:
@@ -237,11 +253,11 @@ def test_a_machine_without_room_for_the_moment_does_not_choose_another_trainer(
         with pytest.raises(error, match=said):
             chosen(wide())
 
-    def refused(**_: object) -> None:
+    def refused(_: Path) -> None:
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patched:
-        patched.setattr(tempfile, "TemporaryDirectory", refused)
+        patched.setattr(atomic, "beside", refused)
         with pytest.raises(error, match=said):
             chosen(wide())
     assert chosen(wide()).trainer == "compiled"

@@ -8,6 +8,7 @@ import hashlib
 import io
 import logging
 import os
+import shutil
 import socket
 import tarfile
 import threading
@@ -297,6 +298,19 @@ def test_a_damaged_or_another_archive_leaves_nothing_behind(tmp_path: Path, addr
     with pytest.raises(DataError, match=rf"all\.{kind}: expected a whole archive"):
         Packed(f"{address}/{archive.name}", ("a.gz", "b.gz")).fetch(new)
     assert list(new.iterdir()) == []
+
+
+def test_what_a_killed_process_left_of_an_archive_is_removed(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, new = served(tmp_path, "zip"), tmp_path / "new"
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
+        with pytest.raises(DataError, match=r"expected the files c\.gz in it"):
+            Packed(f"{address}/{archive.name}", ("a.gz", "c.gz")).fetch(new)
+    assert list(new.iterdir())
+    Packed(f"{address}/{archive.name}", ("a.gz", "b.gz")).fetch(new)
+    assert sorted(path.name for path in new.iterdir()) == ["a.gz", "b.gz"]
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.bz2"])
