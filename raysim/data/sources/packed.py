@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import gzip
 import io
 import os
@@ -12,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from lzma import LZMAError
 from pathlib import Path
 from typing import IO
 
@@ -44,10 +46,14 @@ class Packed:
     checksum: str | None = None
 
     def fetch(self, folder: Path) -> list[Path]:
-        """Download the archive and unpack the wanted files into `folder`, each file whole; [] if all exist.
+        """Download the archive and unpack the wanted files into `folder`, each file whole.
+
+        Returns:
+            Those that were missing.
 
         Raises:
-            DataError: the address does not answer, or the archive is damaged or holds other files.
+            DataError: the address does not answer, or the archive is damaged or holds other files; or some of the files
+                are there with another content, which stays.
             DiskError: the folder or a file cannot be written.
         """
         if all((folder / name).is_file() for name in self.names):
@@ -61,13 +67,20 @@ class Packed:
             archive = Published(self.address.rpartition("/")[2], self.address, self.checksum).fetch(place)
             assert archive is not None
             found = self._unpack(archive, place)
-            if missing := sorted(set(self.names) - set(found)):
+            if lacking := sorted(set(self.names) - set(found)):
                 raise DataError(
-                    f"{self.address}: expected the files {', '.join(missing)} in it, found none of that name"
+                    f"{self.address}: expected the files {', '.join(lacking)} in it, found none of that name"
                 )
-            for name in self.names:
+            missing = [name for name in self.names if not os.path.lexists(folder / name)]
+            for name in sorted(set(self.names).difference(missing)):
+                if not filecmp.cmp(found[name], regular(folder / name, DataError), shallow=False):
+                    raise DataError(
+                        f"{folder / name} differs from the file of that name in {self.address}, and "
+                        f"{', '.join(missing)} is not there: move it away to fetch both"
+                    )
+            for name in missing:
                 os.replace(found[name], folder / name)
-        return [folder / name for name in self.names]
+        return [folder / name for name in missing]
 
     def _unpack(self, archive: Path, place: Path) -> dict[str, Path]:
         found: dict[str, Path] = {}
@@ -81,7 +94,7 @@ class Packed:
                         shutil.copyfileobj(content, file, _PIECE_BYTES)
         except DiskError:
             raise
-        except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, *_REFUSED) as error:
+        except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, LZMAError, *_REFUSED) as error:
             raise DataError(f"{self.address}: expected a whole archive: {error}") from error
         return found
 
@@ -89,14 +102,18 @@ class Packed:
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as opened:
-            for name in opened.namelist():
-                yield name, opened.open(name)
+            for entry in opened.infolist():
+                if not entry.is_dir():
+                    yield entry.filename, opened.open(entry)
         return
     with closing(tarfile.open(archive, "r:*")) as tar:
         for member in tar:
             content = tar.extractfile(member) if member.isfile() else None
             if content is not None:
                 yield member.name, content
+        # For tarfile an empty header is the end of the archive, and so is a damaged one: checksums stand behind it.
+        while tar.fileobj is not None and tar.fileobj.read(_PIECE_BYTES):
+            pass
 
 
 def unpacked(content: bytes) -> bytes:

@@ -8,7 +8,7 @@ import http.client
 import logging
 import urllib.request
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -163,8 +163,12 @@ def _sent(address: str, is_checked: bool) -> Iterator[bytes]:
             if answer.status not in (None, http.client.OK, http.client.NON_AUTHORITATIVE_INFORMATION):
                 # Such as a part of the file (206), which nobody asked for. Proxies send 203; file:// has no status.
                 raise http.client.HTTPException(f"200 OK, and got {answer.status} {answer.reason}")
-            said, found = answer.headers.get("Content-Length"), 0
-            expected = None if said is None else int(said)
+            lengths, found = set(answer.headers.get_all("Content-Length", ())), 0
+            expected = _length(lengths)
+            coding = answer.headers.get("Transfer-Encoding", "chunked")
+            if coding.strip().lower() != "chunked":
+                # It would be given as it is sent, with the lengths of its pieces.
+                raise http.client.HTTPException(f"it is sent as {coding}, which nobody asked for")
             encoding = answer.headers.get("Content-Encoding", "identity")
             if encoding != "identity" and not is_checked:
                 # Some servers say so of a file that is packed as it is published, which its checksum tells.
@@ -190,6 +194,16 @@ def _sent(address: str, is_checked: bool) -> Iterator[bytes]:
             address,
             f"{found:,}",
         )
+
+
+def _length(said: Collection[str]) -> int | None:
+    """Return the length that an answer states; None if it states none. ValueError if it is no number, or several."""
+    if not said:
+        return None
+    length = " and ".join(sorted(said))
+    if not (length.isascii() and length.strip().isdigit()):
+        raise ValueError(f"one length in bytes, and got {length!r:.40}")
+    return int(length)
 
 
 def _pieces(path: Path, packed: bool) -> Iterator[bytes]:

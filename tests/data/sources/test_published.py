@@ -8,6 +8,7 @@ import hashlib
 import io
 import logging
 import os
+import random
 import shutil
 import socket
 import tarfile
@@ -15,7 +16,7 @@ import threading
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -89,6 +90,9 @@ ANSWERS = {
     "a part": b"HTTP/1.1 206 Partial Content\r\nContent-Length: 5\r\nContent-Range: bytes 0-4/50\r\n\r\nhello",
     "no content": b"HTTP/1.1 204 No Content\r\n\r\n",
     "a length that is none": b"HTTP/1.1 200 OK\r\nContent-Length: abc\r\n\r\nhello",
+    "a length that Python alone takes": b"HTTP/1.1 200 OK\r\nContent-Length: 0_5\r\n\r\nhello",
+    "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 9\r\n\r\nhelloyou!",
+    "packed in chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     "no HTTP": b"hello\r\n\r\n",
     "a head without an end": b"HTTP/1.1 200 OK\r\nX: " + bytes(70_000) + b"\r\n\r\nhello",
     "nothing": b"",
@@ -311,6 +315,46 @@ def test_what_a_killed_process_left_of_an_archive_is_removed(
     assert list(new.iterdir())
     Packed(f"{address}/{archive.name}", ("a.gz", "b.gz")).fetch(new)
     assert sorted(path.name for path in new.iterdir()) == ["a.gz", "b.gz"]
+
+
+@pytest.mark.parametrize(("kind", "how"), [("gz", {}), ("bz2", {"compresslevel": 1}), ("xz", {})])
+def test_a_bit_that_flips_in_an_archive_changes_no_file(
+    tmp_path: Path, address: str, kind: str, how: dict[str, Any]
+) -> None:
+    """What packs it has its checksums behind the last file, or behind the last block."""
+    wanted = {"a": random.Random(0).randbytes(150_000), "b": b"second" * 50}
+    packed, archive = io.BytesIO(), tmp_path / "served" / f"all.tar.{kind}"
+    with tarfile.open(fileobj=packed, mode=f"w:{kind}", **how) as tar:  # type: ignore[call-overload]
+        for name, content in wanted.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    bits = 8 * len(packed.getvalue())
+    for bit in range(bits // 2, bits, bits // 80 + 1):
+        damaged, new = bytearray(packed.getvalue()), tmp_path / str(bit)
+        damaged[bit // 8] ^= 1 << bit % 8
+        archive.write_bytes(damaged)
+        with suppress(DataError):
+            Packed(f"{address}/{archive.name}", tuple(wanted)).fetch(new)
+            assert {path.name: path.read_bytes() for path in new.iterdir()} == wanted
+
+
+def test_a_file_that_is_there_is_not_replaced_by_an_archives(tmp_path: Path, address: str) -> None:
+    archive, new = served(tmp_path, "zip"), tmp_path / "new"
+    new.mkdir()
+    (new / "a.gz").write_bytes(b"of the user")
+    packed = Packed(f"{address}/{archive.name}", ("a.gz", "b.gz"))
+    with pytest.raises(DataError, match=rf"{new / 'a.gz'} differs from the file of that name in .*, and b\.gz is not"):
+        packed.fetch(new)
+    assert [path.read_bytes() for path in new.iterdir()] == [b"of the user"]
+    (new / "a.gz").write_bytes(b"first")
+    assert packed.fetch(new) == [new / "b.gz"]
+
+
+def test_a_folder_in_an_archive_is_no_file(tmp_path: Path, address: str) -> None:
+    archive = served(tmp_path, "zip", {"a.gz/": b"", "b.gz": b"second"})
+    with pytest.raises(DataError, match=r"expected the files a\.gz in it, found none"):
+        Packed(f"{address}/{archive.name}", ("a.gz", "b.gz")).fetch(tmp_path / "new")
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.bz2"])
