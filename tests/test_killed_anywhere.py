@@ -18,7 +18,9 @@ import pytest
 import raysim
 from raysim.api import series
 from raysim.errors import DiskError
+from raysim.report import runs
 from raysim.run_folder import beginning, experiment_record, files, round_table, series_record
+from raysim.run_folder.branch import branch
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic, lock
 from tests.support import command
@@ -92,6 +94,46 @@ def main() -> None:
     """Print the changes for each maker, of a new folder and of one that is overwritten."""
     at = Path(sys.argv[1])
     print(json.dumps([[killed_everywhere(maker, at, full) for full in (False, True)] for maker in MAKERS]))
+
+
+def branched_everywhere(at: Path) -> list[str]:
+    """Make a run that goes on from another one again and again, killed one change later each time; see above."""
+    tried = raysim.Experiment.model_validate(
+        {"data": {"name": "digits", "clients": 4}, "model": {"name": "linear"}, "cohort": {"size": 2}, "rounds": 1}
+    )
+    raysim.run(tried, path=at / "origin", executor="local", progress=False)
+    longer = tried.changed(["rounds=2"])
+    changes: list[str] = []
+    while True:
+        path = at / str(len(changes)) / "run"
+        with lock.locked(path):
+            pass  # so an earlier process may have left it
+        reader, writer = os.pipe()
+        if not (child := os.fork()):
+            kill_before(len(changes), str(path.parent), writer)
+            branch(at / "origin", path, longer, "fingerprint")
+            os._exit(0)
+        os.close(writer)
+        with open(reader) as pipe:
+            said = pipe.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, KILLED), code
+        if beginning.is_unbegun(path):
+            # None of the folder in which it is made.
+            assert set(runs.find(at)) == {at / "origin", *(at / str(done) / "run" for done in range(len(changes)))}
+            branch(at / "origin", path, longer, "fingerprint")
+        assert round_table.read_rounds(path).num_rows == 1, said
+        assert len(files.checkpoints(path)) == 1, said
+        if code == 0:
+            return changes
+        changes.append(said)
+
+
+def test_a_run_that_goes_on_from_another_is_there_or_not(tmp_path: Path) -> None:
+    code = f"from {__name__} import *; print(len(branched_everywhere(Path({str(tmp_path)!r}))))"
+    done = command.python("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10
 
 
 def test_a_folder_is_begun_or_not(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from raysim.run_folder import client_table, experiment_record, files, not_a_run,
 from raysim.run_folder.rows import table
 from raysim.run_folder.series_record import Places
 from raysim.run_folder.timeline import Span
+from raysim.storage import atomic
 from raysim.storage.remote.folder import read_only_copy, with_uri
 
 log = logging.getLogger("raysim")
@@ -254,7 +255,8 @@ def _recorded(top: Path) -> list[Path]:
             seen.add((here.st_dev, here.st_ino))
             has_record = os.path.lexists(folder / files.RECORD)
             # Not `DirEntry.is_dir`, which raises an error for a link that leads to itself.
-            below = [name for name in os.listdir(folder) if os.path.isdir(folder / name)]
+            names = [name for name in os.listdir(folder) if not atomic.is_beside(Path(name))]
+            below = [name for name in names if os.path.isdir(folder / name)]
         except OSError as error:
             log.warning("%s is left out, because it cannot be read: %s", folder, error.strerror)
             continue

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from raysim.run_folder import (
 from raysim.run_folder.passed_parts import NOTHING, Passed
 from raysim.run_folder.writer import FOLDERS
 from raysim.server.state import ServerState
-from raysim.storage import disk
+from raysim.storage import atomic, disk, lock
 
 
 def branch(
@@ -62,25 +64,52 @@ def branch(
         kept = {done: checkpoint.read(file, owner, done) for done, file in models.items() if done <= state.round}
     # Runs of one fingerprint that go on from others' states are other runs.
     own = _owner(passed.owner(fingerprint), state)
-    with disk.writing(path):
-        for name in FOLDERS:
-            (path / name).mkdir(parents=True)
-    for index in files.client_files(origin):
-        if index < state.round:
-            clients = client_table.clients_after(origin, index)
-            run_table.write_table(clients, files.client_file(path, index), own)
-    rows = round_table.read_rounds(origin).slice(0, state.round)
-    run_table.write_table(rows, path / files.ROUNDS, own)
-    for done, model in kept.items():
-        checkpoint.write(model, files.best_file(path, done), own)
-    checkpoint.write(state, files.checkpoint_file(path, state.round), own)
-    # The record comes last: a folder without it is not a run's, wherever the process is killed.
-    experiment_record.write_experiment(
-        path,
-        experiment,
-        fingerprint,
-        experiment_record.PlannedFacts(trained_by=trained_by, owner=own, goes_on_after=state.round),
-    )
+    # A link to an empty folder stays one.
+    place = path.resolve() if path.is_symlink() else path
+    atomic.sweep_folders(place)
+    # A killed process leaves nothing at the run's place: a part of a run could neither be begun nor gone on with.
+    with atomic.folder_aside(place) as made:
+        with disk.writing(made):
+            for name in FOLDERS:
+                (made / name).mkdir()
+        for index in files.client_files(origin):
+            if index < state.round:
+                clients = client_table.clients_after(origin, index)
+                run_table.write_table(clients, files.client_file(made, index), own)
+        rows = round_table.read_rounds(origin).slice(0, state.round)
+        run_table.write_table(rows, made / files.ROUNDS, own)
+        for done, model in kept.items():
+            checkpoint.write(model, files.best_file(made, done), own)
+        checkpoint.write(state, files.checkpoint_file(made, state.round), own)
+        experiment_record.write_experiment(
+            made,
+            experiment,
+            fingerprint,
+            experiment_record.PlannedFacts(trained_by=trained_by, owner=own, goes_on_after=state.round),
+        )
+        _put(made, place)
+
+
+def _put(made: Path, path: Path) -> None:
+    """Put the folder at its place, where no run has begun."""
+    with ExitStack() as held:
+        if path.exists():
+            held.enter_context(lock.locked(path))
+            if not beginning.is_unbegun(path):
+                raise RunFolderError(f"{path} exists already: a run has begun there meanwhile.")
+            with disk.writing(path):
+                path.rename(held.enter_context(_deleted(atomic.beside(path))))
+        with disk.writing(path):
+            made.rename(path)
+            atomic.sync_folder(path.parent)
+
+
+@contextmanager
+def _deleted(path: Path) -> Iterator[Path]:
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _owner(owner: str, state: ServerState) -> str:
