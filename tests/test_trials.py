@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -126,6 +127,22 @@ def test_the_summary_is_mean_and_sample_deviation(
     assert found.rounds["trial"].to_pylist() == [i for i in range(3) for _ in range(4)]
     assert set(found.clients["trial"].to_pylist()) == {0, 1, 2}
     assert (tmp_path / "all" / "curve.png").exists()
+
+
+@pytest.mark.pictures
+def test_a_trial_that_ended_has_its_picture_though_a_process_was_killed_before(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    raysim.run_trials(experiment(trials=3), dataset=dataset, path=tmp_path)
+    pictures = [tmp_path / f"trial-{number}" / "curve.png" for number in range(3)]
+    pictures[0].unlink()
+    os.utime(pictures[1], (0, 0))  # drawn when an earlier process was interrupted
+    before_ns = [picture.stat().st_mtime_ns for picture in pictures[1:]]
+    # One that is left: they go side by side.
+    raysim.run_trials(experiment(trials=4), dataset=dataset, path=tmp_path, resume=True)
+    assert pictures[0].exists()
+    now_ns = [picture.stat().st_mtime_ns for picture in pictures[1:]]
+    assert [now == before for now, before in zip(now_ns, before_ns, strict=True)] == [False, True]
 
 
 def test_the_summary_of_trials_that_are_not_equally_far() -> None:

@@ -339,7 +339,7 @@ class _Pictures(AbstractContextManager["_Pictures"]):
         self._num_asked = 0
 
     def draw(self, member: Member, anew: bool) -> None:
-        """Draw a finished run; without `anew` it has its picture already."""
+        """Draw a finished run; without `anew` it has its picture already, unless a process was killed before."""
         self._num_asked += 1
         self._asked.append(self._thread.submit(self._draw, member, anew, self._num_asked))
 
@@ -347,7 +347,7 @@ class _Pictures(AbstractContextManager["_Pictures"]):
         # Workers import raysim too: import plotting code only where it is used.
         from raysim.report import curve
 
-        if anew:
+        if anew or not curve.is_of_all_rounds(*member):
             curve.of_run(*member)
         if place == self._num_asked:
             self._show()

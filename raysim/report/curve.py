@@ -20,7 +20,7 @@ from raysim.report.column_names import headlines
 from raysim.report.drawing import blank, drawing, encoded
 from raysim.report.looks import GREY, INK, QUIET, CurveStyle, nth, plain
 from raysim.report.series import LARGEST
-from raysim.run_folder import round_table
+from raysim.run_folder import files, round_table
 from raysim.storage import atomic
 
 if TYPE_CHECKING:
@@ -150,6 +150,16 @@ def draw(
 def of_run(path: Path, experiment: Experiment) -> None:
     """Write the picture of a run's folder, from its records."""
     draw(round_table.read_rounds(path), path / "curve", experiment.name, report=experiment.report)
+
+
+def is_of_all_rounds(path: Path, experiment: Experiment) -> bool:
+    """Whether the picture of a run's folder was drawn behind its last round: a killed process may have drawn none."""
+    try:
+        written_ns = (path / files.ROUNDS).stat().st_mtime_ns
+        drawn_ns = [(path / f"curve.{kind}").stat().st_mtime_ns for kind in experiment.report.formats or ("png",)]
+    except OSError:
+        return False
+    return all(each >= written_ns for each in drawn_ns)
 
 
 def save(picture: Figure, path: Path, report: ReportSection | None = None) -> None:
