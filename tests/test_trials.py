@@ -130,6 +130,18 @@ def test_the_summary_is_mean_and_sample_deviation(
 
 
 @pytest.mark.pictures
+def test_a_run_that_ended_has_its_picture_though_its_process_was_killed_before(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    raysim.run(experiment(), dataset=dataset, path=tmp_path / "run")
+    (tmp_path / "run" / "curve.png").unlink()
+    raysim.resume(tmp_path / "run", dataset=dataset)
+    drawn_ns = (tmp_path / "run" / "curve.png").stat().st_mtime_ns
+    raysim.resume(tmp_path / "run", dataset=dataset)
+    assert (tmp_path / "run" / "curve.png").stat().st_mtime_ns == drawn_ns
+
+
+@pytest.mark.pictures
 def test_a_trial_that_ended_has_its_picture_though_a_process_was_killed_before(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
 ) -> None:

@@ -345,6 +345,8 @@ def _carry_out(
         _warn_of_unused(experiment, opening)
         with terminable(), Loggers(loggers, path, experiment) as logs:
             logs.no_more()
+        if not curve.is_of_all_rounds(path, experiment):
+            curve.of_run(path, experiment)
         return _result(plan, opening, path, state.weights)
     log_beginning(plan)
     show: Progress = Terminal.where_wanted(progress, experiment.rounds) or Silent()
