@@ -27,8 +27,9 @@ _PIECE_BYTES = 1 << 20
 _MOST_BYTES = 1 << 30
 """Of what is read of a file, all members together; CIFAR's have 185 MB, EMNIST's images 550 MB."""
 
-_REFUSED = (ValueError, RuntimeError, NotImplementedError)
-"""What the standard library raises for members that are encrypted, packed in an unknown way, or badly described."""
+_REFUSED = (ValueError, RuntimeError, NotImplementedError, OverflowError, MemoryError)
+"""What the standard library raises for members that are encrypted, packed in an unknown way, or badly described, also
+with sizes that no memory has."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as opened:
             for entry in opened.infolist():
-                if not entry.is_dir():
+                # Not `is_dir`, which takes no empty name.
+                if not entry.filename.endswith("/"):
                     yield entry.filename, opened.open(entry)
         return
     with closing(tarfile.open(archive, "r:*")) as tar:

@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 from raysim.data.downloads import offered
 from raysim.data.prepare import prepare
 from raysim.data.section import Data
-from raysim.data.sources.packed import Packed, unpacked
+from raysim.data.sources.packed import Packed, members, unpacked
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.shakespeare import Shakespeare
 from raysim.errors import DataError, DiskError, MissingFileError
@@ -337,6 +337,19 @@ def test_a_bit_that_flips_in_an_archive_changes_no_file(
         with suppress(DataError):
             Packed(f"{address}/{archive.name}", tuple(wanted)).fetch(new)
             assert {path.name: path.read_bytes() for path in new.iterdir()} == wanted
+
+
+@pytest.mark.parametrize("size", [1 << 62, (1 << 63) - 1, 1 << 70])
+def test_an_archive_whose_header_claims_what_no_memory_has_is_damaged(tmp_path: Path, address: str, size: int) -> None:
+    header = tarfile.TarInfo("a")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, size
+    packed = gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(2 * tarfile.BLOCKSIZE))
+    archive = tmp_path / "served" / "all.tar.gz"
+    archive.write_bytes(packed)
+    with pytest.raises(DataError, match=r"all\.tar\.gz: expected a whole archive"):
+        Packed(f"{address}/{archive.name}", ("a",)).fetch(tmp_path / "new")
+    with pytest.raises(DataError, match=r"all\.tar\.gz: expected a whole tar\.gz archive"):
+        list(members(archive, lambda name: True))
 
 
 def test_a_file_that_is_there_is_not_replaced_by_an_archives(tmp_path: Path, address: str) -> None:
