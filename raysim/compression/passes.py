@@ -120,6 +120,6 @@ def _loss(sums: Float64s) -> Loss:
 
 
 def _squared_norms(vector: Float64s, groups: Groups) -> list[float]:
-    """Return the sums of squares of groups."""
+    """Return the sums of squares of groups, with the zeros behind each."""
     ends = groups.ends.tolist()
     return [squared_norm_by_lanes(vector[first:end]) for first, end in pairwise([0, *ends])]

@@ -60,7 +60,7 @@ def _join(left: Tensor, right: Tensor) -> Tensor:
 
 COMBINE: Mapping[Kind, Callable[[Any, Any], Any]] = MappingProxyType(
     {
-        "train": sums.add,
+        "train": sums.add_to,
         "evaluate": scores.concatenate,
         "fine_tune": personalised.concatenate,
         "personal": personalised.concatenate,

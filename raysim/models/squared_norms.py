@@ -28,6 +28,10 @@ LANES = ALIGNMENT
 In a whole vector no two groups share as many numbers."""
 
 
+BLOCK = 1 << 14
+"""Numbers that NumPy converts at a time, so that they stay in the cache."""
+
+
 def squared_norms(layout: Layout, deltas: Tensor) -> Tensor:
     """Return float64 (k, G), |row|^2 per parameter group of (k, P), on the device of the rows."""
     if deltas.device.type != "cpu":
@@ -70,14 +74,16 @@ def _by_numpy(rows: np.ndarray, offsets: Int64s, sizes: Int64s, squares: Float64
 
 
 def squared_norm_by_lanes(numbers: np.ndarray) -> float:
-    """Return |numbers|^2 of (n,), to the bits of the sources in C; their gaps hold zeros."""
+    """Return |numbers|^2 of (n,), to the bits of the sources in C. Zeros behind the numbers change nothing."""
+    whole = len(numbers) // LANES * LANES
+    lanes = np.zeros(LANES)
     with np.errstate(over="ignore", invalid="ignore"):
-        whole = len(numbers) // LANES * LANES
-        squares = np.square(numbers.astype(np.float64))
-        # Accumulated, not reduced: the order of its additions is defined.
-        lines = np.add.accumulate(squares[:whole].reshape(-1, LANES))
-        lanes = lines[-1] if len(lines) else np.zeros(LANES)
-        lanes[: len(numbers) - whole] += squares[whole:]
+        for first in range(0, whole, BLOCK):
+            lines = np.square(numbers[first : min(first + BLOCK, whole)].astype(np.float64)).reshape(-1, LANES)
+            lines[0] += lanes
+            # Accumulated, not reduced: the order of its additions is defined.
+            lanes = np.add.accumulate(lines)[-1]
+        lanes[: len(numbers) - whole] += np.square(numbers[whole:].astype(np.float64))
         while len(lanes) > 1:
             lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
     return float(lanes[0])

@@ -8,13 +8,15 @@ client's update travels: every figure of a round is a function of these sums.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from raysim.models.vectors import empty
+from raysim.models.vectors import empty, fresh
 
 
 class UpdateFacts(NamedTuple):
@@ -108,20 +110,40 @@ def on_cpu(sums: Sums) -> Sums:
 
 
 def add(left: Sums, right: Sums) -> Sums:
-    """left + right, field by field; counters take the maximum. Both arguments are used up.
+    """left + right, field by field; counters take the maximum. Neither argument is changed.
 
-    Where both lie on one device, the vectors of `left` hold the result: that takes no memory, and of millions of
-    numbers two thirds of the time. Otherwise they are added on the CPU, to the same bits.
+    Where they lie on different devices, or their device has no memory for one more, they are added on the CPU, to the
+    same bits.
     """
     if left.delta.device != right.delta.device:
-        left, right = on_cpu(left), on_cpu(right)
+        return _added(on_cpu(left), on_cpu(right))
+    try:
+        return _added(left, right)
+    except torch.OutOfMemoryError:
+        return _added(on_cpu(left), on_cpu(right))
+
+
+def add_to(left: Sums, right: Sums) -> Sums:
+    """The bits of `add(left, right)`, in the vectors of `left`, which nobody may read any more.
+
+    This takes no memory, and of millions of numbers two thirds of the time. Where they lie on different devices, both
+    stay as they are.
+    """
+    if left.delta.device != right.delta.device:
+        return add(left, right)
     # Vectors may have been made in this mode, which alone may write to them then.
     with torch.inference_mode():
-        values = {
-            f.name: _plus(getattr(left, f.name), getattr(right, f.name)) for f in fields(Sums) if f.name != "counters"
-        }
-        return Sums(**values, counters=torch.maximum(left.counters, right.counters, out=left.counters))
+        return _combined(left, right, Tensor.add_, partial(torch.maximum, out=left.counters))
 
 
-def _plus(left: Any, right: Any) -> Any:
-    return left.add_(right) if isinstance(left, Tensor) else left + right
+def _added(left: Sums, right: Sums) -> Sums:
+    return _combined(left, right, lambda a, b: torch.add(a, b, out=fresh(a)), torch.maximum)
+
+
+def _combined(left: Sums, right: Sums, plus: Callable[..., Tensor], largest: Callable[..., Tensor]) -> Sums:
+    def combined(name: str) -> Any:
+        a, b = getattr(left, name), getattr(right, name)
+        return plus(a, b) if isinstance(a, Tensor) else a + b
+
+    values = {f.name: combined(f.name) for f in fields(Sums) if f.name != "counters"}
+    return Sums(**values, counters=largest(left.counters, right.counters))

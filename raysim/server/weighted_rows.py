@@ -31,8 +31,11 @@ PIECE = 1 << 16
 
 
 def sum_of_rows(coefficients: Float64s, rows: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Return sum_i c_i rows_i, (P,) in float64 or as the rows, of k numbers and (k, P), to the bits of an addition to
-    zeros."""
+    """Return sum_i c_i rows_i, (P,), of k numbers and (k, P), to the bits of an addition to zeros.
+
+    `dtype`: float64, or that of the rows.
+    """
+    assert dtype in (torch.float64, rows.dtype)
     if _takes_one_pass(rows):
         return _in_one_pass(vectors.empty(rows.shape[1:], dtype, rows.device), coefficients, rows, anew=True)
     total = vectors.zeros(rows.shape[1], dtype, rows.device)

@@ -48,6 +48,7 @@ def test_squared_norms_are_sums_of_exact_squares(dtype: torch.dtype) -> None:
 
 
 def test_rows_that_do_not_lie_number_behind_number_are_measured_too() -> None:
+    needs_kernel()
     deltas = rows(3, torch.float32)
     assert torch.equal(squared_norms(LAYOUT, deltas.t().contiguous().t()), squared_norms(LAYOUT, deltas))
 
@@ -62,6 +63,8 @@ def test_numbers_between_groups_do_not_count() -> None:
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("number", [torch.inf, -torch.inf, torch.nan])
 def test_a_group_that_is_not_finite_shows(compiled: bool, number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    if compiled:
+        needs_kernel()
     deltas = torch.ones(2, LAYOUT.size)
     LAYOUT.pieces(deltas)[4][1, -1] = number
     found = squared_norms(LAYOUT, deltas) if compiled else without_compiler(monkeypatch, deltas)

@@ -15,8 +15,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raysim.server import sums as sums_module
 from raysim.server.accumulator import Accumulator, Contributions, Sizes, empty
-from raysim.server.sums import Sums, UpdateFacts, add, on_cpu
+from raysim.server.sums import Sums, UpdateFacts, add, add_to, on_cpu
 from raysim.server.weighted_rows import PIECE
 
 # Integers small enough that float64 adds them without rounding: the laws then hold to the last bit.
@@ -101,30 +102,25 @@ def equal(left: Sums, right: Sums) -> bool:
     return all(same(f.name) for f in fields(Sums))
 
 
-def plus(left: Sums, right: Sums) -> Sums:
-    """Their sum, which leaves both as they are."""
-    return add(deepcopy(left), deepcopy(right))
-
-
 @given(sums(), sums(), sums())
 def test_addition_is_associative(a: Sums, b: Sums, c: Sums) -> None:
-    assert equal(plus(plus(a, b), c), plus(a, plus(b, c)))
+    assert equal(add(add(a, b), c), add(a, add(b, c)))
 
 
 @given(sums(), sums())
 def test_addition_is_commutative_but_for_the_order_of_listed_rows(a: Sums, b: Sums) -> None:
     without: dict[str, Any] = dict.fromkeys(LISTED, ())
-    assert equal(replace(plus(a, b), **without), replace(plus(b, a), **without))
+    assert equal(replace(add(a, b), **without), replace(add(b, a), **without))
     for name in LISTED:
-        assert getattr(plus(a, b), name) == getattr(a, name) + getattr(b, name)
+        assert getattr(add(a, b), name) == getattr(a, name) + getattr(b, name)
 
 
 @given(sums())
 def test_the_empty_sums_are_the_identity(a: Sums) -> None:
     sizes = Sizes(3, 3, 3, 3, labels=3, shares=3, encoded=3, configs=3, units=True, changes=True)
     nothing = Accumulator(sizes, CPU, torch.float64).total()
-    assert equal(plus(a, nothing), a)
-    assert equal(plus(nothing, a), a)
+    assert equal(add(a, nothing), a)
+    assert equal(add(nothing, a), a)
 
 
 def contributions(weights: Sequence[float], included: Sequence[bool] | None = None) -> Contributions:
@@ -189,14 +185,40 @@ def test_all_that_lies_on_a_device_is_taken_to_the_host() -> None:
 
 
 @given(sums(), sums())
-def test_the_result_lies_in_the_left_sums(a: Sums, b: Sums) -> None:
-    result = add(a, b)
+def test_where_the_device_has_no_memory_left_sums_are_added_on_the_host(a: Sums, b: Sums) -> None:
+    added, asked = sums_module._added, []
+
+    def full_once(left: Sums, right: Sums) -> Sums:
+        asked.append(left)
+        if len(asked) == 1:
+            raise torch.OutOfMemoryError("full")
+        return added(left, right)
+
+    with mock.patch.object(sums_module, "_added", full_once):
+        assert equal(add(a, b), added(a, b))
+    assert len(asked) == 2
+
+
+@given(sums(), sums())
+def test_adding_changes_neither(a: Sums, b: Sums) -> None:
+    left, right = deepcopy(a), deepcopy(b)
+    add(a, b)
+    assert equal(a, left)
+    assert equal(b, right)
+
+
+@given(sums(), sums())
+def test_what_is_added_to_sums_lies_in_their_vectors(a: Sums, b: Sums) -> None:
+    wanted, right = add(a, b), deepcopy(b)
+    result = add_to(a, b)
+    assert equal(result, wanted)
+    assert equal(b, right)
     for field in fields(Sums):
         if isinstance(vector := getattr(result, field.name), torch.Tensor):
             assert vector is getattr(a, field.name), field.name
 
 
-def test_sums_that_were_made_in_inference_mode_are_added_outside_it() -> None:
+def test_sums_that_were_made_in_inference_mode_are_added_to_outside_it() -> None:
     def ones() -> Sums:
         accumulator = Accumulator(Sizes(3, groups=1, units=True), CPU)
         accumulator.include(contributions([1.0]), torch.ones(1, 3), torch.ones(1, 1, dtype=torch.float64))
@@ -204,8 +226,8 @@ def test_sums_that_were_made_in_inference_mode_are_added_outside_it() -> None:
 
     with torch.inference_mode():
         left, right = ones(), ones()
-    assert add(left, right).delta.tolist() == [2.0, 2.0, 2.0]
-    assert add(ones(), right).delta.tolist() == [2.0, 2.0, 2.0]
+    assert add_to(left, right).delta.tolist() == [2.0, 2.0, 2.0]
+    assert add_to(ones(), right).delta.tolist() == [2.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize("coefficients", [(50.0,), (1 / 3, -3.7), (0.0, 2.0)])

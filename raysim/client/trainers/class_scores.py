@@ -1,6 +1,6 @@
 """Computes cross entropy and hits of outputs for many classes together, in C: outputs are read, and none are written.
 
-torch writes the logarithms of all shares. The bits of a row do not depend on the others.
+torch writes the logarithms of all shares. The bits of a row do not depend on the others, whose labels are classes too.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def products_in(precision: torch.dtype | None, device: torch.device) -> Abstract
     """Compute products in this type inside the block; None: as the weights are kept. On a CPU LSTMs stay in float32."""
     if precision is None:
         return nullcontext()
-    return _without_lstms() if device.type == "cpu" else _autocast(device.type, precision)
+    return _but_for_lstms(precision) if device.type == "cpu" else _autocast(device.type, precision)
 
 
 def has_large_products(module: nn.Module, device_kind: str) -> bool:
@@ -47,13 +47,13 @@ def _autocast(device: str, precision: torch.dtype) -> Iterator[None]:
 
 
 @contextmanager
-def _without_lstms() -> Iterator[None]:
-    with _autocast("cpu", torch.bfloat16), LstmsInFloat32():
+def _but_for_lstms(precision: torch.dtype) -> Iterator[None]:
+    with _autocast("cpu", precision), LstmsInFloat32():
         yield
 
 
 class LstmsInFloat32(TorchFunctionMode):
-    """Calls torch's LSTM with inputs and states in float32, as its weights are, and not in autocast's type.
+    """Calls torch's LSTM in float32, as trained weights are, and not in autocast's type.
 
     On a CPU that is quicker: for 77 local steps of W3, 1.5 s in bfloat16 for .84 (Intel Xeon with AMX). And torch asks
     oneDNN whether it takes float32, and then hands it bfloat16, which it may have no kernel for.
@@ -67,7 +67,8 @@ class LstmsInFloat32(TorchFunctionMode):
 
 
 def _in_float32(value: Any) -> Any:
+    """Return the tensors with numbers of fewer bits in float32; also weights, where they are frozen."""
     if isinstance(value, list | tuple):
-        return type(value)(_in_float32(one) for one in value)
-    is_narrow = isinstance(value, Tensor) and value.dtype is torch.bfloat16
-    return value.float() if is_narrow else value
+        return [_in_float32(one) for one in value]
+    is_short = isinstance(value, Tensor) and value.is_floating_point() and value.dtype.itemsize < 4
+    return value.float() if is_short else value

@@ -76,8 +76,8 @@ class Packed:
             for name in sorted(set(self.names).difference(missing)):
                 if not filecmp.cmp(found[name], regular(folder / name, DataError), shallow=False):
                     raise DataError(
-                        f"{folder / name} differs from the file of that name in {self.address}, and "
-                        f"{', '.join(missing)} is not there: move it away to fetch both"
+                        f"{folder / name} differs from the file of that name in {self.address}, of which "
+                        f"{', '.join(missing)} would be fetched: move {name} away to fetch it, too"
                     )
             for name in missing:
                 os.replace(found[name], folder / name)

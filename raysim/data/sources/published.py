@@ -166,7 +166,7 @@ def _sent(address: str, is_checked: bool) -> Iterator[bytes]:
             lengths, found = set(answer.headers.get_all("Content-Length", ())), 0
             expected = _length(lengths)
             coding = answer.headers.get("Transfer-Encoding", "chunked")
-            if coding.strip().lower() != "chunked":
+            if coding.strip().lower() not in ("chunked", "identity"):
                 # It would be given as it is sent, with the lengths of its pieces.
                 raise http.client.HTTPException(f"it is sent as {coding}, which nobody asked for")
             encoding = answer.headers.get("Content-Encoding", "identity")

@@ -29,7 +29,7 @@ from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
 from raysim.errors import ClientError, DeviceMemoryError, ModelError, RaysimError
-from raysim.server.sums import Sums, add, on_cpu
+from raysim.server.sums import Sums, add_to, on_cpu
 
 TRAINERS: tuple[TrainerName, ...] = get_args(TrainerName)
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
@@ -168,7 +168,7 @@ def _passed_s(plan: Plan, pool: Pool, cohort: np.ndarray, workers: int, budget_s
         broadcast = phase.broadcast(state, {}, cohort.tolist(), sums)
         # The result does not matter, only its shape; but losses are those of every client.
         units = list(enumerate(chunks))[: len(chunks) if phase.of == "losses" else 1]
-        sums.append(on_cpu(reduce(add, (_sums_of(pool, broadcast, index, chunk) for index, chunk in units))))
+        sums.append(on_cpu(reduce(add_to, (_sums_of(pool, broadcast, index, chunk) for index, chunk in units))))
     broadcast = algorithm.phases[-1].broadcast(state, {}, cohort.tolist(), sums)
     measured: dict[int, float] = {}
     spent_s = 0.0

@@ -54,6 +54,23 @@ def test_parameters_that_take_no_part_have_no_gradient(plain: bool) -> None:
     )
 
 
+def test_pieces_of_a_batch_add_the_gradients_of_what_takes_part_in_them() -> None:
+    model, weights = create(OneOfTwo, 0, torch.float32)
+    bound = BoundModule(model, weights, task_for(4, None), torch.float32, plain=False, pieces=2)
+    bound.load(weights)
+    x, y = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)), torch.arange(4)
+    x[0, 0], x[2, 0] = -1.0, 1.0
+    for _ in bound.in_pieces(x, y, None, 1.0):
+        pass
+    made, values = model.params.views(bound.gradient), model.params.views(weights.params)
+    for place, rows in enumerate((slice(2), slice(2, 4))):
+        layer = nn.Linear(6, 4)
+        layer.load_state_dict({name: values[f"layers.{place}.{name}"] for name in ("weight", "bias")})
+        (nn.functional.cross_entropy(layer(x[rows]), y[rows], reduction="sum") / 4).backward()
+        for name, parameter in layer.named_parameters():
+            torch.testing.assert_close(made[f"layers.{place}.{name}"], parameter.grad)
+
+
 @pytest.mark.parametrize("recording", [StepRecording(), StepRecording((4,))], ids=["by autograd", "recorded"])
 def test_a_module_that_nobody_holds_is_freed_without_a_collection(recording: StepRecording) -> None:
     model, weights = create(lambda: nn.Linear(6, 4), 0, torch.float32)

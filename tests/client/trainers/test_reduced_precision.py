@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from raysim import FederatedDataset
 from raysim.client import local_training
@@ -100,6 +102,36 @@ def test_an_lstm_behind_a_product_in_bf16_takes_its_numbers_in_float32() -> None
     assert states.dtype == last.dtype == torch.float32
     ones = torch.ones(1, 2, 8)
     assert torch.equal(states, lstm(features.float(), (ones, ones))[0])
+
+
+class StatesOf(NamedTuple):
+    """What may be passed to an LSTM."""
+
+    h: Tensor
+    c: Tensor
+
+
+@pytest.mark.parametrize("short", ["inputs", "weights"])
+def test_an_lstm_takes_what_has_fewer_bits_in_float32(short: str) -> None:
+    lstm = nn.LSTM(5, 8, batch_first=True)
+    x, states = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)), torch.ones(1, 2, 8)
+    wide = nn.LSTM(5, 8, batch_first=True)
+    if short == "weights":
+        lstm.requires_grad_(False).half()
+    else:
+        x = x.half()
+    wide.load_state_dict({name: value.float() for name, value in lstm.state_dict().items()})
+    with products_in(torch.bfloat16, torch.device("cpu")):
+        made, _ = lstm(x, StatesOf(states, states))
+    assert torch.equal(made, wide(x.float(), (states, states))[0])
+
+
+def test_packed_texts_are_taken_too() -> None:
+    lstm, x = nn.LSTM(5, 8, batch_first=True), torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0))
+    packed = pack_padded_sequence(x, torch.tensor([3, 2]), batch_first=True)
+    with products_in(torch.bfloat16, torch.device("cpu")):
+        made = lstm(packed)[0].data
+    assert torch.equal(made, lstm(packed)[0].data)
 
 
 def test_bf16_under_vmap_is_that_of_one_client() -> None:

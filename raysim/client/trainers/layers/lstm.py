@@ -67,7 +67,8 @@ class Lstm:
 
 
 def _of_products(weight: Tensor, precision: torch.dtype) -> torch.dtype:
-    """Return the dtype of an LSTM's products: on a CPU, bfloat16 is the slower one (`LstmsInFloat32`)."""
+    """Return the dtype of an LSTM's products: that of small weights, and of all on a CPU, where bfloat16 is the slower
+    one (`LstmsInFloat32`)."""
     return precision if weight.is_cuda and weight.numel() >= LARGE else weight.dtype
 
 
