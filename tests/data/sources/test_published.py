@@ -357,7 +357,8 @@ def test_a_file_that_is_there_is_not_replaced_by_an_archives(tmp_path: Path, add
     new.mkdir()
     (new / "a.gz").write_bytes(b"of the user")
     packed = Packed(f"{address}/{archive.name}", ("a.gz", "b.gz"))
-    with pytest.raises(DataError, match=rf"{new / 'a.gz'} differs from the file of that name in .*, of which b\.gz would"):
+    said = rf"{new / 'a.gz'} differs from the file of that name in .*, of which b\.gz would"
+    with pytest.raises(DataError, match=said):
         packed.fetch(new)
     assert [path.read_bytes() for path in new.iterdir()] == [b"of the user"]
     (new / "a.gz").write_bytes(b"first")
