@@ -88,8 +88,8 @@ def test_bf16_is_near_float32(trainer: str, name: str) -> None:
 )
 def test_lstms_stay_in_float32(trainer: str, name: str) -> None:
     exact, near = (delta(trainer, name, precision) for precision in ("float32", "bf16"))
-    # A stack's rows are filled up for either type, and other shapes may have other last digits.
-    torch.testing.assert_close(near, exact, rtol=1e-5, atol=1e-6 * float(exact.abs().max()))
+    # A stack's rows are filled up for either type, and other shapes may have other last digits; bfloat16 has two.
+    assert float((near - exact).norm()) <= 1e-5 * float(exact.norm())
 
 
 def test_an_lstm_behind_a_product_in_bf16_takes_its_numbers_in_float32() -> None:
