@@ -57,6 +57,22 @@ def is_sound(maker: str, path: Path) -> bool:
     return True
 
 
+def killed_at(place: int, watched: Path, work: Callable[[], object]) -> tuple[str, bool]:
+    """Do the work in a process that is killed before this change, counted from 0; return the change, and whether the
+    process was killed."""
+    reader, writer = os.pipe()
+    if not (child := os.fork()):
+        kill_before(place, str(watched), writer)
+        work()
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as pipe:
+        said = pipe.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, KILLED), code
+    return said, code == KILLED
+
+
 def killed_everywhere(maker: str, at: Path, full: bool) -> list[str]:
     """Make the folder again and again, killed one change later each time; return the changes before which it was.
 
@@ -70,22 +86,13 @@ def killed_everywhere(maker: str, at: Path, full: bool) -> list[str]:
             for name in OLD:
                 (path / name).parent.mkdir(exist_ok=True)
                 (path / name).write_text("of the old run")
-        reader, writer = os.pipe()
-        if not (child := os.fork()):
-            kill_before(len(changes), str(path), writer)
-            make(maker, path)
-            os._exit(0)
-        os.close(writer)
-        with open(reader) as pipe:
-            said = pipe.read()
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        assert code in (0, KILLED), code
+        said, is_killed = killed_at(len(changes), path, partial(make, maker, path))
         assert is_sound(maker, path), said
         # A checkpoint alone could not be gone on from.
         assert not files.checkpoints(path) or all((path / name).exists() for name in OLD), said
         make(maker, path)
         assert is_sound(maker, path)
-        if code == 0:
+        if not is_killed:
             return changes
         changes.append(said)
 
@@ -108,23 +115,15 @@ def branched_everywhere(at: Path) -> list[str]:
         path = at / str(len(changes)) / "run"
         with lock.locked(path):
             pass  # so an earlier process may have left it
-        reader, writer = os.pipe()
-        if not (child := os.fork()):
-            kill_before(len(changes), str(path.parent), writer)
-            branch(at / "origin", path, longer, "fingerprint")
-            os._exit(0)
-        os.close(writer)
-        with open(reader) as pipe:
-            said = pipe.read()
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        assert code in (0, KILLED), code
+        branching = partial(branch, at / "origin", path, longer, "fingerprint")
+        said, is_killed = killed_at(len(changes), path.parent, branching)
         if beginning.is_unbegun(path):
             # None of the folder in which it is made.
             assert set(runs.find(at)) == {at / "origin", *(at / str(done) / "run" for done in range(len(changes)))}
-            branch(at / "origin", path, longer, "fingerprint")
+            branching()
         assert round_table.read_rounds(path).num_rows == 1, said
         assert len(files.checkpoints(path)) == 1, said
-        if code == 0:
+        if not is_killed:
             return changes
         changes.append(said)
 

@@ -27,7 +27,6 @@ LANES = ALIGNMENT
 """Sums of a group that are added up apart, so that a processor adds several numbers at a time; as in the sources in C.
 In a whole vector no two groups share as many numbers."""
 
-
 BLOCK = 1 << 14
 """Numbers that NumPy converts at a time, so that they stay in the cache."""
 
