@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from raysim import FederatedDataset
+from raysim.client import local_training
+from raysim.client.section import ClientSection
 from raysim.client.trainers import class_scores
 from raysim.client.trainers.class_scores import MANY, scorer
+from raysim.client.trainers.construction import make
 from raysim.client.trainers.kernel import operators
+from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName
+from raysim.data.on_device import Examples
 from raysim.models import task as tasks
+from raysim.models.model import bind, create
 from raysim.models.task import Task, task_for
 from tests.support.kernel import needs_kernel
 
@@ -130,3 +138,31 @@ def test_outputs_whose_rows_lie_apart_are_scored_too() -> None:
 )
 def test_other_tasks_have_no_scorer(task: Task) -> None:
     assert class_scores.scorer(task) is None
+
+
+@pytest.mark.parametrize(("trainer", "in_c"), [("interpreted", True), ("recorded", False), ("one_by_one", False)])
+def test_interpreted_steps_are_scored_so(trainer: TrainerName, in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_kernel()
+    calls: list[int] = []
+    in_one_pass = operators.class_scores
+
+    def watched(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+        calls.append(len(labels))
+        return in_one_pass(outputs, labels)
+
+    monkeypatch.setattr(operators, "class_scores", watched)
+    draw = np.random.default_rng(0)
+    x, y = draw.standard_normal((12, 6), dtype=np.float32), draw.integers(0, MANY, 12)
+    data, section = FederatedDataset.from_clients(train={"it": (x, y)}), ClientSection(batch_size=4)
+    model, weights = create(lambda: nn.Linear(6, MANY), 0, torch.float32)
+    task = task_for(MANY, None)
+    made = make(TrainerChoice.of_size(trainer, 1), model, weights, task, section, "float32")
+    members = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
+    # At a rate of 0 all outputs are the initial module's.
+    (trained,) = local_training.train(made, weights, members, 0.0, model.params)
+    outputs = bind(model, weights, torch.device("cpu"))(torch.from_numpy(x)).detach()
+    labels = torch.from_numpy(y)
+    losses, hits = (each(outputs, labels).double().sum().item() for each in (tasks.cross_entropy, tasks.hits))
+    assert trained.updates.loss.tolist() == pytest.approx([losses], rel=1e-6)
+    assert trained.updates.correct.tolist() == [hits]
+    assert sum(calls) == (12 if in_c else 0)
