@@ -57,7 +57,7 @@ def test_an_error_that_follows_from_a_death_is_replaced_by_the_one_that_names_it
     expected = rf"^Ray's node manager \(raylet\) was killed by SIGTERM.*: raysim resume {tmp_path}$"
 
     def run() -> None:
-        with own_ray.watched(tmp_path, lambda: ended.append(own_ray.died())) as begun:
+        with own_ray.watched(tmp_path, lambda: ended.append(own_ray.died()), lambda: False) as begun:
             begun(processes_of(sleeping))
             own_ray.check()
             sleeping.terminate()
@@ -79,7 +79,7 @@ def test_what_ends_because_it_is_ended_on_purpose_is_no_death(
         own_ray.check()
 
     def run() -> None:
-        with own_ray.watched(tmp_path, end) as begun:
+        with own_ray.watched(tmp_path, end, lambda: False) as begun:
             begun(processes_of(sleeping))
             raise KeyError("own mistake")
 
@@ -87,11 +87,23 @@ def test_what_ends_because_it_is_ended_on_purpose_is_no_death(
         run()
 
 
+def test_what_ends_because_the_script_leaves_it_is_no_death(tmp_path: Path, sleeping: subprocess.Popen[bytes]) -> None:
+    """Between the end of a process and its removal from Ray's table the thread that watches may see it."""
+    left: list[bool] = []
+    with own_ray.watched(tmp_path, lambda: None, lambda: bool(left)) as begun:
+        begun(processes_of(sleeping))
+        left.append(True)
+        sleeping.kill()
+        sleeping.wait()
+        assert own_ray.died() is None
+        own_ray.check()
+
+
 def test_before_anything_was_recorded_there_is_nothing_to_resume(
     tmp_path: Path, sleeping: subprocess.Popen[bytes]
 ) -> None:
     def run() -> None:
-        with own_ray.watched(tmp_path, lambda: None) as begun:
+        with own_ray.watched(tmp_path, lambda: None, lambda: False) as begun:
             begun(processes_of(sleeping))
             sleeping.kill()
             sleeping.wait()

@@ -24,7 +24,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     running: list[str] = []
 
     @contextmanager
-    def watched(run_folder: object, end: Callable[[], None], server: object) -> Iterator[None]:
+    def watched(run_folder: object, end: Callable[[], None], is_left: object, server: object) -> Iterator[None]:
         try:
             yield
         finally:

@@ -135,13 +135,16 @@ def _made(address: str | None, run_folder: Path | None) -> Iterator[None]:
         else:
             connection.end()
 
+    def is_left() -> bool:
+        return connection is not None and not ray.is_initialized()
+
     if address is None:
         with (
             warm_workers.serving() as server,
             joining.quiet_after_death(),
             joining.agent_port() as agent_port,
             lasting() as in_lasting_thread,
-            own_ray.watched(run_folder, end, server) as begun,
+            own_ray.watched(run_folder, end, is_left, server) as begun,
         ):
             setup_worker = None if server is None else warm_workers.__file__
             in_lasting_thread(lambda: _start(begun, setup_worker, agent_port))

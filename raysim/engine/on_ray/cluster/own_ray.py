@@ -44,12 +44,13 @@ Processes = Mapping[str, Sequence[Any]]
 class OwnRay:
     """The Ray that this script starts.
 
-    run_folder: of its run; None if there are several. server: the process that forks its workers, if there is one.
-    processes: see `Processes`; None before they start, and once they are about to be ended on purpose. died: how it
-    ended by itself.
+    run_folder: of its run; None if there are several. is_left: see `watched`. server: the process that forks its
+    workers, if there is one. processes: see `Processes`; None before they start, and once they are about to be ended on
+    purpose. died: how it ended by itself.
     """
 
     run_folder: Path | None
+    is_left: Callable[[], bool]
     server: int | None
     processes: Processes | None = None
     died: str | None = None
@@ -60,20 +61,21 @@ _own: OwnRay | None = None
 
 @contextmanager
 def watched(
-    run_folder: Path | None, end: Callable[[], None], server: int | None = None
+    run_folder: Path | None, end: Callable[[], None], is_left: Callable[[], bool], server: int | None = None
 ) -> Iterator[Callable[[Processes], None]]:
     """Watch over a Ray that is started and used inside the block; yields the function that takes its processes.
 
     Args:
         run_folder: of its run; None if there are several.
         end: ends that Ray; called when the block is left.
+        is_left: whether the script has ended the connection to it, which ends its processes on purpose.
         server: the process that forks its workers, if there is one (warm_workers.py).
 
     Raises:
         WorkerLostError: one of its processes ended, whatever error followed from that.
     """
     global _own
-    _own = own = OwnRay(run_folder, server)
+    _own = own = OwnRay(run_folder, is_left, server)
     left = threading.Event()
     looks = threading.Thread(target=_look, args=(own, left), daemon=True)
     looks.start()
@@ -101,13 +103,14 @@ def share() -> None:
 
 
 def died() -> str | None:
-    """Return how the script's own Ray ended; None if it lives, or the script joined one."""
+    """Return how the script's own Ray ended by itself; None if it lives, or the script has ended it or joined one."""
     if _own is None:
         return None
     for name, called in WATCHED.items():
         for one in () if _own.processes is None or _own.died is not None else _own.processes.get(name, ()):
             code = one.process.poll()
-            if code is not None:
+            # `ray.shutdown()` leaves the connection first, then ends the processes, and clears the table last.
+            if code is not None and not _own.is_left():
                 _own.died = f"Ray's {called} {_ended(code)}"
     return _own.died
 
