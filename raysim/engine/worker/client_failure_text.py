@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from raysim.client.local_training import ClientFailure
 from raysim.client.section import ClientSection
+from raysim.client.trainers.compared_trainer import Differs
 from raysim.config.user_call import there_is, trace
 from raysim.engine.job import DOING, UNITS, Kind
 from raysim.engine.plan import own_parts
@@ -68,6 +69,29 @@ def gave_otherwise(
         f"{DOING[kind]} the same {whose} again ({named}{more}) {again}. The first time was {at}, the second after "
         f"{count} {UNITS[kind]}s. So the run's numbers depend on what its workers did before, and a resumed run or "
         f"another number of workers would give others. {why}{lines}"
+    )
+
+
+def steps_otherwise(plan: Plan, found: Differs, at: str) -> str:
+    """Return the message of a local step that is not autograd's.
+
+    Args:
+        plan: the run.
+        found: whose, and how it differs.
+        at: where the client was trained; see `place`.
+    """
+    if parts := own_parts.titles(plan):
+        because = (
+            f": this run has {', '.join(parts)}. Most often a part reads values where torch does not see it, keeps "
+            f"something from call to call, or was given other code meanwhile"
+        )
+        report = ""
+    else:
+        because, report = "", " The run names no part of a script or a package: please report it."
+    return (
+        f"A local step of client {plan.dataset.train.id_of(found.position)!r} is not autograd's, in {at}: "
+        f"engine.trainer = {plan.choice.trainer!r} {found.how}. So the run's numbers are not those of its model"
+        f'{because}. Set engine.trainer = "one_by_one", whose steps are autograd\'s, and start afresh.{report}'
     )
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 
 from raysim.algorithm import local_adaptivity
 from raysim.algorithm.algorithm import Algorithm
 from raysim.client.personalisation.personalisation import Personalisation
 from raysim.client.section import ClientSection, fine_tuned
-from raysim.client.trainer import Trainer
+from raysim.client.trainer import LockstepTrainer, Trainer
+from raysim.client.trainers.compared_trainer import ComparedLockstep, ComparedTrainer, Differs
 from raysim.client.trainers.construction import ONLY_THE_SECTION, Further, make
+from raysim.client.trainers.kernel.kernels import NONE_USED
+from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.engine.plan.plan import Plan
 from raysim.evaluation.personalised import FineTuner
 from raysim.models.model import Weights
@@ -18,18 +22,52 @@ from raysim.models.model import Weights
 
 @dataclass(frozen=True)
 class PlanTrainers:
-    """Builds trainers of sections for one run; `like`: weights on the device."""
+    """Builds trainers of sections for one run.
+
+    like: weights on the device. compared: those that it has built whose local steps are compared with autograd's.
+    """
 
     plan: Plan
     like: Weights
+    compared: list[ComparedTrainer] = field(default_factory=list)
 
     def of(self, section: ClientSection, further: Further = ONLY_THE_SECTION) -> Trainer:
-        """Build a trainer of a section, for the run's objective."""
+        """Build a trainer of a section, for the run's objective.
+
+        Steps on a card are not compared: some kernels there give other bits each time, and the host would wait. Nor are
+        steps that take several gradients.
+        """
+        plan, choice = self.plan, self.plan.choice
+        trainer = self._made(choice, section, further)
+        if choice.trainer == "one_by_one" or self.like.params.is_cuda or further.several is not None:
+            return trainer
+        by_autograd = replace(choice, trainer="one_by_one", kernels=NONE_USED)
+        compared = ComparedTrainer(
+            trainer,
+            lambda: self._made(by_autograd, section, further._replace(sums_gradients=True)),
+            plan.model.params,
+            plan.experiment.engine.precision,
+        )
+        self.compared.append(compared)
+        return ComparedLockstep(compared, trainer) if isinstance(trainer, LockstepTrainer) else compared
+
+    def differences(self, alone: Callable[[], AbstractContextManager[object]]) -> Iterator[Differs]:
+        """Compare what is due of the trainers built so far, each step `alone`; yield what is not autograd's.
+
+        Raises:
+            ClientFailure: user code raised.
+        """
+        for trainer in self.compared:
+            found = trainer.difference(alone)
+            if found is not None:
+                yield found
+
+    def _made(self, choice: TrainerChoice, section: ClientSection, further: Further) -> Trainer:
         plan, minimised = self.plan, self.plan.minimised
         graphs = plan.experiment.engine.cuda_graphs is not False
         further = further._replace(objective=minimised.objective, cuda_graphs=graphs)
         precision = plan.experiment.engine.precision
-        return make(plan.choice, plan.model, self.like, minimised.task, section, precision, further)
+        return make(choice, plan.model, self.like, minimised.task, section, precision, further)
 
     def of_cohort(self, personal: Personalisation | None) -> Trainer:
         """Build the trainer of the cohort's clients."""

@@ -26,7 +26,7 @@ from raysim.data.on_device import Examples
 from raysim.engine.job import JobBroadcast, Kind, Shard, UpdateQuery
 from raysim.engine.plan.plan import Plan
 from raysim.engine.worker import shard_work
-from raysim.engine.worker.client_failure_text import described, gave_otherwise, place
+from raysim.engine.worker.client_failure_text import described, gave_otherwise, place, steps_otherwise
 from raysim.engine.worker.configurations import Configurations
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.plan_trainers import PlanTrainers
@@ -34,6 +34,7 @@ from raysim.engine.worker.repeated_unit import GaveOtherwise, RepeatedUnit, Unit
 from raysim.engine.worker.scored_model import ScoredModel
 from raysim.errors import ClientError
 from raysim.evaluation import personalised, scores
+from raysim.models.memory import is_lacking
 from raysim.models.model import Weights
 from raysim.server.sums import Sums
 
@@ -79,7 +80,7 @@ class Pool:
         self._loaded = _to(plan.initial, device, copy=True)
         self._last_received: tuple[Broadcast | None, Broadcast | None] = (None, None)
         personal = personalisations.make(plan.experiment.client, plan.model.params)
-        trainers = PlanTrainers(plan, self._loaded)
+        self._trainers = trainers = PlanTrainers(plan, self._loaded)
         self._trainer: Trainer = trainers.of_cohort(personal) if partner is None else partner._trainer
         self._own = trainers.of_own_models(personal)
         self._gradients = trainers.of_gradients(self._algorithm, personal)
@@ -128,7 +129,10 @@ class Pool:
                 return own(broadcast, cast(personalised.Unit, unit))
 
         try:
-            return self._retry_without_examples(work)
+            result = self._retry_without_examples(work)
+            if isinstance(broadcast, Broadcast):
+                self._compare_steps(place(kind, broadcast.round, index, self._worker))
+            return result
         except ClientFailure as failure:
             split = cast(scores.Unit, unit)[0] if kind == "evaluate" else "train"
             at = place(kind, broadcast.round, index, self._worker)
@@ -212,6 +216,22 @@ class Pool:
         if self._device.type == "cpu" or found.failure is not None:
             raise ClientError(text)
         log.warning("%s On a card it may also be a kernel without a deterministic version.", text)
+
+    def _compare_steps(self, at: str) -> None:
+        """Compare local steps of the unit with autograd's, where that is due.
+
+        Raises:
+            ClientError: one differs.
+            ClientFailure: user code failed.
+        """
+        try:
+            for found in self._trainers.differences(self._alone):
+                raise ClientError(steps_otherwise(self._plan, found, at))
+        except Exception as error:
+            if not (is_lacking(error) or is_lacking(error.__cause__)):
+                raise
+            # The run itself had room for its work, and goes on.
+            card.release_memory()
 
     def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
         if kept is not None:

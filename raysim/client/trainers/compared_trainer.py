@@ -1,0 +1,270 @@
+"""Compares local steps of a trainer with autograd's, from time to time.
+
+A recorded step, or a layer by hand, was tried on a few batches before it was used. Where what a module computes depends
+on something that no trial showed, its updates would be other than autograd's, and nobody would know. So some clients
+that a trainer has trained are trained again, for single local steps: by the trainer, and by autograd. This changes no
+number of the run.
+
+Updates that differ by rounding may lie far apart: Adam makes a full step of a gradient that is rounding alone. So what
+looks different is compared once more, where gradients are more than rounding, and where autograd itself hardly changes
+when the weights are moved a little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from raysim.client.batches import Batches
+from raysim.client.chunk_clients import ChunkClients
+from raysim.client.local_training import working_on
+from raysim.client.trainer import Client, LocalStart, LockstepTrainer, Trainer, Updates
+from raysim.client.trainers.trainer_choice import Precision
+from raysim.models.layout import Layout
+from raysim.models.model import Weights
+from raysim.models.squared_norms import squared_norms
+
+FIRST, RATIO = 2, 8
+"""The first call whose client is compared, and how many times as late the next one is: comparisons cost next to
+nothing."""
+
+STEPS = 4
+"""Local steps of a client that are compared."""
+
+LIMITS: Mapping[Precision, float] = {"float32": 0.05, "tf32": 0.05, "bf16": 0.3}
+"""How far a parameter's update may be off, relative to it. Trials at a run's start are stricter, at a batch of their
+own choice; on any other one, a relu or a maximum may be decided otherwise by rounding."""
+
+SMALL = 1e-3
+"""The same relative to the whole update: that of a bias in front of a norm is rounding alone."""
+
+ROUNDED: Mapping[Precision, float] = {"float32": 1e-4, "tf32": 1e-2, "bf16": 0.05}
+"""How large a number of the gradient must be, relative to the largest one, to be more than rounding."""
+
+MOVED: Mapping[Precision, float] = {"float32": 1e-5, "tf32": 1e-3, "bf16": 1e-2}
+"""How far weights are moved, relative to each."""
+
+LOSS = 0.01
+"""How far the losses may be off, relative to their size."""
+
+
+class Differs(NamedTuple):
+    """A local step that is not autograd's: the client's position, and how it differs, as the end of a sentence."""
+
+    position: int
+    how: str
+
+
+def is_due(count: int) -> bool:
+    """Whether a client of this call, counted from 1, is compared.
+
+    >>> [count for count in range(1, 2500) if is_due(count)]
+    [2, 16, 128, 1024]
+    """
+    while count > FIRST and count % RATIO == 0:
+        count //= RATIO
+    return count == FIRST
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What a call to `Trainer.train` was given, with one of its clients."""
+
+    broadcast: Weights
+    client: Client
+    lr: float
+    start: Mapping[str, Tensor] | None
+
+
+class ComparedTrainer:
+    """A trainer, of whose calls some are kept until `difference` is asked for.
+
+    Args:
+        trainer: what trains.
+        by_autograd: makes a trainer of the same equations whose steps are autograd's, and which sums gradients; called
+            for each comparison.
+        layout: of the parameters.
+        precision: of products.
+    """
+
+    def __init__(
+        self, trainer: Trainer, by_autograd: Callable[[], Trainer], layout: Layout, precision: Precision
+    ) -> None:
+        self._trainer, self._by_autograd = trainer, by_autograd
+        self._layout, self._precision = layout, precision
+        self._count = 0
+        self._call: _Call | None = None
+        self.trains_together = trainer.trains_together
+
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
+        """Train the clients; see `Trainer.train`."""
+        self._count += 1
+        if is_due(self._count):
+            self._call = _Call(broadcast, _copied(clients[self._count % len(clients)]), lr, start)
+        return self._trainer.train(broadcast, clients, lr, start)
+
+    def difference(self, alone: Callable[[], AbstractContextManager[object]]) -> Differs | None:
+        """Compare the client of the call that is kept, and keep it no longer; None: no call is kept, or all is well.
+
+        Args:
+            alone: what every local step is made in, so that it draws as if there were no others.
+
+        Raises:
+            ClientFailure: user code raised.
+        """
+        call, self._call = self._call, None
+        if call is None:
+            return None
+        last = call.client.batches.num_steps - 1
+        with working_on(call.client.position):
+            trainers = self._trainer, self._by_autograd()
+            for step in sorted({last * index // (STEPS - 1) for index in range(STEPS)}):
+                how = self._compared(trainers, replace(call, client=_one_step(call.client, step)), alone)
+                if how is not None:
+                    return Differs(call.client.position, how)
+        return None
+
+    @torch.no_grad()
+    def _compared(
+        self, trainers: tuple[Trainer, Trainer], call: _Call, alone: Callable[[], AbstractContextManager[object]]
+    ) -> str | None:
+        """How the first trainer's local step differs from the second's, which is autograd's; None: it does not."""
+
+        def step(trainer: Trainer, call: _Call) -> _Step:
+            with alone():
+                return _Step.of(trainer, call)
+
+        made, wanted = (step(trainer, call) for trainer in trainers)
+        if not wanted.is_finite:
+            return None
+        limits = self._limits(wanted.update, call.broadcast.params)
+        off = self._norms(made.update - wanted.update)
+        # Not a number is not near.
+        if bool((off <= limits).all()) and _are_near(made.loss, wanted.loss) and made.has_buffers_of(wanted):
+            return None
+        moved = step(trainers[1], self._moved(call))
+        steady = (moved.update - wanted.update).abs() <= LIMITS[self._precision] * wanted.update.abs()
+        assert wanted.gradient is not None
+        size = wanted.gradient.abs()
+        steady &= size > ROUNDED[self._precision] * size.max()
+        off = self._norms(torch.where(steady, made.update - wanted.update, 0.0))
+        if not bool((off <= limits).all()):
+            return self._of_update(off, limits, wanted.update)
+        if not _are_near(made.loss, wanted.loss) and _are_near(moved.loss, wanted.loss):
+            return f"has the loss {made.loss:.6g}, where autograd has {wanted.loss:.6g}"
+        if not made.has_buffers_of(wanted) and moved.has_buffers_of(wanted):
+            return "leaves other numbers in the module's buffers"
+        return None
+
+    def _norms(self, vector: Tensor) -> Tensor:
+        """The norm of each parameter's part, float64."""
+        return squared_norms(self._layout, vector[None])[0].sqrt()
+
+    def _limits(self, update: Tensor, params: Tensor) -> Tensor:
+        """How far each parameter's update may be off: it is a difference of weights, so these are rounded too."""
+        norms, eps = self._norms(update), torch.finfo(params.dtype).eps
+        limits: Tensor = LIMITS[self._precision] * norms + SMALL * norms.norm() + 4 * eps * self._norms(params)
+        return limits
+
+    def _moved(self, call: _Call) -> _Call:
+        """The call from weights that lie a little apart."""
+        params, begin = call.broadcast.params, call.client.begin
+        generator = torch.Generator(params.device).manual_seed(0)
+        drawn = torch.rand(params.shape, generator=generator, dtype=params.dtype, device=params.device)
+        factors = 1 + MOVED[self._precision] * (2 * drawn - 1)
+        return replace(
+            call,
+            broadcast=replace(call.broadcast, params=params * factors),
+            client=call.client if begin is None else replace(call.client, begin=begin * factors),
+        )
+
+    def _of_update(self, off: Tensor, limits: Tensor, update: Tensor) -> str:
+        worst = int((off / limits).nan_to_num(nan=torch.inf).argmax())
+        norm = float(self._norms(update)[worst])
+        return (
+            f"changes {self._layout.names[worst]!r} by other numbers: the difference has the norm "
+            f"{float(off[worst]):.3g}, and autograd's change {norm:.3g}"
+        )
+
+
+class ComparedLockstep:
+    """A `ComparedTrainer` of a trainer that can also train from several starts; those calls are not compared."""
+
+    def __init__(self, compared: ComparedTrainer, trainer: LockstepTrainer) -> None:
+        self._compared, self._trainer = compared, trainer
+        self.trains_together = trainer.trains_together
+
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
+        """Train the clients; see `Trainer.train`."""
+        return self._compared.train(broadcast, clients, lr, start)
+
+    def train_each(self, starts: Sequence[LocalStart], clients: Sequence[Client]) -> Updates:
+        """Train the clients from each start; see `LockstepTrainer.train_each`."""
+        return self._trainer.train_each(starts, clients)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a single local step makes.
+
+    update: (P,), y - x. gradient: (P,), of the loss, where the trainer sums those. buffers, counters: after it.
+    loss: of the batch.
+    """
+
+    update: Tensor
+    gradient: Tensor | None
+    buffers: Tensor
+    counters: Tensor
+    loss: float
+
+    @classmethod
+    def of(cls, trainer: Trainer, call: _Call) -> _Step:
+        (made,) = trainer.train(call.broadcast, ChunkClients.of([call.client]), call.lr, call.start)
+        gradient = None if made.gradients is None else made.gradients[0].clone()
+        delta, buffers, counters = (one[0].clone() for one in (made.delta, made.buffers, made.counters))
+        return cls(delta, gradient, buffers, counters, float(made.loss[0]))
+
+    @property
+    def is_finite(self) -> bool:
+        return bool(self.update.isfinite().all())
+
+    def has_buffers_of(self, other: _Step) -> bool:
+        """Whether buffers are equal but for rounding, where the other's are finite, and counters are equal."""
+        finite = other.buffers.isfinite()
+        off = (self.buffers - other.buffers)[finite].norm()
+        near = bool(off <= LOSS * other.buffers[finite].norm())
+        return near and torch.equal(self.counters, other.counters)
+
+
+def _are_near(loss: float, wanted: float) -> bool:
+    return wanted != wanted or abs(loss - wanted) <= LOSS * (abs(wanted) + LOSS)
+
+
+def _copied(client: Client) -> Client:
+    """The client with vectors that its training does not write to."""
+    return replace(
+        client,
+        offset=None if client.offset is None else client.offset.clone(),
+        begin=None if client.begin is None else client.begin.clone(),
+        own=None if client.own is None else client.own.clone(),
+    )
+
+
+def _one_step(client: Client, step: int) -> Client:
+    """The client with one of its local steps."""
+    first, stop = client.batches.bounds[step : step + 2]
+    return replace(
+        client,
+        batches=Batches(client.batches.order[first:stop], (0, stop - first)),
+        augmented=None if client.augmented is None else client.augmented[first:stop],
+        windows=(),
+    )

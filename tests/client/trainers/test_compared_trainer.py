@@ -1,0 +1,227 @@
+"""A trainer's local steps are compared with autograd's: rounding is no difference, and other numbers are one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from raysim.client import local_training
+from raysim.client.chunk_clients import ChunkClients
+from raysim.client.local_training import ClientFailure
+from raysim.client.section import ClientSection
+from raysim.client.trainer import Client, Trainer, Updates
+from raysim.client.trainers.compared_trainer import STEPS, ComparedTrainer, is_due
+from raysim.client.trainers.construction import Further, make
+from raysim.client.trainers.trainer_choice import Precision, TrainerChoice
+from raysim.data.on_device import Examples
+from raysim.models.model import Model, Weights, create
+from raysim.models.task import Task, task_for
+from tests.support.local_updates import LR
+from tests.support.trainer_models import MODELS, WORK, dataset
+
+ADAM = {"batch_size": 4, "optimizer": {"name": "adam", "lr": 0.1}}
+
+
+class WithStatistics(nn.Module):
+    """A bias in front of a norm, whose gradient is rounding alone, and buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.last(torch.relu(self.norm(self.first(x))))
+        return outputs
+
+
+class Case:
+    """A model, its clients, and trainers of it in float32."""
+
+    def __init__(
+        self,
+        factory: Callable[[], nn.Module],
+        x_shape: tuple[int, ...],
+        work: dict[str, Any],
+        precision: Precision = "float32",
+    ) -> None:
+        data = dataset(x_shape, 4)
+        self.section, self.precision = ClientSection.model_validate(work), precision
+        self.model: Model
+        self.weights: Weights
+        self.model, self.weights = create(factory, 0, torch.float32)
+        self.task: Task = task_for(data.num_classes, None, data.y.padding, by_place=data.y.by_place)
+        # Of a batch with a single example there are no statistics.
+        positions = (1, 4) if factory is WithStatistics else (0, 1, 2, 3, 4)
+        self.clients = local_training.members(Examples(data), positions, self.section, 0, 3, self.weights.params)
+
+    def trainer(self, name: str, sums_gradients: bool = False) -> Trainer:
+        choice = TrainerChoice.of_size(name, 5, short_batches="resized")  # type: ignore[arg-type]
+        further = Further(sums_gradients=sums_gradients)
+        return make(choice, self.model, self.weights, self.task, self.section, self.precision, further)
+
+    def compared(self, trainer: Trainer) -> ComparedTrainer:
+        return ComparedTrainer(trainer, lambda: self.trainer("one_by_one", True), self.model.params, self.precision)
+
+    def trained(self, compared: ComparedTrainer, calls: int = 2) -> ComparedTrainer:
+        for _ in range(calls):
+            list(compared.train(self.weights, self.clients, LR))
+        return compared
+
+
+class Altered:
+    """A trainer whose updates are altered on their way."""
+
+    trains_together = False
+
+    def __init__(self, trainer: Trainer, alter: Callable[[Updates], Updates]) -> None:
+        self._trainer, self._alter = trainer, alter
+        self.trained: list[int] = []
+
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
+        clients = ChunkClients.of(clients)
+        self.trained.append(int(clients.batches.steps.sum()))
+        return map(self._alter, self._trainer.train(broadcast, clients, lr, start))
+
+
+def test_a_client_is_compared_at_the_second_call_and_eight_times_later_each() -> None:
+    assert [count for count in range(1, 10_000) if is_due(count)] == [2, 16, 128, 1024, 8192]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "name"), [*product(["recorded", "interpreted", "fused", "stacked"], MODELS), ("vmap", "written")]
+)
+@pytest.mark.parametrize("work", [WORK["all at once"], ADAM], ids=["sgd", "adam"])
+def test_rounding_is_no_difference(trainer: str, name: str, work: dict[str, Any]) -> None:
+    factory, x_shape = MODELS[name]
+    case = Case(factory, x_shape, work)
+    assert case.trained(case.compared(case.trainer(trainer))).difference(nullcontext) is None
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("work", [WORK["stored order"], ADAM])
+@pytest.mark.parametrize("trainer", ["recorded", "interpreted"])
+def test_nor_is_what_adam_makes_of_it(trainer: str, work: dict[str, Any], precision: Precision) -> None:
+    """Adam makes a step as long as any of a gradient that is rounding alone."""
+    case = Case(WithStatistics, (6,), work, precision)
+    assert case.trained(case.compared(case.trainer(trainer))).difference(nullcontext) is None
+
+
+def noisy(updates: Updates) -> Updates:
+    """Another step of the bias in front of the norm, as another order of additions gives one."""
+    delta = updates.delta.clone()
+    delta[:, 32 : 32 + 5] *= -1
+    return replace(updates, delta=delta)
+
+
+def test_what_autograd_makes_otherwise_when_weights_move_a_little_is_no_difference() -> None:
+    case = Case(WithStatistics, (6,), ADAM)
+    assert case.model.params.names[1] == "first.bias"
+    assert case.model.params.offsets[1] == 32
+    assert case.trained(case.compared(Altered(case.trainer("one_by_one"), noisy))).difference(nullcontext) is None
+
+
+def with_other_weights(updates: Updates) -> Updates:
+    delta = updates.delta.clone()
+    # first.weight; not by much of the whole.
+    delta[:, :30] *= 1.1
+    return replace(updates, delta=delta)
+
+
+def with_another_bias(updates: Updates) -> Updates:
+    delta = updates.delta.clone()
+    delta[:, -32:] = 0
+    return replace(updates, delta=delta)
+
+
+def with_nothing_finite(updates: Updates) -> Updates:
+    return replace(updates, delta=updates.delta * torch.nan)
+
+
+def with_another_loss(updates: Updates) -> Updates:
+    return replace(updates, loss=updates.loss * 1.03)
+
+
+def with_other_buffers(updates: Updates) -> Updates:
+    return replace(updates, buffers=updates.buffers * 1.1)
+
+
+def with_other_counters(updates: Updates) -> Updates:
+    return replace(updates, counters=updates.counters + 1)
+
+
+@pytest.mark.parametrize("work", [WORK["stored order"], ADAM])
+@pytest.mark.parametrize(
+    ("alter", "how"),
+    [
+        (with_other_weights, "changes 'first.weight' by other numbers: the difference has the norm "),
+        (with_another_bias, "changes 'last.bias' by other numbers: the difference has the norm "),
+        (with_nothing_finite, "by other numbers: the difference has the norm nan"),
+        (with_another_loss, "has the loss "),
+        (with_other_buffers, "leaves other numbers in the module's buffers"),
+        (with_other_counters, "leaves other numbers in the module's buffers"),
+    ],
+)
+def test_other_numbers_are_a_difference(alter: Callable[[Updates], Updates], how: str, work: dict[str, Any]) -> None:
+    case = Case(WithStatistics, (6,), work)
+    found = case.trained(case.compared(Altered(case.trainer("one_by_one"), alter))).difference(nullcontext)
+    assert found is not None
+    assert how in found.how
+    assert found.position == case.clients.positions[0]
+
+
+def test_only_single_local_steps_of_one_client_are_made_again() -> None:
+    case = Case(WithStatistics, (6,), WORK["epochs with short last batches"])
+    trainer = Altered(case.trainer("one_by_one"), lambda updates: updates)
+    compared = case.trained(case.compared(trainer))
+    steps = case.clients.batches.steps
+    assert trainer.trained == [steps.sum()] * 2
+    assert compared.difference(nullcontext) is None
+    assert steps[0] > STEPS
+    assert trainer.trained == [steps.sum()] * 2 + [1] * STEPS
+    assert compared.difference(nullcontext) is None
+    assert case.trained(compared, 1).difference(nullcontext) is None
+    assert trainer.trained == [steps.sum()] * 2 + [1] * STEPS + [steps.sum()]
+
+
+def test_a_step_in_which_autograd_makes_no_finite_numbers_says_nothing() -> None:
+    case = Case(WithStatistics, (6,), WORK["stored order"])
+    case.weights.params[0] = torch.nan
+    compared = case.compared(Altered(case.trainer("one_by_one"), with_other_weights))
+    assert case.trained(compared).difference(nullcontext) is None
+
+
+def test_an_error_of_user_code_names_the_client() -> None:
+    case = Case(WithStatistics, (6,), WORK["stored order"])
+    compared = case.trained(case.compared(case.trainer("one_by_one")))
+
+    def fails() -> Trainer:
+        raise KeyError("my own mistake")
+
+    compared._by_autograd = fails
+    with pytest.raises(ClientFailure) as caught:
+        compared.difference(nullcontext)
+    assert caught.value.position == case.clients.positions[0]
+
+
+def test_vectors_that_training_goes_on_with_are_those_of_its_beginning() -> None:
+    case = Case(WithStatistics, (6,), WORK["stored order"])
+    offset = 0.1 * torch.randn(case.weights.params.shape, generator=torch.Generator().manual_seed(0))
+    clients = case.clients.with_each(lambda client: replace(client, offset=offset))
+    compared = case.compared(case.trainer("recorded"))
+    for _ in range(2):
+        list(compared.train(case.weights, clients, LR))
+    call = compared._call
+    assert call is not None
+    expected = offset.clone()
+    offset.zero_()
+    assert torch.equal(call.client.offset, expected)  # type: ignore[arg-type]
+    assert compared.difference(nullcontext) is None
