@@ -213,9 +213,9 @@ def test_of_a_run_that_is_followed(
     steps[step] = lambda: of_full_disk(copy / "rows")
     driver = SimpleNamespace(**steps, workers=(), stopped=None, weights=weights, folder=SimpleNamespace(rows=[]))
     monkeypatch.setattr(watched_driver, "Driver", lambda *arguments: driver)
-    plan: Any = SimpleNamespace(experiment=experiment(), stated={})
+    sent: Any = SimpleNamespace(plan=SimpleNamespace(experiment=experiment(), stated={}))
     nothing: Any = None
-    made = watched_driver.WatchedDriver(plan, nothing, None, Opening(copy), lambda path, experiment: None, None)
+    made = watched_driver.WatchedDriver(sent, nothing, None, Opening(copy), lambda path, experiment: None, None)
     with pytest.raises(DiskError, match=rf"^{uri}/rows .* This machine's copy of it is {copy}\.$"):
         all(made.watch("running", 0, 0).stage != "done" for _ in iter(int, 1))
     with Mirror.of(uri).changing():

@@ -77,10 +77,10 @@ def test_a_driver(name: str | None, experiment: Make, mirror: Mirror, monkeypatc
     monkeypatch.setattr(watched_driver, "put_rest", lambda path: driver.note("put"))
     monkeypatch.setattr(watched_driver, "LINGER_S", 0.0)
     monkeypatch.setattr(watched_driver, "_end_this_process", ended.set)
-    plan: Any = SimpleNamespace(experiment=experiment())
+    sent: Any = SimpleNamespace(plan=SimpleNamespace(experiment=experiment()))
     nothing: Any = None
     made = watched_driver.WatchedDriver(
-        plan, nothing, None, Opening(mirror.path), lambda path, experiment: driver.note("draw"), name
+        sent, nothing, None, Opening(mirror.path), lambda path, experiment: driver.note("draw"), name
     )
     while made.watch("running", None, 0).stage not in ENDED:
         pass

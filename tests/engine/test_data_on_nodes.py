@@ -14,6 +14,7 @@ import pytest
 import ray
 
 import raysim
+from raysim.data.array_split import ArraySplit
 from raysim.data.prepare import prepare
 from raysim.engine.on_ray.cluster import data_on_nodes
 from raysim.engine.on_ray.cluster.cluster import place
@@ -179,3 +180,35 @@ def test_clients_that_remember_on_several_nodes_need_a_disk_that_these_share(
     uri = (tmp_path / "elsewhere").as_uri()
     with pytest.raises(raysim.ExperimentError, match=f"a disk that all of them share, but got {uri}, whose copy is"):
         raysim.run(digits(experiment, client=client), path=uri)
+
+
+@pytest.mark.parametrize("way", ["rounds", "run"])
+def test_driver_and_workers_have_the_data_from_one_copy(
+    way: str,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    ray_cluster: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put: list[str] = []
+    was_put = data_on_nodes._put
+
+    def noted(*given: Any) -> Any:
+        put.append("put")
+        return was_put(*given)
+
+    def pickled(split: ArraySplit) -> Any:
+        put.append("pickled")
+        return of_plain_arrays(split)
+
+    of_plain_arrays = ArraySplit.__reduce__
+    monkeypatch.setattr(data_on_nodes, "_put", noted)
+    monkeypatch.setattr(ArraySplit, "__reduce__", pickled)
+    exp = experiment(engine={"workers": 2, "cpus_per_worker": 1})
+    if way == "rounds":
+        assert len(list(raysim.rounds(exp, dataset=dataset, executor="ray"))) == exp.rounds
+    else:
+        raysim.run(exp, dataset=dataset, executor="ray", path=tmp_path / "run", progress=False)
+    # Each of two splits once to send it, and once to look for folders.
+    assert put == ["put", *["pickled"] * 4]

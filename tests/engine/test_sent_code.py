@@ -239,4 +239,4 @@ def test_driver_and_workers_compare(
     with pytest.raises(raysim.ExperimentError, match="has other code there"):
         receive_plan(SentPlan(plan, data))
     with pytest.raises(raysim.ExperimentError, match="has other code there"):
-        Driver(plan, None, None, None).start()  # type: ignore[arg-type]
+        Driver(SentPlan(plan, data), None, None, None).start()  # type: ignore[arg-type]

@@ -75,8 +75,17 @@ class SentRuns:
 
 def send_plan(plan: Plan, wait_s: float, data: SentDataset | None = None) -> SentPlan:
     """Put a plan where every node can get it. Call it on the node with the data, see `send`, unless they were sent."""
-    without_data: Any = replace(plan, dataset=None)  # type: ignore[arg-type]
-    return SentPlan(without_data, data or send(plan.dataset, wait_s))
+    return _without_data(plan, data or send(plan.dataset, wait_s))
+
+
+def _without_data(plan: Plan, data: SentDataset) -> SentPlan:
+    without: Any = replace(plan, dataset=None)  # type: ignore[arg-type]
+    return SentPlan(without, data)
+
+
+def hand_over(plan: Plan, wait_s: float) -> SentPlan:
+    """Put a plan where a process of this node can get it: other nodes fetch nothing."""
+    return _without_data(plan, _put(plan.dataset, ray.get_runtime_context().get_node_id(), wait_s))
 
 
 def receive_plan(sent: SentPlan) -> Plan:
@@ -106,7 +115,7 @@ def send(dataset: FederatedDataset, wait_s: float) -> SentDataset:
         ResourceError: a node that fetches waited in vain for this one.
     """
     here = ray.get_runtime_context().get_node_id()
-    own = SentDataset(ray.put(dataset), _places(dataset), here, store_uri(), wait_s)
+    own = _put(dataset, here, wait_s)
     others = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != here and node["Resources"].get("CPU")]
     if not (own.places and others):
         return own
@@ -133,6 +142,10 @@ def send(dataset: FederatedDataset, wait_s: float) -> SentDataset:
                 wait_s,
             )
     return own
+
+
+def _put(dataset: FederatedDataset, here: str, wait_s: float) -> SentDataset:
+    return SentDataset(ray.put(dataset), _places(dataset), here, store_uri(), wait_s)
 
 
 def receive(data: SentDataset) -> FederatedDataset:

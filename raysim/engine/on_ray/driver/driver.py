@@ -12,9 +12,9 @@ from raysim.config import torch_settings
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.cluster.dashboard import Dashboard
+from raysim.engine.on_ray.cluster.data_on_nodes import SentPlan, receive_plan
 from raysim.engine.on_ray.cluster.handles import GroupedMethod, RemoteMethod
 from raysim.engine.on_ray.executor.on_ray import OnRay, StartedPools
-from raysim.engine.plan import sent_code
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
 from raysim.engine.rounds.finished_round import Finished
@@ -70,7 +70,7 @@ class Driver:
     """Owns its pools and the open run folder. `next` runs a round; `stop` may be called meanwhile.
 
     Args:
-        plan: the run.
+        sent: the run; its data are received by `start`.
         placement: where its pools go.
         started_pools: its pools, where the script has started them; None starts them here.
         opening: the run's folder, on this machine's paths; None writes nothing.
@@ -81,7 +81,7 @@ class Driver:
 
     def __init__(
         self,
-        plan: Plan,
+        sent: SentPlan,
         placement: Placement,
         started_pools: StartedPools | None,
         opening: Opening | None,
@@ -91,18 +91,14 @@ class Driver:
         # The modules of the plan's parts are imported now.
         torch_settings.renew()
         self._start = start
-        self._plan, self._placement, self._started_pools, self._opening, self._name = (
-            plan,
-            placement,
-            started_pools,
-            opening,
-            name,
-        )
+        self._sent = sent
+        self._plan: Plan = sent.plan
+        self._placement, self._started_pools, self._opening, self._name = placement, started_pools, opening, name
         if opening is not None and opening.copies is not None:
             removed.know(opening.copies)
         self._open = ExitStack()
         self._rounds: Generator[Finished, None, ServerState] | None = None
-        self._dashboard = Dashboard(plan.experiment.name)
+        self._dashboard = Dashboard(sent.plan.experiment.name)
         self.folder: RunFolder | None = None
         """While the run writes to it."""
         self.stopped: StopReason | None = None
@@ -111,7 +107,7 @@ class Driver:
     def start(self) -> None:
         """Wait for the first pool. Nothing is written to the disk before."""
         # Not in the constructor: an error there reaches the script as a dead actor, without its type.
-        sent_code.check(self._plan)
+        self._plan = receive_plan(self._sent)
         self._executor = OnRay(self._plan, self._placement, self._started_pools)
         self._open.callback(self._executor.close)
 

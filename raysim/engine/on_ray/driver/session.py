@@ -15,6 +15,7 @@ from raysim.engine import wire
 from raysim.engine.on_ray.cluster import forked, handles, own_ray, run_names, sendable
 from raysim.engine.on_ray.cluster.cluster import connected, place
 from raysim.engine.on_ray.cluster.connection import Connection
+from raysim.engine.on_ray.cluster.data_on_nodes import hand_over
 from raysim.engine.on_ray.cluster.remote_errors import answer, wait_for_all
 from raysim.engine.on_ray.driver.driver import Driver, DriverHandle
 from raysim.engine.on_ray.driver.watched_driver import WatchedDriver, WatchedDriverHandle
@@ -180,8 +181,9 @@ def rounds(
     with connected(address, path) as connection, with_states_folder(plan, opening) as plan:
         _check_shared(plan, path)
         placement = place(plan.experiment.engine)
+        pools = start_pools(plan, placement)
         driver: DriverHandle = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(
-            plan, placement, start_pools(plan, placement), opening, start=start
+            pools.sent, placement, pools, opening, start=start
         )
         ahead: deque[ObjectRef[object]] = deque()
         _wait_for_process(driver, placement.wait_s, run_folder)
@@ -235,15 +237,17 @@ def _start(
         # The pools import their modules while the driver does. They end with this script, like the run.
         pools = start_pools(plan, placement)
         own: WatchedDriverHandle = _actor(WatchedDriver, max_concurrency=WATCHERS).remote(
-            plan, placement, pools, opening, after, None
+            pools.sent, placement, pools, opening, after, None
         )
         _wait_for_process(own, placement.wait_s, opening.named)
         return own, ""
 
+    sent = hand_over(plan, placement.wait_s)
+
     def start(name: str) -> WatchedDriverHandle:
         detached = {"name": name, "namespace": run_names.NAMESPACE, "lifetime": "detached"}
         driver: WatchedDriverHandle = _actor(WatchedDriver, max_concurrency=WATCHERS, **detached).remote(
-            plan, placement, None, opening, after, name
+            sent, placement, None, opening, after, name
         )
         return driver
 

@@ -21,11 +21,11 @@ import ray
 
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster.cluster import Placement
+from raysim.engine.on_ray.cluster.data_on_nodes import SentPlan
 from raysim.engine.on_ray.cluster.handles import RemoteMethod
 from raysim.engine.on_ray.cluster.run_names import NamedDriver
 from raysim.engine.on_ray.driver.driver import Driver
 from raysim.engine.on_ray.executor.on_ray import StartedPools
-from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.opening import Opening
 from raysim.engine.rounds.run_status import ENDED, Stage, UnderWay
 from raysim.experiment import stopping
@@ -97,7 +97,7 @@ class WatchedDriver:
     """Begins its run at once; `watch`, `stop` and the other methods answer on other threads.
 
     Args:
-        plan: the run.
+        sent: the run.
         placement: where its pools go.
         started_pools: its pools, where the script has started them; None starts them here.
         opening: its folder, on this machine's paths.
@@ -109,15 +109,16 @@ class WatchedDriver:
 
     def __init__(
         self,
-        plan: Plan,
+        sent: SentPlan,
         placement: Placement,
         started_pools: StartedPools | None,
         opening: Opening,
         after: Callable[[Path, Experiment], None],
         name: str | None,
     ) -> None:
-        self._driver = Driver(plan, placement, started_pools, opening, name)
-        self._plan, self._opening, self._after, self._name = plan, opening, after, name
+        self._driver = Driver(sent, placement, started_pools, opening, name)
+        # Its data are the driver's.
+        self._plan, self._opening, self._after, self._name = sent.plan, opening, after, name
         self._since_s = time.time()
         self._news = threading.Condition()
         self._stage: Stage = "starting"
