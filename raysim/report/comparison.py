@@ -18,6 +18,7 @@ from raysim.errors import RunFolderError
 from raysim.report.column_names import headlines
 from raysim.report.groups import Group, headline, without_shared
 from raysim.report.series import over_trials
+from raysim.report.signed_ranks import p_of_signed_ranks
 from raysim.report.ties import EQUAL, levelled
 
 Test = Literal["t", "wilcoxon"]
@@ -131,12 +132,12 @@ def p_value(differences: Sequence[float], test: Test) -> float | None:
     """
     if len(differences) < 2 or np.allclose(differences, differences[0], rtol=1e-9, atol=0):
         return None
-    from scipy import stats  # slow to import
-
     if test == "t":
+        from scipy import stats  # slow to import
+
         return float(stats.ttest_1samp(differences, 0.0).pvalue)
     found = np.asarray(differences, dtype=np.float64)
-    return float(stats.wilcoxon(np.sign(found) * levelled(np.abs(found), _OF_VALUES * np.abs(found).max())).pvalue)
+    return p_of_signed_ranks(np.sign(found) * levelled(np.abs(found), _OF_VALUES * np.abs(found).max()))
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy import stats
 from typer.testing import CliRunner
@@ -139,7 +141,8 @@ def test_equal_differences_have_one_rank_though_rounding_parts_them(tmp_path: Pa
     before, after = [0.80, 0.70, 0.60, 0.50, 0.90, 0.65, 0.55], [0.85, 0.65, 0.65, 0.55, 0.95, 0.60, 0.65]
     differences = [b - a for a, b in zip(before, after, strict=True)]
     assert len({abs(each) for each in differences}) == 3, "0.05 in two forms, and 0.1"
-    expected = stats.wilcoxon([1, -1, 1, 1, 1, -1, 2]).pvalue
+    # Two of six ranks of 3.5 are against: none, one or two of them, or the rank of 7 alone, in 1 + 6 + 15 + 1 of 128.
+    expected = 2 * 23 / 128
     assert p_value(differences, "wilcoxon") == pytest.approx(expected)
     for seed, values in enumerate(zip(before, after, strict=True)):
         for size, value in zip((5, 9), values, strict=True):
@@ -148,6 +151,30 @@ def test_equal_differences_have_one_rank_though_rounding_parts_them(tmp_path: Pa
     assert method.difference is not None
     assert method.difference.pairs == 7
     assert method.difference.p == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "differences",
+    [[0.1] * 10 + [0.2] * 5, [0.0, 0.1, 0.1, 0.1, 0.1, 0.2], [0.0, 0.0, 0.3, -0.1, 0.1, 0.2], [0.3, -0.1, 0.2] * 4],
+    ids=["15 pairs", "a zero", "two zeros", "both ways"],
+)
+def test_wilcoxons_p_counts_all_signs_where_sizes_are_equal_or_zero(differences: list[float]) -> None:
+    """A normal approximation made p of the 15 pairs more than six times as large."""
+    sizes = np.abs([each for each in differences if each])
+    ranks = stats.rankdata(sizes)
+    signs = np.array(list(product((0, 1), repeat=len(sizes))))
+    rising = signs @ ranks
+    moved = np.array([each for each in differences if each]) > 0
+    against = min(ranks[moved].sum(), ranks[~moved].sum())
+    expected = min(1.0, 2 * np.mean(rising <= against))
+    assert p_value(differences, "wilcoxon") == pytest.approx(expected, rel=1e-12)
+
+
+def test_wilcoxons_p_of_many_pairs_is_scipys() -> None:
+    rng = np.random.default_rng(0)
+    for pairs in (50, 51):
+        differences = rng.permutation(np.arange(1, pairs + 1)) * rng.choice([-1, 1, 1], size=pairs) / 64
+        assert p_value(differences.tolist(), "wilcoxon") == pytest.approx(stats.wilcoxon(differences).pvalue)
 
 
 def test_equal_means_of_several_rounds_have_no_difference(tmp_path: Path) -> None:
