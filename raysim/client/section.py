@@ -65,7 +65,12 @@ class ClientSection(Section):
         None, description="Passes over the client's examples. Absent, without `local_steps`: 1."
     )
     local_steps: Amount | None = Field(None, description="Number of local steps, in place of epochs.")
-    max_local_steps: Steps | None = Field(None, description="Local steps of a client at most. Absent: no bound.")
+    max_local_steps: Steps | None = Field(
+        None,
+        description=(
+            "Local steps of a client at most, but for those that keys of `personalisation` ask for. Absent: no bound."
+        ),
+    )
     schedule: tuple[Change, ...] = Field(
         (), max_length=1_000, description="Other epochs, local steps or batch sizes from given rounds on."
     )

@@ -41,6 +41,14 @@ def test_the_number_of_local_steps(keys: dict[str, Any], steps: int) -> None:
     assert set(taus(**keys).tolist()) == {steps}
 
 
+def test_the_bound_is_not_that_of_work_that_other_keys_ask_for() -> None:
+    """As of Ditto's own models, and of the epochs of local groups alone."""
+    bounded = ClientSection(batch_size=4, max_local_steps=2)
+    of_its_own = bounded.with_work(epochs=3).work_at(0)
+    assert of_its_own.steps(np.full(1, 10), 0, 0, np.zeros(1, np.int64)).tolist() == [9]
+    assert "personalisation" in str(ClientSection.model_fields["max_local_steps"].description)
+
+
 def test_drawn_work_is_uniform_and_another_in_every_round() -> None:
     drawn = taus(local_steps={"low": 2, "high": 5})
     values, counts = np.unique(drawn, return_counts=True)
