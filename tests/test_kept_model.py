@@ -18,6 +18,7 @@ from torch import nn
 import raysim
 from raysim.api import kept_model
 from raysim.run_folder import files
+from raysim.run_folder.writer import RunFolder
 from raysim.storage import sealed
 from tests.support.small_data import make_clients
 
@@ -188,6 +189,47 @@ def test_a_best_model_that_was_lost_is_not_replaced_by_another(
         kept_model.export(tmp_path / "run", tmp_path / "out", best=True, dataset=dataset)
     with pytest.raises(raysim.RunFolderError, match=said):
         raysim.run(e.changed({"rounds": 12}), dataset=dataset, path=tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("method", ["write_best", "checkpoint"])
+def test_a_round_that_is_broken_off_leaves_the_best_model_of_those_before_it(
+    method: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    e = experiment(
+        rounds=6,
+        client={"optimizer": {"name": "sgd", "lr": 0.1}},
+        evaluation={"every": 1},
+        checkpoint={"every": 3, "keep": 1, "best": "eval/test/loss"},
+        engine={"workers": 0},
+    )
+    whole = raysim.run(e, dataset=dataset, path=tmp_path / "whole")
+    losses = whole.rounds["eval/test/loss"].to_pylist()
+    assert losses[0] > losses[1] > losses[2], "the third model is not better than those before, so this shows nothing"
+    act = getattr(RunFolder, method)
+    broken_off = list[str]()
+
+    def interrupted(folder: RunFolder, *arguments: Any) -> None:
+        if method == "write_best":
+            act(folder, *arguments)
+        if len(folder.rows) == 3 and not broken_off:
+            broken_off.append(method)
+            raise KeyboardInterrupt
+        if method == "checkpoint":
+            act(folder, *arguments)
+
+    monkeypatch.setattr(RunFolder, method, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        raysim.run(e, dataset=dataset, path=tmp_path / "run")
+    assert list(files.checkpoints(tmp_path / "run")) == [2]
+    again = raysim.run(e, dataset=dataset, path=tmp_path / "run", resume=True)
+    assert again.rounds["eval/test/loss"].to_pylist() == losses
+    assert [list(files.best_models(each)) for each in (again.path, whole.path)] == [[6], [6]]
+    for best in (True, False):
+        models = []
+        for each in (again, whole):
+            kept_model.export(each.path, tmp_path / "out", best=best, dataset=dataset)
+            models.append((tmp_path / "out").read_bytes())
+        assert models[0] == models[1]
 
 
 def test_a_model_that_was_put_beside_the_best_is_not_taken(

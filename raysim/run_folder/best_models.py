@@ -75,9 +75,9 @@ def check_kept(path: Path, metric: BestMetric | None, kept_by: BestMetric | None
 class BestModels:
     """The evaluations that were the best when they were recorded, and whose models are kept.
 
-    A model is kept if it is the best so far, or was when a kept checkpoint was written: a run that goes on from there
-    then has the files of an undisturbed one. Of these, evaluations that were due only because a run ended do not count
-    for one that goes on beyond its end, so the best of the others stays too.
+    A model is kept if it is the best so far, or was when a kept checkpoint was written, or one that may yet be written:
+    a run that goes on from there then has the files of an undisturbed one. Of these, evaluations that were due only
+    because a run ended do not count for one that goes on beyond its end, so the best of the others stays too.
 
     Args:
         path: the run's folder.
@@ -111,9 +111,13 @@ class BestModels:
         """Write a model that `add` has found to be the best."""
         checkpoint.write(state, files.best_file(self._path, state.round), fingerprint)
 
-    def prune(self) -> None:
-        """Delete the models that no reader and no resumed run needs."""
-        ends = [*files.checkpoints(self._path), *list(self._kept)[-1:]]
+    def prune(self, recorded: int = 0) -> None:
+        """Delete the models that no reader and no resumed run needs.
+
+        recorded: rounds whose state may get a checkpoint though a later round's model is the best: that round is not
+        recorded yet, and may be broken off.
+        """
+        ends = [*files.checkpoints(self._path), *list(self._kept)[-1:], recorded]
         regular = [done for done in self._kept if done % self._every == 0]
         needed = {
             max(before) for end in ends for among in (self._kept, regular) if (before := [d for d in among if d <= end])

@@ -250,7 +250,8 @@ class RunFolder:
         """Write the model after `done` rounds, which `best` has found to be the best so far."""
         with self._recording():
             self.best.write(ServerState(done, weights, {}, {}, {}, {}, {}), self._fingerprint)
-            self.best.prune()
+            # Where an error or Ctrl-C breaks this round off, the state before it is what the run leaves.
+            self.best.prune(done - 1)
 
     def write_stopped(self, reason: StopReason) -> None:
         """Write why the run stops before its last round. Other programs read it; raysim asks the rows."""
