@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import raysim
+from raysim.api.executors import begins
 from raysim.api.series import Arguments
 from raysim.errors import RunFolderError
 from raysim.storage import lock
@@ -81,3 +82,21 @@ def test_none_begins_while_another_one_is_under_way(
     done = begin(tmp_path / "all", 0.1, started=started)
     assert refused
     assert raysim.read(tmp_path / "all").rounds == done.rounds
+
+
+def test_a_run_that_another_one_replaced_meanwhile_is_not_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, others = tmp_path / "run", list[raysim.Result]()
+    asked, other = (experiment(rounds=2, seed=seed, engine={"workers": 0}) for seed in (0, 1))
+    raysim.run(asked, path=path, progress=False)
+
+    def after_other(*arguments: Any) -> Any:
+        monkeypatch.setattr("raysim.api.run.begins", begins)
+        others.append(raysim.run(other, path=path, overwrite=True, progress=False))
+        return begins(*arguments)
+
+    monkeypatch.setattr("raysim.api.run.begins", after_other)
+    with pytest.raises(RunFolderError, match="holds another run than"):
+        raysim.run(asked.changed({"rounds": 4}), path=path, resume=True, progress=False)
+    assert raysim.read(path).rounds == others[0].rounds

@@ -17,7 +17,7 @@ from raysim.engine.outlook import Outlook, workers_here
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
 from raysim.engine.rounds.finished_round import Finished
-from raysim.engine.rounds.opening import Opening, open_folder
+from raysim.engine.rounds.opening import Opening, open_folder, owner_of
 from raysim.engine.rounds.run_status import Watcher, run_name
 from raysim.engine.rounds.state_files import with_states_folder
 from raysim.errors import ExperimentError
@@ -83,7 +83,7 @@ def run(
                 after(path, experiment)
         if not moves:
             return left.state.weights
-        opening = _behind(opening, left.state)
+        opening = _behind(plan, opening, left.state)
     # Import Ray only if it is used: the in-process engine works without it.
     from raysim.engine.on_ray.driver import session
 
@@ -100,7 +100,7 @@ def steps(plan: Plan, opening: Opening | None, place: Begins, address: str | Non
             if not left.moves:
                 return
             if opening is not None:
-                opening, left = _behind(opening, left.state), None
+                opening, left = _behind(plan, opening, left.state), None
         from raysim.engine.on_ray.driver import session
 
         yield from session.rounds(plan, opening, address, None if left is None else (left.state, left.seen))
@@ -136,9 +136,9 @@ def _is_connected() -> bool:
     return ray is not None and ray.is_initialized() and not forked.is_cut_off()
 
 
-def _behind(opening: Opening, state: ServerState) -> Opening:
+def _behind(plan: Plan, opening: Opening, state: ServerState) -> Opening:
     """Return how to go on from the state in the same folder."""
-    return Opening(opening.path, state.round, profile=opening.profile)
+    return Opening(opening.path, state.round, profile=opening.profile, owner=owner_of(plan, opening))
 
 
 class _Left(NamedTuple):

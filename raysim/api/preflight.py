@@ -58,6 +58,8 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
         RunFolder.check_free(path, overwrite)
         return Opening(path, None, overwrite, profile)
     lock.check_free(path)
+    # Before all that is compared: what replaces the run later has another one.
+    owner = experiment_record.stored_owner(path)
     check_same(plan, path)
     check_answers(plan, path)
     found = going_on.begun(path, plan.experiment)
@@ -81,7 +83,7 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
                 path,
                 ", ".join(other),
             )
-    return Opening(path, found.done, profile=profile, stopped=found.stopped)
+    return Opening(path, found.done, profile=profile, stopped=found.stopped, owner=owner)
 
 
 def check_one(experiment: Experiment, path: Path | None = None) -> None:

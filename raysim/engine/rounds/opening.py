@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from raysim.engine.plan.first_answers import answers
 from raysim.engine.plan.plan import Plan
+from raysim.errors import RunFolderError
 from raysim.experiment.stopping import StopReason
 from raysim.run_folder import experiment_record, frozen
 from raysim.run_folder.checkpoint_check import check_fits
@@ -25,7 +26,8 @@ class Opening(NamedTuple):
 
     done: the number of rounds of the checkpoint to continue from; None creates the folder. overwrite: allow to replace
     an existing run. profile: write the timeline. copies: where the script keeps copies of folders elsewhere; None: in
-    this process. stopped: why the folder's run has stopped; then it does not go on.
+    this process. stopped: why the folder's run has stopped; then it does not go on. owner: whose the files of a folder
+    to continue in were when it was looked at, without its lock; None: nobody has looked.
     """
 
     path: Path
@@ -34,6 +36,7 @@ class Opening(NamedTuple):
     profile: bool = False
     copies: Path | None = None
     stopped: StopReason | None = None
+    owner: str | None = None
 
     @property
     def named(self) -> str:
@@ -47,7 +50,9 @@ class Opening(NamedTuple):
 
 def owner_of(plan: Plan, opening: Opening) -> str:
     """Return whose the files of a run's folder are, or will be."""
-    return plan.owner if opening.done is None else experiment_record.stored_owner(opening.path)
+    if opening.done is None:
+        return plan.owner
+    return experiment_record.stored_owner(opening.path) if opening.owner is None else opening.owner
 
 
 @contextmanager
@@ -60,7 +65,8 @@ def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterato
         run: the name by which a user attaches to it.
 
     Raises:
-        RunFolderError: another process writes to the folder; or it exists already, or is not a run's folder.
+        RunFolderError: another process writes to the folder, or has put another run there since it was looked at; or it
+            exists already, or is not a run's folder.
     """
     path, experiment, dataset = opening.path, plan.experiment, plan.dataset
     private = plan.private()
@@ -79,6 +85,7 @@ def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterato
         if opening.done is None:
             RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, facts)
         else:
+            _check_owner(opening)
             # What was passed at the run's start stays, and so does where it began.
             had = experiment_record.stored_passed(path)
             goes_on_after = experiment_record.stored_goes_on_after(path)
@@ -93,3 +100,15 @@ def open_folder(plan: Plan, opening: Opening, run: str | None = None) -> Iterato
         if state is not None:
             check_fits(state, plan.begins, path)
         yield folder, state
+
+
+def _check_owner(opening: Opening) -> None:
+    """Refuse a folder in which another process has begun another run between the look at it and its lock.
+
+    Its state would be gone on with as if it were of the run that was there.
+    """
+    if opening.owner not in (None, experiment_record.stored_owner(opening.path)):
+        raise RunFolderError(
+            f"{opening.named} holds another run than when this command looked at it: another process has replaced it "
+            f"meanwhile (--overwrite, overwrite=True). Give this run another folder (--path, path=)."
+        )
