@@ -12,10 +12,18 @@ import torch
 from torch import Tensor, nn
 
 import raysim
-from raysim.client.trainer import Client, Trainer, Updates
+from raysim.client.local_training import ClientFailure
+from raysim.client.trainer import Client, LockstepTrainer, Trainer, Updates
 from raysim.client.trainers import compared_trainer, construction
+from raysim.client.trainers.compared_trainer import ComparedTrainer
+from raysim.client.trainers.kernel.kernels import NONE_USED, KernelsUsed
+from raysim.client.trainers.several_points import SeveralPoints
 from raysim.client.trainers.trainer_choice import TrainerChoice
+from raysim.engine.plan.resolve import resolve
 from raysim.engine.worker import plan_trainers
+from raysim.engine.worker.example_memory import ExampleMemory
+from raysim.engine.worker.plan_trainers import PlanTrainers
+from raysim.engine.worker.pool import Pool
 from raysim.models.model import Weights
 from tests.support.executors import bits
 from tests.support.small_data import make_clients
@@ -39,12 +47,12 @@ class Wrong:
 
 
 @pytest.fixture
-def wrong(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Trainers are wrong, but for those by autograd; the names of those that were made."""
-    made: list[str] = []
+def wrong(monkeypatch: pytest.MonkeyPatch) -> list[TrainerChoice]:
+    """Trainers are wrong, but for those by autograd; what was made."""
+    made: list[TrainerChoice] = []
 
     def make(choice: TrainerChoice, *given: Any) -> Trainer:
-        made.append(choice.trainer)
+        made.append(choice)
         trainer = construction.make(choice, *given)
         return trainer if choice.trainer == "one_by_one" else Wrong(trainer)
 
@@ -94,11 +102,36 @@ def test_parts_of_a_script_are_named(experiment: Make, dataset: raysim.Federated
 
 
 def test_steps_by_autograd_are_not_compared(
-    wrong: list[str], always: list[str | None], experiment: Make, dataset: raysim.FederatedDataset
+    wrong: list[TrainerChoice], always: list[str | None], experiment: Make, dataset: raysim.FederatedDataset
 ) -> None:
     list(raysim.rounds(experiment(engine={"workers": 0, "trainer": "one_by_one"}), dataset=dataset))
-    assert set(wrong) == {"one_by_one"}
+    assert {each.trainer for each in wrong} == {"one_by_one"}
     assert not always
+
+
+def test_what_steps_are_compared_with_calls_no_kernel_of_raysim_s(
+    wrong: list[TrainerChoice], experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    plan = resolve(experiment(engine={"workers": 0, "trainer": "recorded"}), dataset=dataset)
+    plan = replace(plan, choice=replace(plan.choice, kernels=KernelsUsed(True, True, True)))
+    trainers = PlanTrainers(plan, plan.initial)
+    assert isinstance(trainers.of(plan.experiment.training), ComparedTrainer)
+    trainers.compared[0]._by_autograd()
+    assert (wrong[-1].trainer, wrong[-1].kernels) == ("one_by_one", NONE_USED)
+
+
+def test_a_trainer_of_several_runs_stays_one(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    plan = resolve(experiment(engine={"workers": 0, "trainer": "stacked"}), dataset=dataset)
+    trainers = PlanTrainers(plan, plan.initial)
+    assert isinstance(trainers.of(plan.experiment.training), LockstepTrainer)
+    assert len(trainers.compared) == 1
+
+
+def test_steps_that_take_several_gradients_are_not_compared(experiment: Make) -> None:
+    client = {"personalisation": {"name": "maml", "alpha": 0.1, "hessian": "none"}, "batch_size": 4}
+    dataset = raysim.FederatedDataset.from_clients(make_clients([3 + 2 * i for i in range(20)]), make_clients([25] * 4))
+    plan = resolve(experiment(client=client, engine={"workers": 0, "trainer": "recorded"}), dataset=dataset)
+    assert isinstance(Pool(plan, torch.device("cpu"), "here", ExampleMemory())._trainer, SeveralPoints)
 
 
 class Drops(nn.Module):
@@ -167,14 +200,17 @@ def test_a_run_has_the_same_numbers_with_comparisons(
     assert set(found) == {None}
 
 
+@pytest.mark.parametrize("says", ["torch", "the processor's kernel"])
 def test_a_comparison_that_lacks_memory_is_left_out(
-    experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
+    says: str, experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
     def lacking(self: object, alone: object) -> None:
         asked.append("difference")
-        raise torch.OutOfMemoryError("no room")
+        if says == "torch":
+            raise torch.OutOfMemoryError("no room")
+        raise ClientFailure(0) from RuntimeError("you tried to allocate memory of 1 TB")
 
     monkeypatch.setattr(compared_trainer.ComparedTrainer, "difference", lacking)
     exp = experiment(engine={"workers": 0, "trainer": "recorded"})

@@ -65,6 +65,8 @@ def test_a_driver_whose_process_never_starts_ends_the_run(monkeypatch: pytest.Mo
         raise GetTimeoutError
 
     killed: list[object] = []
+    # Whatever Ray there is.
+    monkeypatch.setattr(session, "Connection", lambda: SimpleNamespace(lives=True, check=lambda folder: None))
     monkeypatch.setattr("ray.get", get)
     monkeypatch.setattr("raysim.engine.on_ray.cluster.handles.kill", killed.append)
     driver = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda: None))

@@ -40,14 +40,14 @@ LIMITS: Mapping[Precision, float] = {"float32": 0.05, "tf32": 0.05, "bf16": 0.3}
 """How far a parameter's update may be off, relative to it. Trials at a run's start are stricter, at a batch of their
 own choice; on any other one, a relu or a maximum may be decided otherwise by rounding."""
 
-SMALL = 1e-3
-"""The same relative to the whole update: that of a bias in front of a norm is rounding alone."""
-
 ROUNDED: Mapping[Precision, float] = {"float32": 1e-4, "tf32": 1e-2, "bf16": 0.05}
 """How large a number of the gradient must be, relative to the largest one, to be more than rounding."""
 
 MOVED: Mapping[Precision, float] = {"float32": 1e-5, "tf32": 1e-3, "bf16": 1e-2}
 """How far weights are moved, relative to each."""
+
+STEADY = 0.7
+"""How large the part of a parameter's update must be, relative to it, that hardly changes then."""
 
 LOSS = 0.01
 """How far the losses may be off, relative to their size."""
@@ -155,6 +155,8 @@ class ComparedTrainer:
         size = wanted.gradient.abs()
         steady &= size > ROUNDED[self._precision] * size.max()
         off = self._norms(torch.where(steady, made.update - wanted.update, 0.0))
+        # Numbers that are near by chance say nothing.
+        off[self._norms(torch.where(steady, wanted.update, 0.0)) < STEADY * self._norms(wanted.update)] = 0
         if not bool((off <= limits).all()):
             return self._of_update(off, limits, wanted.update)
         if not _are_near(made.loss, wanted.loss) and _are_near(moved.loss, wanted.loss):
@@ -169,8 +171,8 @@ class ComparedTrainer:
 
     def _limits(self, update: Tensor, params: Tensor) -> Tensor:
         """How far each parameter's update may be off: it is a difference of weights, so these are rounded too."""
-        norms, eps = self._norms(update), torch.finfo(params.dtype).eps
-        limits: Tensor = LIMITS[self._precision] * norms + SMALL * norms.norm() + 4 * eps * self._norms(params)
+        rounded = 4 * torch.finfo(params.dtype).eps * self._norms(params)
+        limits: Tensor = LIMITS[self._precision] * self._norms(update) + rounded
         return limits
 
     def _moved(self, call: _Call) -> _Call:
@@ -266,5 +268,4 @@ def _one_step(client: Client, step: int) -> Client:
         client,
         batches=Batches(client.batches.order[first:stop], (0, stop - first)),
         augmented=None if client.augmented is None else client.augmented[first:stop],
-        windows=(),
     )

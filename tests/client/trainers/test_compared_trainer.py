@@ -58,7 +58,8 @@ class Case:
         self.model, self.weights = create(factory, 0, torch.float32)
         self.task: Task = task_for(data.num_classes, None, data.y.padding, by_place=data.y.by_place)
         # Of a batch with a single example there are no statistics.
-        positions = (1, 4) if factory is WithStatistics else (0, 1, 2, 3, 4)
+        has_statistics = isinstance(factory, type) and issubclass(factory, WithStatistics)
+        positions = (1, 4) if has_statistics else (0, 1, 2, 3, 4)
         self.clients = local_training.members(Examples(data), positions, self.section, 0, 3, self.weights.params)
 
     def trainer(self, name: str, sums_gradients: bool = False) -> Trainer:
@@ -83,12 +84,14 @@ class Altered:
     def __init__(self, trainer: Trainer, alter: Callable[[Updates], Updates]) -> None:
         self._trainer, self._alter = trainer, alter
         self.trained: list[int] = []
+        self.inputs: list[Tensor] = []
 
     def train(
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
     ) -> Iterator[Updates]:
         clients = ChunkClients.of(clients)
         self.trained.append(int(clients.batches.steps.sum()))
+        self.inputs.append(clients.visited_inputs())
         return map(self._alter, self._trainer.train(broadcast, clients, lr, start))
 
 
@@ -127,6 +130,30 @@ def test_what_autograd_makes_otherwise_when_weights_move_a_little_is_no_differen
     assert case.model.params.names[1] == "first.bias"
     assert case.model.params.offsets[1] == 32
     assert case.trained(case.compared(Altered(case.trainer("one_by_one"), noisy))).difference(nullcontext) is None
+
+
+class Chaotic(WithStatistics):
+    """Its gradients are others wherever the weights are moved to."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = torch.sin(1e7 * super().forward(x))
+        return outputs
+
+
+def test_nor_is_another_gradient_where_weights_that_move_a_little_give_another() -> None:
+    case = Case(Chaotic, (6,), WORK["stored order"])
+    trainer = Altered(case.trainer("one_by_one"), lambda updates: replace(updates, delta=updates.delta.flip(1)))
+    assert case.trained(case.compared(trainer)).difference(nullcontext) is None
+
+
+def test_nor_is_the_last_digit_of_a_weight_that_does_not_move() -> None:
+    case = Case(WithStatistics, (6,), WORK["stored order"])
+    digit = torch.finfo(torch.float32).eps * case.weights.params
+    trainer = Altered(case.trainer("one_by_one"), lambda updates: replace(updates, delta=updates.delta + digit))
+    compared = case.compared(trainer)
+    for _ in range(2):
+        list(compared.train(case.weights, case.clients, 1e-10))
+    assert compared.difference(nullcontext) is None
 
 
 def with_other_weights(updates: Updates) -> Updates:
@@ -190,6 +217,26 @@ def test_only_single_local_steps_of_one_client_are_made_again() -> None:
     assert compared.difference(nullcontext) is None
     assert case.trained(compared, 1).difference(nullcontext) is None
     assert trainer.trained == [steps.sum()] * 2 + [1] * STEPS + [steps.sum()]
+
+
+def test_the_client_is_another_one_each_time() -> None:
+    factory, x_shape = MODELS["mlp"]
+    case = Case(factory, x_shape, WORK["stored order"])
+    compared = case.compared(Altered(case.trainer("one_by_one"), with_another_bias))
+    found = [case.trained(compared, calls).difference(nullcontext) for calls in (2, 14)]
+    assert [each and each.position for each in found] == [2, 1]
+
+
+def test_augmented_examples_are_those_of_the_step() -> None:
+    case = Case(WithStatistics, (6,), WORK["stored order"])
+    visits = case.clients.visited_inputs()
+    augmented = visits + torch.arange(len(visits), dtype=visits.dtype)[:, None]
+    case.clients = replace(case.clients, augmented=augmented)
+    trainer = Altered(case.trainer("one_by_one"), lambda updates: updates)
+    assert case.trained(case.compared(trainer)).difference(nullcontext) is None
+    first, last = trainer.inputs[2], trainer.inputs[-1]
+    assert torch.equal(first, augmented[:4])
+    assert torch.equal(last, augmented[16:20])
 
 
 def test_a_step_in_which_autograd_makes_no_finite_numbers_says_nothing() -> None:
