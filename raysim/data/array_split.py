@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.arrays import Int64s
+from raysim.data.shared_rows import MappedRows, from_pickle, to_pickle
 from raysim.data.split import Arrays, check_position, position_in, text_of
 
 
@@ -17,7 +18,8 @@ from raysim.data.split import Arrays, check_position, position_in, text_of
 class ArraySplit:
     """A split whose rows lie in two arrays, sorted by client.
 
-    It pickles as these plain arrays, which Ray shares between the processes of a machine without copying.
+    It pickles as these plain arrays, which Ray shares between the processes of a machine without copying, or as where
+    they are (`shared_rows.py`).
 
     Attributes:
         ids: a client's id at its position; distinct.
@@ -70,4 +72,13 @@ class ArraySplit:
         return {client_id: position for position, client_id in enumerate(self.ids)}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ArraySplit, (self.ids, self.x, self.y, self.first_rows)
+        return _unpickled, (self.ids, to_pickle(self.x), to_pickle(self.y), self.first_rows)
+
+
+def _unpickled(
+    ids: tuple[str, ...],
+    x: npt.NDArray[Any] | MappedRows,
+    y: npt.NDArray[Any] | MappedRows,
+    first_rows: Int64s,
+) -> ArraySplit:
+    return ArraySplit(ids, from_pickle(x), from_pickle(y), first_rows)

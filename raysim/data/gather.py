@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.data import shared_rows
 from raysim.data.array_split import ArraySplit
 from raysim.data.client_arrays import client_id, clients_of, is_fixed, pair_of, rows_of
 from raysim.data.field import Field, dtype_name
@@ -90,9 +91,7 @@ def _converted(field: Field, array: npt.NDArray[Any]) -> str:
 
 def _joined(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     if not _is_shared(arrays):
-        joined = np.concatenate(arrays)
-        joined.flags.writeable = False
-        return joined
+        return shared_rows.joined(arrays)
     first = next(array for array in arrays if array.size)
     shape = (sum(len(array) for array in arrays), *first.shape[1:])
     # Not first.strides: an array of one row may have any stride along it and still be contiguous.

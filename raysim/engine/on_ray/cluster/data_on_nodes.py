@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raysim.data.arrow_split import ArrowSplit, SplitPlace
 from raysim.data.copies import fetch_copy
 from raysim.data.dataset import FederatedDataset
+from raysim.data.shared_rows import mapped_by_others
 from raysim.data.store import store_uri, take
+from raysim.engine.on_ray.cluster import own_ray
 from raysim.engine.on_ray.cluster.remote_errors import own_cause, raise_again
 from raysim.errors import RaysimError, RemoteError, ResourceError
 from raysim.storage.remote.remote import Remote
@@ -44,7 +47,7 @@ class SentDataset:
 
     dataset: a reference to it; get it after its folders were fetched. places: the folders that it maps. node: the node
     that has them all. store: the URI of a store that may have them too. wait_s: how long to wait for that node's next
-    block.
+    block. kept: the dataset itself, whose memory workers that start later may map; only where it was sent from.
     """
 
     dataset: ObjectRef[FederatedDataset]
@@ -52,6 +55,10 @@ class SentDataset:
     node: str
     store: str | None
     wait_s: float
+    kept: FederatedDataset | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "kept": None}
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,9 @@ def send(dataset: FederatedDataset, wait_s: float) -> SentDataset:
 
 
 def _put(dataset: FederatedDataset, here: str, wait_s: float) -> SentDataset:
-    return SentDataset(ray.put(dataset), _places(dataset), here, store_uri(), wait_s)
+    with mapped_by_others() if own_ray.is_there() else nullcontext():
+        put = ray.put(dataset)
+    return SentDataset(put, _places(dataset), here, store_uri(), wait_s, dataset)
 
 
 def receive(data: SentDataset) -> FederatedDataset:

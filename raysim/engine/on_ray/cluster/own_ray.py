@@ -96,6 +96,11 @@ def watched(
             looks.join()
 
 
+def is_there() -> bool:
+    """Whether the Ray of this process is one that it has started: all of it is on this machine, and ends with it."""
+    return _own is not None and _own.processes is not None
+
+
 def share() -> None:
     """Name no run's folder if the script's own Ray dies: several runs use it."""
     if _own is not None:

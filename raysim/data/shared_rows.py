@@ -1,0 +1,117 @@
+"""Joins rows in memory that other processes of this machine can map, so that they need no copies of a dataset's arrays.
+
+On Linux large rows lie in a file without a name (memfd), which is sealed once it is written: nobody can change it. It
+is gone with the last process that maps it, however that ends.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+SMALLEST_BYTES = 1 << 22
+"""Smaller rows are copied as soon as a process of Ray's is asked for anything."""
+
+_are_mapped: ContextVar[bool] = ContextVar("are_mapped", default=False)
+
+
+class SealedMemory(mmap.mmap):
+    """A sealed file that is mapped for reading; fd: by which others open it, while this exists."""
+
+    fd: int
+
+
+@dataclass(frozen=True)
+class MappedRows:
+    """Where another process of this machine and user finds rows."""
+
+    path: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def rows(self) -> npt.NDArray[Any]:
+        """Map them, for reading; OSError if the process that joined them is gone."""
+        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            memory = mmap.mmap(file, math.prod(self.shape) * self.dtype.itemsize, access=mmap.ACCESS_READ)
+        finally:
+            os.close(file)
+        return np.frombuffer(memory, self.dtype).reshape(self.shape)
+
+
+def joined(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the rows of all arrays, at least one, of one dtype and shape per row; nobody can write to them."""
+    if sys.platform == "linux" and sum(array.nbytes for array in arrays) >= SMALLEST_BYTES:
+        try:
+            return _sealed(arrays)
+        except OSError:
+            # No such files here, or too many that are open.
+            pass
+    rows = np.concatenate(arrays)
+    rows.flags.writeable = False
+    return rows
+
+
+def _sealed(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    import fcntl  # not on Windows
+
+    first, num_rows = arrays[0], sum(map(len, arrays))
+    file = os.memfd_create("raysim-rows", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        for array in arrays:
+            # Bytes are written, and not mapped: the kernel then clears no page before.
+            left = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            while left:
+                left = left[os.write(file, left) :]
+        fcntl.fcntl(
+            file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+        )
+        memory = SealedMemory(file, 0, access=mmap.ACCESS_READ)
+    except BaseException:
+        os.close(file)
+        raise
+    memory.fd = file
+    weakref.finalize(memory, os.close, file).atexit = False
+    return np.frombuffer(memory, first.dtype).reshape((num_rows, *first.shape[1:]))
+
+
+@contextmanager
+def mapped_by_others() -> Iterator[None]:
+    """In the block datasets are pickled for processes of this machine and user, which end before this one does."""
+    token = _are_mapped.set(True)
+    try:
+        yield
+    finally:
+        _are_mapped.reset(token)
+
+
+def to_pickle(rows: npt.NDArray[Any]) -> npt.NDArray[Any] | MappedRows:
+    """Return what is pickled of a split's rows: in a block of `mapped_by_others` where they are, if they are sealed."""
+    memory = _memory_of(rows) if _are_mapped.get() else None
+    if memory is None or rows.nbytes != len(memory):
+        return rows
+    return MappedRows(f"/proc/{os.getpid()}/fd/{memory.fd}", rows.dtype, rows.shape)
+
+
+def from_pickle(rows: npt.NDArray[Any] | MappedRows) -> npt.NDArray[Any]:
+    """Return the rows of which `to_pickle` has made this."""
+    return rows.rows() if isinstance(rows, MappedRows) else rows
+
+
+def _memory_of(rows: npt.NDArray[Any]) -> SealedMemory | None:
+    lender: Any = rows
+    while isinstance(lender, np.ndarray):
+        lender = lender.base
+    lender = lender.obj if isinstance(lender, memoryview) else lender
+    return lender if isinstance(lender, SealedMemory) else None
