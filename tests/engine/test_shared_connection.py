@@ -76,6 +76,34 @@ def test_a_ray_that_does_not_start_leaves_nothing(started: list[str], monkeypatc
     assert started == []
 
 
+def test_a_script_has_left_ray_once_it_is_connected_no_more(
+    started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Callable[[], bool]] = []
+    said: list[bool] = []
+
+    @contextmanager
+    def watched(
+        run_folder: object, end: Callable[[], None], is_left: Callable[[], bool], server: object
+    ) -> Iterator[Any]:
+        asked.append(is_left)
+        yield lambda processes: None
+        end()
+
+    def start(*_: object, **__: object) -> None:
+        said.append(asked[0]())
+        started.append("ray")
+
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.own_ray.watched", watched)
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.joining.start", start)
+    with connected(None):
+        said.append(asked[0]())
+        started.clear()
+        said.append(asked[0]())
+    # A Ray that dies while it starts is not left.
+    assert said == [False, False, True]
+
+
 @pytest.mark.parametrize(("address", "begins"), [(None, "start"), ("10.0.0.1:6379", "init")])
 def test_a_connection_that_ctrl_c_interrupts_once_it_is_there_is_ended(
     address: str | None, begins: str, started: list[str], monkeypatch: pytest.MonkeyPatch

@@ -44,7 +44,11 @@ ROUNDED: Mapping[Precision, float] = {"float32": 1e-4, "tf32": 1e-2, "bf16": 0.0
 """How large a number of the gradient must be, relative to the largest one, to be more than rounding."""
 
 MOVED: Mapping[Precision, float] = {"float32": 1e-5, "tf32": 1e-3, "bf16": 1e-2}
-"""How far weights are moved, relative to each."""
+"""How far weights are moved, relative to a hundredth more than the mean of a parameter's absolute values: zeros move
+too."""
+
+LARGEST = 1 << 25
+"""Bytes of a model's parameters up to which clients are compared: it takes some fifteen times as much for a while."""
 
 STEADY = 0.7
 """How large the part of a parameter's update must be, relative to it, that hardly changes then."""
@@ -80,6 +84,11 @@ class _Call:
     lr: float
     start: Mapping[str, Tensor] | None
 
+    @property
+    def begin(self) -> Tensor:
+        """y before the first local step."""
+        return self.broadcast.params if self.client.begin is None else self.client.begin
+
 
 class ComparedTrainer:
     """A trainer, of whose calls some are kept until `difference` is asked for.
@@ -106,7 +115,7 @@ class ComparedTrainer:
     ) -> Iterator[Updates]:
         """Train the clients; see `Trainer.train`."""
         self._count += 1
-        if is_due(self._count):
+        if is_due(self._count) and broadcast.params.nbytes <= LARGEST:
             self._call = _Call(broadcast, _copied(clients[self._count % len(clients)]), lr, start)
         return self._trainer.train(broadcast, clients, lr, start)
 
@@ -124,7 +133,8 @@ class ComparedTrainer:
             return None
         last = call.client.batches.num_steps - 1
         with working_on(call.client.position):
-            trainers = self._trainer, self._by_autograd()
+            with alone():
+                trainers = self._trainer, self._by_autograd()
             for step in sorted({last * index // (STEPS - 1) for index in range(STEPS)}):
                 how = self._compared(trainers, replace(call, client=_one_step(call.client, step)), alone)
                 if how is not None:
@@ -144,7 +154,7 @@ class ComparedTrainer:
         made, wanted = (step(trainer, call) for trainer in trainers)
         if not wanted.is_finite:
             return None
-        limits = self._limits(wanted.update, call.broadcast.params)
+        limits = self._limits(wanted.update, call.begin)
         off = self._norms(made.update - wanted.update)
         # Not a number is not near.
         if bool((off <= limits).all()) and _are_near(made.loss, wanted.loss) and made.has_buffers_of(wanted):
@@ -158,7 +168,7 @@ class ComparedTrainer:
         # Numbers that are near by chance say nothing.
         off[self._norms(torch.where(steady, wanted.update, 0.0)) < STEADY * self._norms(wanted.update)] = 0
         if not bool((off <= limits).all()):
-            return self._of_update(off, limits, wanted.update)
+            return self._of_update(off, limits, torch.where(steady, wanted.update, 0.0))
         if not _are_near(made.loss, wanted.loss) and _are_near(moved.loss, wanted.loss):
             return f"has the loss {made.loss:.6g}, where autograd has {wanted.loss:.6g}"
         if not made.has_buffers_of(wanted) and moved.has_buffers_of(wanted):
@@ -169,26 +179,29 @@ class ComparedTrainer:
         """The norm of each parameter's part, float64."""
         return squared_norms(self._layout, vector[None])[0].sqrt()
 
-    def _limits(self, update: Tensor, params: Tensor) -> Tensor:
+    def _limits(self, update: Tensor, begin: Tensor) -> Tensor:
         """How far each parameter's update may be off: it is a difference of weights, so these are rounded too."""
-        rounded = 4 * torch.finfo(params.dtype).eps * self._norms(params)
+        rounded = 4 * torch.finfo(begin.dtype).eps * self._norms(begin)
         limits: Tensor = LIMITS[self._precision] * self._norms(update) + rounded
         return limits
 
     def _moved(self, call: _Call) -> _Call:
         """The call from weights that lie a little apart."""
-        params, begin = call.broadcast.params, call.client.begin
-        generator = torch.Generator(params.device).manual_seed(0)
-        drawn = torch.rand(params.shape, generator=generator, dtype=params.dtype, device=params.device)
-        factors = 1 + MOVED[self._precision] * (2 * drawn - 1)
+        by, begin = torch.zeros_like(call.begin), call.client.begin
+        generator = torch.Generator(by.device).manual_seed(0)
+        drawn = torch.rand(by.shape, generator=generator, dtype=by.dtype, device=by.device)
+        views = (self._layout.views(vector).values() for vector in (by, drawn, call.begin))
+        for into, numbers, weights in zip(*views, strict=True):
+            into.copy_((2 * numbers - 1) * MOVED[self._precision] * (weights.abs().mean() + 0.01))
         return replace(
             call,
-            broadcast=replace(call.broadcast, params=params * factors),
-            client=call.client if begin is None else replace(call.client, begin=begin * factors),
+            broadcast=replace(call.broadcast, params=call.broadcast.params + by),
+            client=call.client if begin is None else replace(call.client, begin=begin + by),
         )
 
     def _of_update(self, off: Tensor, limits: Tensor, update: Tensor) -> str:
-        worst = int((off / limits).nan_to_num(nan=torch.inf).argmax())
+        # What does not move has no limit, and what is not a number is beyond any.
+        worst = int(torch.where(off <= limits, 0.0, off / limits).nan_to_num(nan=torch.inf).argmax())
         norm = float(self._norms(update)[worst])
         return (
             f"changes {self._layout.names[worst]!r} by other numbers: the difference has the norm "
@@ -214,12 +227,17 @@ class ComparedLockstep:
         return self._trainer.train_each(starts, clients)
 
 
+def bare(trainer: Trainer | None) -> Trainer | None:
+    """Return the trainer beneath what compares its steps."""
+    return trainer._trainer if isinstance(trainer, ComparedTrainer | ComparedLockstep) else trainer
+
+
 @dataclass(frozen=True)
 class _Step:
     """What a single local step makes.
 
-    update: (P,), y - x. gradient: (P,), of the loss, where the trainer sums those. buffers, counters: after it.
-    loss: of the batch.
+    update: (P,), by which y moves. gradient: (P,), of the loss, where the trainer sums those. buffers, counters: after
+    it. loss: of the batch.
     """
 
     update: Tensor
@@ -233,7 +251,8 @@ class _Step:
         (made,) = trainer.train(call.broadcast, ChunkClients.of([call.client]), call.lr, call.start)
         gradient = None if made.gradients is None else made.gradients[0].clone()
         delta, buffers, counters = (one[0].clone() for one in (made.delta, made.buffers, made.counters))
-        return cls(delta, gradient, buffers, counters, float(made.loss[0]))
+        update = delta - (call.begin - call.broadcast.params)
+        return cls(update, gradient, buffers, counters, float(made.loss[0]))
 
     @property
     def is_finite(self) -> bool:

@@ -82,10 +82,10 @@ def steps_otherwise(plan: Plan, found: Differs, at: str) -> str:
     """
     if parts := own_parts.titles(plan):
         because = (
-            f": this run has {', '.join(parts)}. Most often a part reads values where torch does not see it, keeps "
-            f"something from call to call, or was given other code meanwhile"
+            f": this run has {', '.join(parts)}. A part may read values where torch does not see it, keep something "
+            f"from call to call, or have been given other code meanwhile"
         )
-        report = ""
+        report = " If no part of yours does so, please report it."
     else:
         because, report = "", " The run names no part of a script or a package: please report it."
     return (

@@ -20,6 +20,7 @@ from raysim.client import local_training
 from raysim.client.local_training import ClientFailure
 from raysim.client.personalisation import choice as personalisations
 from raysim.client.trainer import LocalStart, LockstepTrainer, Trainer
+from raysim.client.trainers.compared_trainer import ComparedTrainer, bare
 from raysim.cohort.chunks import Chunk
 from raysim.config.own_generators import OwnGenerators
 from raysim.data.on_device import Examples
@@ -80,7 +81,10 @@ class Pool:
         self._loaded = _to(plan.initial, device, copy=True)
         self._last_received: tuple[Broadcast | None, Broadcast | None] = (None, None)
         personal = personalisations.make(plan.experiment.client, plan.model.params)
-        self._trainers = trainers = PlanTrainers(plan, self._loaded)
+        # Partners share a trainer: whose unit is carried out compares its steps.
+        compared: list[ComparedTrainer] = [] if partner is None else partner._trainers.compared
+        trainers = PlanTrainers(plan, self._loaded, compared)
+        self._trainers: PlanTrainers = trainers
         self._trainer: Trainer = trainers.of_cohort(personal) if partner is None else partner._trainer
         self._own = trainers.of_own_models(personal)
         self._gradients = trainers.of_gradients(self._algorithm, personal)
@@ -90,7 +94,8 @@ class Pool:
         self._configurations = None if fedex is None else Configurations(plan, fedex, trainers.of, self._model.bench)
         # What a script's parts draw from generators of their own depends on the unit then, and not on the worker.
         self._generators_of_parts = OwnGenerators(
-            *(self._algorithm, self._trainer, self._own, self._gradients, self._model.metrics, self._model.module),
+            *(self._algorithm, *map(bare, (self._trainer, self._own, self._gradients))),
+            *(self._model.metrics, self._model.module),
             *(plan.minimised, plan.task.losses, plan.experiment),
         )
         self._trained_again: RepeatedUnit[PoolUnit[Chunk]] = RepeatedUnit()

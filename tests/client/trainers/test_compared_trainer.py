@@ -17,12 +17,15 @@ from raysim.client.chunk_clients import ChunkClients
 from raysim.client.local_training import ClientFailure
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client, Trainer, Updates
+from raysim.client.trainers import compared_trainer
 from raysim.client.trainers.compared_trainer import STEPS, ComparedTrainer, is_due
 from raysim.client.trainers.construction import Further, make
+from raysim.client.trainers.kernel.kernels import KernelsUsed
 from raysim.client.trainers.trainer_choice import Precision, TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.models.model import Model, Weights, create
 from raysim.models.task import Task, task_for
+from tests.support.kernel import needs_kernel
 from tests.support.local_updates import LR
 from tests.support.trainer_models import MODELS, WORK, dataset
 
@@ -62,8 +65,9 @@ class Case:
         positions = (1, 4) if has_statistics else (0, 1, 2, 3, 4)
         self.clients = local_training.members(Examples(data), positions, self.section, 0, 3, self.weights.params)
 
-    def trainer(self, name: str, sums_gradients: bool = False) -> Trainer:
-        choice = TrainerChoice.of_size(name, 5, short_batches="resized")  # type: ignore[arg-type]
+    def trainer(self, name: str, sums_gradients: bool = False, winograd: bool = False) -> Trainer:
+        kernels = KernelsUsed(winograd=winograd)
+        choice = TrainerChoice.of_size(name, 5, short_batches="resized", kernels=kernels)  # type: ignore[arg-type]
         further = Further(sums_gradients=sums_gradients)
         return make(choice, self.model, self.weights, self.task, self.section, self.precision, further)
 
@@ -217,6 +221,69 @@ def test_only_single_local_steps_of_one_client_are_made_again() -> None:
     assert compared.difference(nullcontext) is None
     assert case.trained(compared, 1).difference(nullcontext) is None
     assert trainer.trained == [steps.sum()] * 2 + [1] * STEPS + [steps.sum()]
+
+
+def with_half(updates: Updates) -> Updates:
+    return replace(updates, delta=updates.delta * 0.5)
+
+
+class Gated(WithStatistics):
+    """A parameter that is 0 and does not move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.zeros(3))
+
+
+def test_what_does_not_move_is_not_named() -> None:
+    case = Case(Gated, (6,), WORK["stored order"])
+    found = case.trained(case.compared(Altered(case.trainer("one_by_one"), with_half))).difference(nullcontext)
+    assert found is not None
+    assert "'gate'" not in found.how
+
+
+def test_the_step_counts_and_not_where_it_begins() -> None:
+    case = Case(WithStatistics, (6,), WORK["stored order"])
+    far = case.weights.params + 0.5 * torch.randn(case.weights.params.shape, generator=torch.Generator().manual_seed(0))
+
+    def longer(updates: Updates) -> Updates:
+        moved = far - case.weights.params
+        return replace(updates, delta=moved + 1.5 * (updates.delta - moved))
+
+    case.clients = case.clients.with_each(lambda client: replace(client, begin=far))
+    assert case.trained(case.compared(case.trainer("recorded"))).difference(nullcontext) is None
+    found = case.trained(case.compared(Altered(case.trainer("one_by_one"), longer))).difference(nullcontext)
+    assert found is not None
+
+
+def test_a_large_model_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compared_trainer, "LARGEST", 100)
+    case = Case(WithStatistics, (6,), WORK["stored order"])
+    assert case.trained(case.compared(Altered(case.trainer("one_by_one"), with_half))).difference(nullcontext) is None
+
+
+class OnBlank(nn.Module):
+    """Zero biases, and images whose background is 0: where relu has its kink much is exactly 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.last = nn.Linear(8, 4)
+        for layer in (self.first, self.second, self.last):
+            nn.init.zeros_(layer.get_parameter("bias"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.last(torch.relu(self.second(torch.relu(self.first(x)))).mean((2, 3)))
+        return outputs
+
+
+@pytest.mark.parametrize("trainer", ["recorded", "interpreted"])
+def test_a_kink_that_rounding_decides_is_no_difference(trainer: str) -> None:
+    needs_kernel()
+    case = Case(OnBlank, (1, 12, 12), WORK["stored order"])
+    case.clients.x[:, :, 5:] = 0
+    made = case.trainer(trainer, winograd=True)
+    assert case.trained(case.compared(made)).difference(nullcontext) is None
 
 
 def test_the_client_is_another_one_each_time() -> None:

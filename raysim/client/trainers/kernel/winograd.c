@@ -14,6 +14,9 @@
    side of six they are 0, P, -P, Q, -Q and infinity, with one of five 0, R, -R, S and infinity. These have exact powers,
    and lost fewest digits, of multiples of 1/8, for numbers drawn at random.
 
+   Where a kernel sees zeros alone, the map behind is the bias, to the last bit: a relu makes much of what is rounded
+   around 0.
+
    REAL is float or double. Sums are added up in an order that the shapes alone decide. */
 
 #include "vectors.h"
@@ -328,9 +331,38 @@ INLINE void seen(const int tile, const int taps, const Sizes *s, const REAL *map
     }
 }
 
-/* maps (examples, rows, columns, out) <- A' M A + bias. */
+/* filled <- which places of maps with a margin have a number that is not 0, in any channel. */
+static void find_filled(const Sizes *s, const REAL *maps, int64_t places, unsigned char *filled) {
+    for (int64_t p = 0; p < places; p++) {
+        const REAL *own = maps + p * s->in;
+        mask any = {0};
+        for (int64_t c = 0; c < s->in; c += LANES) any |= load(own + c) != (vec){0};
+        bits found = 0;
+        UNROLLED for (int l = 0; l < LANES; l++) found |= any[l];
+        filled[p] = found != 0;
+    }
+}
+
+/* The places of a tile, a bit each in their order, from which a kernel sees none that is filled. */
+INLINE uint32_t blank(const int tile, const int taps, const unsigned char *filled, int64_t columns) {
+    const int side = tile + taps - 1;
+    unsigned char across[MOST_SIDE][MOST_SIDE];
+    UNROLLED for (int i = 0; i < side; i++) UNROLLED for (int j = 0; j < tile; j++) {
+        across[i][j] = 0;
+        UNROLLED for (int c = 0; c < taps; c++) across[i][j] |= filled[i * columns + j + c];
+    }
+    uint32_t found = 0;
+    UNROLLED for (int i = 0; i < tile; i++) UNROLLED for (int j = 0; j < tile; j++) {
+        unsigned char any = 0;
+        UNROLLED for (int r = 0; r < taps; r++) any |= across[i + r][j];
+        found |= (uint32_t)!any << (tile * i + j);
+    }
+    return found;
+}
+
+/* maps (examples, rows, columns, out) <- A' M A + bias. filled: see `find_filled`. */
 INLINE void shown(const int tile, const int taps, const Sizes *s, const REAL *m, int64_t first, int64_t many,
-                  const REAL *bias, REAL *maps) {
+                  const REAL *bias, const unsigned char *filled, REAL *maps) {
     const int side = tile + taps - 1;
     const int64_t columns = tile * s->across;
     for (int64_t t = 0; t < many; t++) {
@@ -351,6 +383,9 @@ INLINE void shown(const int tile, const int taps, const Sizes *s, const REAL *m,
                 UNROLLED for (int j = 0; j < tile; j++) store(to + (i * columns + j) * s->out + c, made[j] + own);
             }
         }
+        const uint32_t found = blank(tile, taps, filled + corner(tile, s, first + t, s->rows, s->columns, 1), s->columns);
+        for (int p = 0; found >> p; p++)
+            if (found >> p & 1) memcpy(to + (p / tile * columns + p % tile) * s->out, bias, s->out * sizeof(REAL));
     }
 }
 
@@ -493,7 +528,7 @@ INLINE int64_t numbers_of_kernels(const Shape *of, const Sizes *s) {
 int64_t room_for(const Shape *of) {
     const Sizes s = sizes(of);
     return numbers_of_kernels(of, &s) + s.places * (s.before + s.behind) + maps_before(of, &s) + maps_behind(of, &s) + s.out
-           + 64;
+           + of->together * s.rows * s.columns / (int64_t)sizeof(REAL) + 64;
 }
 
 /* y <- w x + bias. `w_apart`: strides of out, in, row, column. bias may be NULL. */
@@ -503,6 +538,7 @@ void convolve(const Shape *of, const REAL *x, const Strides *xs, const REAL *w, 
     const int is_one = in_one_block(of, &s);
     REAL *u = room, *v = u + numbers_of_kernels(of, &s), *m = v + s.places * s.before, *own = m + s.places * s.behind;
     REAL *before = own + s.out, *behind = before + maps_before(of, &s);
+    unsigned char *filled = (unsigned char *)(behind + maps_behind(of, &s));
     memset(own, 0, s.out * sizeof(REAL));
     if (bias) memcpy(own, bias, of->out * sizeof(REAL));
     memset(before, 0, maps_before(of, &s) * sizeof(REAL));
@@ -511,6 +547,7 @@ void convolve(const Shape *of, const REAL *x, const Strides *xs, const REAL *w, 
         const int64_t part = part_of(of, tiles);
         take(xs, x + n * xs->example, now, of->in, s.in, of->height, of->width, of->above, of->left, s.rows, s.columns,
              before);
+        find_filled(&s, before, now * s.rows * s.columns, filled);
         for (int64_t t = 0; t < tiles; t += part) {
             const int64_t many = least(part, tiles - t);
             BY_SHAPE(of, seen, &s, before, t, many, v);
@@ -521,7 +558,7 @@ void convolve(const Shape *of, const REAL *x, const Strides *xs, const REAL *w, 
                     if (n + t == 0) BY_SHAPE(of, kernels, of, &b, w, w_apart, block);
                     products(&s, &b, v, block, up(many, LEAST_ROWS), m);
                 }
-            BY_SHAPE(of, shown, &s, m, t, many, own, behind);
+            BY_SHAPE(of, shown, &s, m, t, many, own, filled, behind);
         }
         give(ys, y + n * ys->example, now, of->out, s.out, s.high, s.wide, of->tile * s.down, of->tile * s.across, behind);
     }

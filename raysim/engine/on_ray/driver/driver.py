@@ -91,7 +91,7 @@ class Driver:
         # The modules of the plan's parts are imported now.
         torch_settings.renew()
         self._start = start
-        self._sent = sent
+        self._sent: SentPlan | None = sent
         self._plan: Plan = sent.plan
         self._placement, self._started_pools, self._opening, self._name = placement, started_pools, opening, name
         if opening is not None and opening.copies is not None:
@@ -107,7 +107,9 @@ class Driver:
     def start(self) -> None:
         """Wait for the first pool. Nothing is written to the disk before."""
         # Not in the constructor: an error there reaches the script as a dead actor, without its type.
-        self._plan = receive_plan(self._sent)
+        sent, self._sent = self._sent, None
+        assert sent is not None
+        self._plan = receive_plan(sent)
         self._executor = OnRay(self._plan, self._placement, self._started_pools)
         self._open.callback(self._executor.close)
 
