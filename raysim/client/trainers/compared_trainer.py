@@ -25,6 +25,7 @@ from raysim.client.chunk_clients import ChunkClients
 from raysim.client.local_training import working_on
 from raysim.client.trainer import Client, LocalStart, LockstepTrainer, Trainer, Updates
 from raysim.client.trainers.trainer_choice import Precision
+from raysim.models import memory
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.models.squared_norms import squared_norms
@@ -131,14 +132,22 @@ class ComparedTrainer:
         call, self._call = self._call, None
         if call is None:
             return None
+        try:
+            with working_on(call.client.position):
+                how = self._first_difference(call, alone)
+        finally:
+            # It takes several times as much as the steps that follow.
+            memory.give_back()
+        return None if how is None else Differs(call.client.position, how)
+
+    def _first_difference(self, call: _Call, alone: Callable[[], AbstractContextManager[object]]) -> str | None:
         last = call.client.batches.num_steps - 1
-        with working_on(call.client.position):
-            with alone():
-                trainers = self._trainer, self._by_autograd()
-            for step in sorted({last * index // (STEPS - 1) for index in range(STEPS)}):
-                how = self._compared(trainers, replace(call, client=_one_step(call.client, step)), alone)
-                if how is not None:
-                    return Differs(call.client.position, how)
+        with alone():
+            trainers = self._trainer, self._by_autograd()
+        for step in sorted({last * index // (STEPS - 1) for index in range(STEPS)}):
+            how = self._compared(trainers, replace(call, client=_one_step(call.client, step)), alone)
+            if how is not None:
+                return how
         return None
 
     @torch.no_grad()
