@@ -331,31 +331,46 @@ INLINE void seen(const int tile, const int taps, const Sizes *s, const REAL *map
     }
 }
 
-/* filled <- which places of maps with a margin have a number that is not 0, in any channel. */
+/* filled <- 1 for places of maps with a margin that have a number that is not 0, in any channel, else 0. */
 static void find_filled(const Sizes *s, const REAL *maps, int64_t places, unsigned char *filled) {
     for (int64_t p = 0; p < places; p++) {
         const REAL *own = maps + p * s->in;
-        mask any = {0};
-        for (int64_t c = 0; c < s->in; c += LANES) any |= load(own + c) != (vec){0};
-        bits found = 0;
-        UNROLLED for (int l = 0; l < LANES; l++) found |= any[l];
-        filled[p] = found != 0;
+        /* Most places show it in their first channels. */
+        unsigned char found = (own[0] != 0) | (own[1] != 0) | (own[2] != 0) | (own[3] != 0);
+        if (!found) {
+            mask any = {0};
+            for (int64_t c = 0; c < s->in; c += LANES) any |= load(own + c) != (vec){0};
+            UNROLLED for (int l = 0; l < LANES; l++) found |= any[l] != 0;
+        }
+        filled[p] = found;
     }
+}
+
+/* Eight bytes, of which the first is the lowest. */
+INLINE uint64_t eight(const unsigned char *from) {
+    uint64_t value;
+    memcpy(&value, from, sizeof value);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    value = __builtin_bswap64(value);
+#endif
+    return value;
 }
 
 /* The places of a tile, a bit each in their order, from which a kernel sees none that is filled. */
 INLINE uint32_t blank(const int tile, const int taps, const unsigned char *filled, int64_t columns) {
     const int side = tile + taps - 1;
-    unsigned char across[MOST_SIDE][MOST_SIDE];
-    UNROLLED for (int i = 0; i < side; i++) UNROLLED for (int j = 0; j < tile; j++) {
-        across[i][j] = 0;
-        UNROLLED for (int c = 0; c < taps; c++) across[i][j] |= filled[i * columns + j + c];
+    const uint64_t ones = 0x0101010101010101 >> 8 * (8 - tile);
+    uint64_t across[MOST_SIDE];
+    UNROLLED for (int i = 0; i < side; i++) {
+        const uint64_t row = across[i] = eight(filled + i * columns);
+        UNROLLED for (int c = 1; c < taps; c++) across[i] |= row >> 8 * c;
     }
     uint32_t found = 0;
-    UNROLLED for (int i = 0; i < tile; i++) UNROLLED for (int j = 0; j < tile; j++) {
-        unsigned char any = 0;
-        UNROLLED for (int r = 0; r < taps; r++) any |= across[i + r][j];
-        found |= (uint32_t)!any << (tile * i + j);
+    UNROLLED for (int i = 0; i < tile; i++) {
+        uint64_t any = across[i];
+        UNROLLED for (int r = 1; r < taps; r++) any |= across[i + r];
+        const uint64_t none = ~any & ones;
+        if (none) UNROLLED for (int j = 0; j < tile; j++) found |= (uint32_t)(none >> 8 * j & 1) << (tile * i + j);
     }
     return found;
 }
@@ -528,7 +543,7 @@ INLINE int64_t numbers_of_kernels(const Shape *of, const Sizes *s) {
 int64_t room_for(const Shape *of) {
     const Sizes s = sizes(of);
     return numbers_of_kernels(of, &s) + s.places * (s.before + s.behind) + maps_before(of, &s) + maps_behind(of, &s) + s.out
-           + of->together * s.rows * s.columns / (int64_t)sizeof(REAL) + 64;
+           + (of->together * s.rows * s.columns + 8) / (int64_t)sizeof(REAL) + 64;
 }
 
 /* y <- w x + bias. `w_apart`: strides of out, in, row, column. bias may be NULL. */
