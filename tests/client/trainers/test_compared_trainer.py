@@ -89,6 +89,7 @@ class Altered:
         self._trainer, self._alter = trainer, alter
         self.trained: list[int] = []
         self.inputs: list[Tensor] = []
+        self.windows: list[object] = []
 
     def train(
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
@@ -96,6 +97,7 @@ class Altered:
         clients = ChunkClients.of(clients)
         self.trained.append(int(clients.batches.steps.sum()))
         self.inputs.append(clients.visited_inputs())
+        self.windows.append(clients.inputs.windows)
         return map(self._alter, self._trainer.train(broadcast, clients, lr, start))
 
 
@@ -304,6 +306,15 @@ def test_augmented_examples_are_those_of_the_step() -> None:
     first, last = trainer.inputs[2], trainer.inputs[-1]
     assert torch.equal(first, augmented[:4])
     assert torch.equal(last, augmented[16:20])
+
+
+def test_a_single_step_has_no_windows_of_several() -> None:
+    case = Case(WithStatistics, (6,), WORK["stored order"])
+    case.clients = case.clients.with_each(lambda client: replace(client, windows=((1, 2),)))
+    trainer = Altered(case.trainer("one_by_one"), lambda updates: updates)
+    assert case.trained(case.compared(trainer)).difference(nullcontext) is None
+    assert trainer.windows[0] == (((1, 2),),) * 2
+    assert trainer.windows[2:] == [((),)] * STEPS
 
 
 def test_a_step_in_which_autograd_makes_no_finite_numbers_says_nothing() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import raysim
-from raysim.client.trainers import bound_module
+from raysim.client.trainers import bound_module, compared_trainer
 from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.recording.interpreted_step import InterpretedStep
 from raysim.client.trainers.recording.recorded_steps import StepRecording
@@ -180,6 +180,7 @@ def test_steps_share_a_call_where_nothing_comes_between_them(
         return real(self, x, y, alpha)
 
     monkeypatch.setattr(InterpretedStep, "of_several", counted)
+    monkeypatch.setattr(compared_trainer, "is_due", lambda count: False)
     draw = np.random.default_rng(0)
     data = raysim.FederatedDataset.from_clients(
         train={str(i): (draw.normal(size=(11, 6)), draw.integers(0, 4, 11)) for i in range(2)}
