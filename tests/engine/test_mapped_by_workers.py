@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = """
-import os, signal
+import os, signal, time
 import numpy as np, psutil
 import raysim
 
@@ -36,8 +36,10 @@ there = here = None
 killed = []
 for done in raysim.rounds(experiment, dataset=dataset, executor="ray"):
     there = done.params
-    pools = {pid: name for pid, name in mapping().items() if "ClientPool" in name}
     if not killed:
+        # The first round may begin before the second worker is there.
+        while len(pools := [pid for pid, name in mapping().items() if "ClientPool" in name]) < 2:
+            time.sleep(0.1)
         print(len(pools), "pools,", sum("Driver" in name for name in mapping().values()), "driver")
         killed.append(min(pools))
         os.kill(killed[0], signal.SIGKILL)
