@@ -151,7 +151,7 @@ def is_fixed(array: npt.NDArray[Any]) -> bool:
     >>> is_fixed(rows[1:]), is_fixed(np.zeros(3))
     (True, False)
     """
-    *views, owner = _lenders(array)
+    *views, owner = lenders(array)
     if any(view.flags.writeable for view in views):
         return False
     if isinstance(owner, np.ndarray):
@@ -164,11 +164,11 @@ def is_fixed(array: npt.NDArray[Any]) -> bool:
 
 def is_cut_off(array: npt.NDArray[Any]) -> bool:
     """Whether the array maps a file that is shorter than it was: to read what is lost would end the process."""
-    owner = _lenders(array)[-1]
+    owner = lenders(array)[-1]
     return isinstance(owner, mmap) and owner.size() < len(owner)
 
 
-def _lenders(array: npt.NDArray[Any]) -> list[Any]:
+def lenders(array: npt.NDArray[Any]) -> list[Any]:
     """Return the array, what it is a view of, and so on to what owns the memory."""
     held: Any = array
     found = []

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.data.client_arrays import lenders
+
 SMALLEST_BYTES = 1 << 22
 """Smaller rows are copied as soon as a process of Ray's is asked for anything."""
 
@@ -110,8 +112,5 @@ def from_pickle(rows: npt.NDArray[Any] | MappedRows) -> npt.NDArray[Any]:
 
 
 def _memory_of(rows: npt.NDArray[Any]) -> SealedMemory | None:
-    lender: Any = rows
-    while isinstance(lender, np.ndarray):
-        lender = lender.base
-    lender = lender.obj if isinstance(lender, memoryview) else lender
-    return lender if isinstance(lender, SealedMemory) else None
+    owner = lenders(rows)[-1]
+    return owner if isinstance(owner, SealedMemory) else None

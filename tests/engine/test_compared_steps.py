@@ -60,9 +60,8 @@ def wrong(monkeypatch: pytest.MonkeyPatch) -> list[TrainerChoice]:
     return made
 
 
-@pytest.fixture
-def always(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
-    """Every call is compared; what was found."""
+def compare_always(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """Compare every call from now on; return what will be found."""
     found: list[str | None] = []
     compared = compared_trainer.ComparedTrainer._compared
 
@@ -102,11 +101,15 @@ def test_parts_of_a_script_are_named(experiment: Make, dataset: raysim.Federated
 
 
 def test_steps_by_autograd_are_not_compared(
-    wrong: list[TrainerChoice], always: list[str | None], experiment: Make, dataset: raysim.FederatedDataset
+    wrong: list[TrainerChoice],
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    found = compare_always(monkeypatch)
     list(raysim.rounds(experiment(engine={"workers": 0, "trainer": "one_by_one"}), dataset=dataset))
     assert {each.trainer for each in wrong} == {"one_by_one"}
-    assert not always
+    assert not found
 
 
 def test_what_steps_are_compared_with_calls_no_kernel_of_raysim_s(
@@ -186,15 +189,7 @@ def test_a_run_has_the_same_numbers_with_comparisons(
     if part == "model":
         exp = exp.changed({"model": None, "client.fill_last_batch": True})
     expected = run()
-    compared = compared_trainer.ComparedTrainer._compared
-    found: list[str | None] = []
-
-    def noted(self: Any, *given: Any) -> str | None:
-        found.append(compared(self, *given))
-        return found[-1]
-
-    monkeypatch.setattr(compared_trainer, "is_due", lambda count: True)
-    monkeypatch.setattr(compared_trainer.ComparedTrainer, "_compared", noted)
+    found = compare_always(monkeypatch)
     assert run() == expected
     assert len(found) > 20
     assert set(found) == {None}

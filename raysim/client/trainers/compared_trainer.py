@@ -37,16 +37,23 @@ nothing."""
 STEPS = 4
 """Local steps of a client that are compared."""
 
-LIMITS: Mapping[Precision, float] = {"float32": 0.05, "tf32": 0.05, "bf16": 0.3}
-"""How far a parameter's update may be off, relative to it. Trials at a run's start are stricter, at a batch of their
-own choice; on any other one, a relu or a maximum may be decided otherwise by rounding."""
 
-ROUNDED: Mapping[Precision, float] = {"float32": 1e-4, "tf32": 1e-2, "bf16": 0.05}
-"""How large a number of the gradient must be, relative to the largest one, to be more than rounding."""
+class Tolerances(NamedTuple):
+    """How far numbers may be off.
 
-MOVED: Mapping[Precision, float] = {"float32": 1e-5, "tf32": 1e-3, "bf16": 1e-2}
-"""How far weights are moved, relative to a hundredth more than the mean of a parameter's absolute values: zeros move
-too."""
+    update: of a parameter, relative to it. Trials at a run's start are stricter, at a batch of their own choice; on any
+    other one, a relu or a maximum may be decided otherwise by rounding. gradient: how large a number of it must be,
+    relative to the largest one, to be more than rounding. move: how far weights are moved, relative to a hundredth more
+    than the mean of a parameter's absolute values: zeros move too.
+    """
+
+    update: float
+    gradient: float
+    move: float
+
+
+WHOLE, SHORT = Tolerances(0.05, 1e-4, 1e-5), Tolerances(0.3, 0.05, 1e-2)
+"""Of float32, also where a card would round its products, and of bfloat16."""
 
 LARGEST = 1 << 25
 """Bytes of a model's parameters up to which clients are compared: it takes some fifteen times as much for a while."""
@@ -106,7 +113,7 @@ class ComparedTrainer:
         self, trainer: Trainer, by_autograd: Callable[[], Trainer], layout: Layout, precision: Precision
     ) -> None:
         self._trainer, self._by_autograd = trainer, by_autograd
-        self._layout, self._precision = layout, precision
+        self._layout, self._tolerances = layout, SHORT if precision == "bf16" else WHOLE
         self._count = 0
         self._call: _Call | None = None
         self.trains_together = trainer.trains_together
@@ -117,7 +124,9 @@ class ComparedTrainer:
         """Train the clients; see `Trainer.train`."""
         self._count += 1
         if is_due(self._count) and broadcast.params.nbytes <= LARGEST:
-            self._call = _Call(broadcast, _copied(clients[self._count % len(clients)]), lr, start)
+            # Another one each time: numbers of calls that are due are often multiples of how many clients there are.
+            client = clients[self._count.bit_length() % len(clients)]
+            self._call = _Call(broadcast, _copied(client), lr, start)
         return self._trainer.train(broadcast, clients, lr, start)
 
     def difference(self, alone: Callable[[], AbstractContextManager[object]]) -> Differs | None:
@@ -169,10 +178,10 @@ class ComparedTrainer:
         if bool((off <= limits).all()) and _are_near(made.loss, wanted.loss) and made.has_buffers_of(wanted):
             return None
         moved = step(trainers[1], self._moved(call))
-        steady = (moved.update - wanted.update).abs() <= LIMITS[self._precision] * wanted.update.abs()
+        steady = (moved.update - wanted.update).abs() <= self._tolerances.update * wanted.update.abs()
         assert wanted.gradient is not None
         size = wanted.gradient.abs()
-        steady &= size > ROUNDED[self._precision] * size.max()
+        steady &= size > self._tolerances.gradient * size.max()
         off = self._norms(torch.where(steady, made.update - wanted.update, 0.0))
         # Numbers that are near by chance say nothing.
         off[self._norms(torch.where(steady, wanted.update, 0.0)) < STEADY * self._norms(wanted.update)] = 0
@@ -191,7 +200,7 @@ class ComparedTrainer:
     def _limits(self, update: Tensor, begin: Tensor) -> Tensor:
         """How far each parameter's update may be off: it is a difference of weights, so these are rounded too."""
         rounded = 4 * torch.finfo(begin.dtype).eps * self._norms(begin)
-        limits: Tensor = LIMITS[self._precision] * self._norms(update) + rounded
+        limits: Tensor = self._tolerances.update * self._norms(update) + rounded
         return limits
 
     def _moved(self, call: _Call) -> _Call:
@@ -201,7 +210,7 @@ class ComparedTrainer:
         drawn = torch.rand(by.shape, generator=generator, dtype=by.dtype, device=by.device)
         views = (self._layout.views(vector).values() for vector in (by, drawn, call.begin))
         for into, numbers, weights in zip(*views, strict=True):
-            into.copy_((2 * numbers - 1) * MOVED[self._precision] * (weights.abs().mean() + 0.01))
+            into.copy_((2 * numbers - 1) * self._tolerances.move * (weights.abs().mean() + 0.01))
         return replace(
             call,
             broadcast=replace(call.broadcast, params=call.broadcast.params + by),

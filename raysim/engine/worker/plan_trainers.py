@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -51,16 +51,14 @@ class PlanTrainers:
         self.compared.append(compared)
         return ComparedLockstep(compared, trainer) if isinstance(trainer, LockstepTrainer) else compared
 
-    def differences(self, alone: Callable[[], AbstractContextManager[object]]) -> Iterator[Differs]:
-        """Compare what is due of the trainers built so far, each step `alone`; yield what is not autograd's.
+    def difference(self, alone: Callable[[], AbstractContextManager[object]]) -> Differs | None:
+        """Compare what is due of the trainers built so far, each step `alone`; return what is not autograd's, if any.
 
         Raises:
             ClientFailure: user code raised.
         """
-        for trainer in self.compared:
-            found = trainer.difference(alone)
-            if found is not None:
-                yield found
+        found = (trainer.difference(alone) for trainer in self.compared)
+        return next((each for each in found if each is not None), None)
 
     def _made(self, choice: TrainerChoice, section: ClientSection, further: Further) -> Trainer:
         plan, minimised = self.plan, self.plan.minimised

@@ -136,7 +136,7 @@ class Pool:
         try:
             result = self._retry_without_examples(work)
             if isinstance(broadcast, Broadcast):
-                self._compare_steps(place(kind, broadcast.round, index, self._worker))
+                self._compare_steps(kind, broadcast.round, index)
             return result
         except ClientFailure as failure:
             split = cast(scores.Unit, unit)[0] if kind == "evaluate" else "train"
@@ -222,7 +222,7 @@ class Pool:
             raise ClientError(text)
         log.warning("%s On a card it may also be a kernel without a deterministic version.", text)
 
-    def _compare_steps(self, at: str) -> None:
+    def _compare_steps(self, kind: Kind, round_index: int, index: int) -> None:
         """Compare local steps of the unit with autograd's, where that is due.
 
         Raises:
@@ -230,13 +230,15 @@ class Pool:
             ClientFailure: user code failed.
         """
         try:
-            for found in self._trainers.differences(self._alone):
-                raise ClientError(steps_otherwise(self._plan, found, at))
+            found = self._trainers.difference(self._alone)
         except Exception as error:
             if not (is_lacking(error) or is_lacking(error.__cause__)):
                 raise
             # The run itself had room for its work, and goes on.
             card.release_memory()
+            return
+        if found is not None:
+            raise ClientError(steps_otherwise(self._plan, found, place(kind, round_index, index, self._worker)))
 
     def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
         if kept is not None:
