@@ -59,7 +59,7 @@ def test_nobody_can_write_to_them() -> None:
     with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
         rows.flags.writeable = True
     with pytest.raises(PermissionError):
-        os.write(memory.fd, b"0")
+        os.pwrite(memory.fd, b"0", 0)
     with pytest.raises(PermissionError):
         os.ftruncate(memory.fd, 0)
 
@@ -126,8 +126,7 @@ def test_another_process_maps_them(tmp_path: Path) -> None:
 def test_a_part_of_the_rows_is_pickled_itself() -> None:
     rows = joined(parts())
     with mapped_by_others():
-        assert shared_rows.to_pickle(rows[:5]) is not rows
-        np.testing.assert_array_equal(shared_rows.from_pickle(shared_rows.to_pickle(rows[:5])), rows[:5])
+        np.testing.assert_array_equal(shared_rows.from_pickle(shared_rows.to_pickle(rows[3:8])), rows[3:8])
         assert isinstance(shared_rows.to_pickle(rows), shared_rows.MappedRows)
 
 
