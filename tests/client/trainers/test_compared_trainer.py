@@ -288,6 +288,19 @@ def test_a_kink_that_rounding_decides_is_no_difference(trainer: str) -> None:
     assert case.trained(case.compared(made)).difference(nullcontext) is None
 
 
+def test_nor_is_what_rounding_would_pass_at_zero_biases() -> None:
+    case = Case(OnBlank, (1, 12, 12), WORK["stored order"])
+    case.clients.x[:, :, 5:] = 0
+    at = case.model.params.offsets[case.model.params.names.index("second.bias")]
+
+    def passed(updates: Updates) -> Updates:
+        delta = updates.delta.clone()
+        delta[:, at : at + 8] *= 1.5
+        return replace(updates, delta=delta)
+
+    assert case.trained(case.compared(Altered(case.trainer("one_by_one"), passed))).difference(nullcontext) is None
+
+
 def test_the_client_is_another_one_each_time() -> None:
     factory, x_shape = MODELS["mlp"]
     case = Case(factory, x_shape, WORK["stored order"])
