@@ -58,8 +58,12 @@ def test_products_of_any_shape_and_layout(
         *([] if c is out else [Operand(3, 0, (0, c.stride(0), 0, c.stride(1)))]),
     ]
     one = Instruction(Code.PRODUCT, (1, m, k, n), tuple(operands), 0.25, beta, by_alpha=True)
+    around = out if out._base is None else out._base
+    before = around.clone()
     assert run([one], [out, a, b, c], 2.0)
     torch.testing.assert_close(out.double(), wanted, rtol=1e-4, atol=1e-4)
+    out.copy_(before.as_strided(out.shape, out.stride()))
+    assert torch.equal(around, before), "numbers that are not its own"
 
 
 @pytest.mark.parametrize("shape", [(40, 64, 96), (97, 80, 33), (200, 70, 65), (64, 65, 300)], ids=str)
@@ -77,6 +81,22 @@ def test_where_numbers_lie_does_not_change_the_bits_of_a_product(shape: tuple[in
             assert run([one], [out, left, right])
             made.append(out)
     assert all(torch.equal(one, made[0]) for one in made)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_bits_of_a_column_are_the_same_whatever_columns_are_beside_it(dtype: torch.dtype, beta: float) -> None:
+    m, k, most = 11, 37, 70
+    a, b, c = (torch.randn(size, dtype=dtype) for size in ((m, k), (k, most), (m, most)))
+
+    def made(n: int) -> Tensor:
+        out, right = c[:, :n].clone(), b[:, :n].clone()
+        operands = Operand(0, 0, (0, n, 0, 1)), Operand(1, 0, (0, k, 1, 0)), Operand(2, 0, (0, 0, n, 1))
+        assert run([Instruction(Code.PRODUCT, (1, m, k, n), operands, 0.3, beta)], [out, a, right])
+        return out
+
+    alone = torch.cat([made(n)[:, n - 1 :] for n in range(1, most + 1)], dim=1)
+    assert all(torch.equal(made(n), alone[:, :n]) for n in range(1, most + 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

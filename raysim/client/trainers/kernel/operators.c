@@ -282,34 +282,61 @@ INLINE void put(const Product *of, REAL *to, const REAL *c, REAL value) {
     *to = of->beta == 0 ? of->alpha * value : of->beta * *c + of->alpha * value;
 }
 
-/* A block of `rows` by `vectors` vectors of outputs; b's rows are contiguous, `step` apart. `many` outputs of it are. */
+/* Fewer numbers than a vector has: halves, or quarters, that begin where these begin and end where they end. */
+INLINE void copy_part(REAL *to, const REAL *from, int64_t many) {
+    if (many >= LANES / 2) {
+        __builtin_memcpy(to, from, NATIVE / 2);
+        __builtin_memcpy(to + many - LANES / 2, from + many - LANES / 2, NATIVE / 2);
+    } else if (LANES >= 4 && many >= LANES / 4) {
+        __builtin_memcpy(to, from, NATIVE / 4);
+        __builtin_memcpy(to + many - LANES / 4, from + many - LANES / 4, NATIVE / 4);
+    } else {
+        for (int64_t j = 0; j < many; j++) to[j] = from[j];
+    }
+}
+
+/* A block of `rows` by `many` outputs, which take so many vectors; b's rows are contiguous, `step` apart. Of two vectors
+   the second ends with the last output: outputs that both have are the same in both. */
 INLINE void block(const int rows, const int vectors, const Product *of, int64_t r, int64_t c, const REAL *b, int64_t step,
                   int64_t many) {
+    const int64_t second = many - LANES;
     vec sums[ROWS][2];
     const REAL *a = of->a + r * of->ar;
     UNROLLED for (int i = 0; i < rows; i++) UNROLLED for (int v = 0; v < vectors; v++) sums[i][v] = (vec){0};
     /* What is written to comes from memory while the sums are added up. */
     if (of->k >= MANY_TERMS && of->on == 1)
         UNROLLED for (int i = 0; i < rows; i++) UNROLLED for (int v = 0; v < vectors; v++)
-            __builtin_prefetch(of->o + (r + i) * of->or + c + v * LANES, 1);
+            __builtin_prefetch(of->o + (r + i) * of->or + c + v * second, 1);
     for (int64_t k = 0; k < of->k; k++) {
         vec own[2];
-        UNROLLED for (int v = 0; v < vectors; v++) own[v] = load(b + k * step + v * LANES);
+        UNROLLED for (int v = 0; v < vectors; v++) own[v] = load(b + k * step + v * second);
         UNROLLED for (int i = 0; i < rows; i++) {
             const REAL x = a[i * of->ar + k * of->ak];
             UNROLLED for (int v = 0; v < vectors; v++) sums[i][v] += x * own[v];
         }
     }
-    for (int i = 0; i < rows; i++) {
+    const int in_rows = of->on == 1 && of->cn == 1, is_whole = vectors == 2 || many == LANES;
+    UNROLLED for (int i = 0; i < rows; i++) {
         REAL *to = of->o + (r + i) * of->or + c * of->on;
         const REAL *old = of->c + (r + i) * of->cr + c * of->cn;
-        if (of->on == 1 && of->cn == 1 && many == vectors * LANES) {
-            for (int v = 0; v < vectors; v++) {
-                vec *at = (vec *)(to + v * LANES);
-                *at = of->beta == 0 ? of->alpha * sums[i][v] : of->beta * load(old + v * LANES) + of->alpha * sums[i][v];
+        if (in_rows) {
+            vec now[2] = {{0}};
+            UNROLLED for (int v = 0; v < vectors; v++) {
+                if (of->beta == 0) now[v] = of->alpha * sums[i][v];
+                else {
+                    vec was = {0};
+                    if (is_whole) was = load(old + v * second);
+                    else copy_part((REAL *)&was, old, many);
+                    now[v] = of->beta * was + of->alpha * sums[i][v];
+                }
             }
+            if (is_whole) UNROLLED for (int v = 0; v < vectors; v++) *(vec *)(to + v * second) = now[v];
+            else copy_part(to, (REAL *)&now[0], many);
         } else {
-            for (int64_t j = 0; j < many; j++) put(of, to + j * of->on, old + j * of->cn, sums[i][j / LANES][j % LANES]);
+            /* A variable index would keep the sums themselves in memory all the while. */
+            REAL row[2 * LANES];
+            UNROLLED for (int v = 0; v < vectors; v++) *(vec *)(row + v * second) = sums[i][v];
+            for (int64_t j = 0; j < many; j++) put(of, to + j * of->on, old + j * of->cn, row[j]);
         }
     }
 }
@@ -328,9 +355,11 @@ INLINE void blocks(const int vectors, const Product *of, int64_t c, const REAL *
     if (r < of->m) block(1, vectors, of, r, c, b, step, many);
 }
 
-/* Lay `many` columns of b out in rows of `wide` numbers, filled up with zeros. */
+/* Lay `many` columns of b out in rows of `wide` numbers, of which a vector's are filled up with zeros. */
 static void pack(const Product *of, const REAL *b, int64_t many, int64_t wide, REAL *packed) {
     int64_t turned = 0;
+    if (many < wide)
+        for (int64_t k = 0; k < of->k; k++) *(vec *)(packed + k * wide) = (vec){0};
     if (of->bk == 1 && of->bn != 1) {
         for (; turned + 4 <= many; turned += 4) {
             const REAL *from = b + turned * of->bn;
@@ -339,12 +368,14 @@ static void pack(const Product *of, const REAL *b, int64_t many, int64_t wide, R
             for (; k < of->k; k++)
                 for (int64_t j = 0; j < 4; j++) packed[k * wide + turned + j] = from[j * of->bn + k];
         }
+        if (turned == many) return;
     }
     for (int64_t k = 0; k < of->k; k++) {
         REAL *to = packed + k * wide;
         const REAL *from = b + k * of->bk;
-        for (int64_t j = turned; j < many; j++) to[j] = from[j * of->bn];
-        for (int64_t j = many; j < wide; j++) to[j] = 0;
+        if (of->bn == 1 && many < LANES) copy_part(to, from, many);
+        else
+            for (int64_t j = turned; j < many; j++) to[j] = from[j * of->bn];
     }
 }
 
@@ -352,22 +383,30 @@ static void pack(const Product *of, const REAL *b, int64_t many, int64_t wide, R
    blocks read them, they are laid out close together first: columns of b, and of a in groups. */
 enum { FAR = 1024 / (int)sizeof(REAL), MANY_ROWS = 32, GROUP = 64, MOST_GROUPED = 4096 };
 
+/* How many columns are next: two vectors of them, but so that less than a vector is left over only where there is no more. */
+static int64_t next_columns(int64_t left) {
+    if (left < 2 * LANES) return left;
+    return left > 2 * LANES && left < 3 * LANES ? LANES : 2 * LANES;
+}
+
 static void by_columns(const Product *of, REAL *packed) {
     for (int64_t c = 0; c < of->n;) {
-        const int64_t left = of->n - c, wide = left > LANES ? 2 * LANES : LANES;
-        const int64_t many = left < wide ? left : wide;
+        const int64_t many = next_columns(of->n - c), second = many > LANES ? many - LANES : 0;
         const REAL *b = of->b + c * of->bn;
         int64_t step = of->bk;
-        if (of->bn != 1 || many < wide) {
-            pack(of, b, many, wide, packed);
-            b = packed, step = wide;
+        if (of->bn != 1 || many < LANES) {
+            step = many < LANES ? LANES : many;
+            pack(of, b, many, step, packed);
+            b = packed;
         } else if (step >= FAR && of->m >= MANY_ROWS && of->k >= MANY_TERMS) {
-            for (int64_t k = 0; k < of->k; k++)
-                for (int64_t v = 0; v < wide; v += LANES) *(vec *)(packed + k * wide + v) = load(b + k * step + v);
-            b = packed, step = wide;
+            for (int64_t k = 0; k < of->k; k++) {
+                *(vec *)(packed + k * many) = load(b + k * step);
+                *(vec *)(packed + k * many + second) = load(b + k * step + second);
+            }
+            b = packed, step = many;
         }
-        if (wide == LANES) blocks(1, of, c, b, step, many);
-        else blocks(2, of, c, b, step, many);
+        if (second) blocks(2, of, c, b, step, many);
+        else blocks(1, of, c, b, step, many);
         c += many;
     }
 }
