@@ -83,6 +83,17 @@ def test_where_numbers_lie_does_not_change_the_bits_of_a_product(shape: tuple[in
     assert all(torch.equal(one, made[0]) for one in made)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_copies_of_rows_of_any_length_leave_what_is_between_them(dtype: torch.dtype) -> None:
+    for n in range(1, 70):
+        a, whole = torch.randn(3, 5, n, dtype=dtype).transpose(0, 1), torch.randn(5, 3, n + 2, dtype=dtype)
+        out, before = whole[..., :n], whole[..., n:].clone()
+        operands = Operand(0, 0, out.stride()), Operand(1, 0, a.stride()), Operand(0, 0, out.stride())
+        assert run([Instruction(Code.COPY, (5, 3, n), operands)], [whole, a])
+        assert torch.equal(out, a), n
+        assert torch.equal(whole[..., n:], before), n
+
+
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_bits_of_a_column_are_the_same_whatever_columns_are_beside_it(dtype: torch.dtype, beta: float) -> None:

@@ -209,6 +209,31 @@ static void multiply_add(Row row, REAL *o, const REAL *a, const REAL *b) {
     }
 }
 
+/* Fewer numbers than a vector has: halves, or quarters, that begin where these begin and end where they end. */
+INLINE void copy_part(REAL *to, const REAL *from, int64_t many) {
+    if (many >= LANES / 2) {
+        __builtin_memcpy(to, from, NATIVE / 2);
+        __builtin_memcpy(to + many - LANES / 2, from + many - LANES / 2, NATIVE / 2);
+    } else if (LANES >= 4 && many >= LANES / 4) {
+        __builtin_memcpy(to, from, NATIVE / 4);
+        __builtin_memcpy(to + many - LANES / 4, from + many - LANES / 4, NATIVE / 4);
+    } else {
+        for (int64_t j = 0; j < many; j++) to[j] = from[j];
+    }
+}
+
+/* Rows of contiguous numbers, of which many are short: those of a head of attention, say. */
+static void copy_rows(int64_t rows, int64_t n, REAL *o, int64_t so, const REAL *a, int64_t sa) {
+    for (int64_t r = 0; r < rows; r++, o += so, a += sa) {
+        if (n < LANES) {
+            copy_part(o, a, n);
+            continue;
+        }
+        for (int64_t i = 0; i < n - LANES; i += LANES) *(vec *)(o + i) = load(a + i);
+        *(vec *)(o + n - LANES) = load(a + n - LANES);
+    }
+}
+
 typedef void (*ByNumber)(Row, REAL *, const REAL *, const REAL *);
 
 /* In the order of the codes (operators.py). */
@@ -280,19 +305,6 @@ enum { MANY_TERMS = 64 };
 /* beta 0 does not read c. */
 INLINE void put(const Product *of, REAL *to, const REAL *c, REAL value) {
     *to = of->beta == 0 ? of->alpha * value : of->beta * *c + of->alpha * value;
-}
-
-/* Fewer numbers than a vector has: halves, or quarters, that begin where these begin and end where they end. */
-INLINE void copy_part(REAL *to, const REAL *from, int64_t many) {
-    if (many >= LANES / 2) {
-        __builtin_memcpy(to, from, NATIVE / 2);
-        __builtin_memcpy(to + many - LANES / 2, from + many - LANES / 2, NATIVE / 2);
-    } else if (LANES >= 4 && many >= LANES / 4) {
-        __builtin_memcpy(to, from, NATIVE / 4);
-        __builtin_memcpy(to + many - LANES / 4, from + many - LANES / 4, NATIVE / 4);
-    } else {
-        for (int64_t j = 0; j < many; j++) to[j] = from[j];
-    }
 }
 
 /* A block of `rows` by `many` outputs, which take so many vectors; b's rows are contiguous, `step` apart. Of two vectors
@@ -648,9 +660,12 @@ static void by_number(const Instruction *of, REAL p, char *const *bases) {
     const int64_t so = outer ? o->strides[inner - 1] : 0, sa = outer ? a->strides[inner - 1] : 0,
                   sb = outer ? b->strides[inner - 1] : 0;
     const ByNumber carry_out = BY_NUMBER_OF[of->code];
+    const int copies = carry_out == copy && row.o == 1 && row.a == 1;
     Walk walk = begun(of, 1 + outer, bases, -1);
     do
-        for (int64_t r = 0; r < rows; r++) carry_out(row, REALS(0) + r * so, REALS(1) + r * sa, REALS(2) + r * sb);
+        if (copies) copy_rows(rows, row.n, REALS(0), so, REALS(1), sa);
+        else
+            for (int64_t r = 0; r < rows; r++) carry_out(row, REALS(0) + r * so, REALS(1) + r * sa, REALS(2) + r * sb);
     while (next(&walk, 3, -1));
 }
 
