@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.recording.interpreted_step import InterpretedStep
 from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.models.model import create
 from raysim.models.task import task_for
@@ -45,10 +46,13 @@ class Attentive(nn.Module):
         return cast(Tensor, self.out(z.transpose(1, 2).reshape(batch, places, width).mean(1)))
 
 
-def after_a_step(module: Callable[[], nn.Module], x: Tensor, batches: tuple[int, ...]) -> tuple[Tensor, Any]:
+def after_a_step(
+    module: Callable[[], nn.Module], x: Tensor, batches: tuple[int, ...], interprets: bool = False
+) -> tuple[Tensor, Any]:
     """The weights after two local steps, and the recording."""
     model, weights = create(module, 0, torch.float64)
-    bound = BoundModule(model, weights, task_for(4, None), torch.float64, plain=True, recording=StepRecording(batches))
+    recording = StepRecording(batches, interprets=interprets)
+    bound = BoundModule(model, weights, task_for(4, None), torch.float64, plain=True, recording=recording)
     bound.load(weights)
     y = torch.tensor([0, 1, 2, 3])
     bound.record([x], [y], [4])
@@ -81,4 +85,23 @@ def test_a_step_is_autograds_and_of_products_where_they_are_faster(
     wanted, _ = after_a_step(module, x, ())
     assert recording is not None
     assert (torch.baddbmm in inspect.unwrap(recording).__globals__.values()) == is_product
+    torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("places", "width", "is_product"),
+    [(1, 8, True), (48, 8, True), (49, 8, False), (PLACES, 64, True), (PLACES, 65, False)],
+)
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_an_interpreted_step_is_autograds_and_of_products_where_these_are_faster(
+    places: int, width: int, is_product: bool, is_causal: bool
+) -> None:
+    def module() -> nn.Module:
+        return Attentive(width, is_causal=is_causal)
+
+    x = torch.randn(4, places, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    got, recording = after_a_step(module, x, (4,), interprets=True)
+    wanted, _ = after_a_step(module, x, ())
+    assert isinstance(recording, InterpretedStep)
+    assert recording.takes_several == is_product, "torch's operators are called between instructions"
     torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-13)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,19 +22,33 @@ _aten = torch.ops.aten
 _FORWARD = _aten._scaled_dot_product_flash_attention_for_cpu.default
 _BACKWARD = _aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
-LEAST_PLACES, MOST_PLACES, MOST_WIDTH = 12, 32, 32
-"""Of a text, and the width of a head. Forward and backward pass of 16 texts and 8 heads of width 12 take 360 us for 390
-over 8 places, 280 for 550 over 16, 440 for 840 over 20, 790 for 1,280 over 32 and 4,390 for 2,910 over 48; of width 32
-580 for 870 over 20 and 1,800 for 1,930 over 32 (AMD EPYC, Zen 4)."""
+
+class Gains(NamedTuple):
+    """Where products take less time than torch's operators: places of a text, and the width of a head."""
+
+    least_places: int
+    most_places: int
+    most_width: int
 
 
-def as_products(program: Program, values: Sequence[Tensor], least_places: int = LEAST_PLACES) -> Program:
+BY_TORCH = Gains(12, 32, 32)
+"""Products of torch's. Forward and backward pass of 16 texts and 8 heads of width 12 take 360 us for 390 over 8 places,
+280 for 550 over 16, 440 for 840 over 20, 790 for 1,280 over 32 and 4,390 for 2,910 over 48; of width 32 580 for 870
+over 20 and 1,800 for 1,930 over 32 (AMD EPYC, Zen 4)."""
+
+INTERPRETED = Gains(1, 48, 64)
+"""Products of the interpreter. With vectors of 64 bytes a local step with torch's operators takes 1.36 times as long
+over 20 places, 1.14 over 32, 1.22 over 48 and 64, 1.15 over 96, 1.02 over 128; with heads of width 64 about 1.2. With
+vectors of 32 bytes 1.09, 1.03, .96, .89, .79 and .71, and 1.04 (Intel Xeon, beside other work)."""
+
+
+def as_products(program: Program, values: Sequence[Tensor], gains: Gains) -> Program:
     """Return the program with products for each attention that gains by them.
 
     Args:
         program: simplified.
         values: of its slots, as they were recorded.
-        least_places: of a text.
+        gains: of those who make the products.
     """
     backward = {op.args[5]: op for op in program.ops if op.function is _BACKWARD}
     free = free_slots(program, values)
@@ -42,7 +56,7 @@ def as_products(program: Program, values: Sequence[Tensor], least_places: int = 
     constants = dict(program.constants)
     heads: dict[Slot, _Heads] = {}
     for op in program.ops:
-        if op.function is _FORWARD and _gains(op, backward.get(op.results[1]), program, values, least_places):
+        if op.function is _FORWARD and _is_gain(op, backward.get(op.results[1]), program, values, gains):
             made = _Heads(op, values, free)
             constants[made.mask.number] = made.mask_values
             heads[op.results[1]] = made
@@ -123,13 +137,13 @@ class _Heads:
         ]
 
 
-def _gains(op: Op, backward: Op | None, program: Program, values: Sequence[Tensor], least_places: int) -> bool:
+def _is_gain(op: Op, backward: Op | None, program: Program, values: Sequence[Tensor], gains: Gains) -> bool:
     q, k, v = (values[slot.number] for slot in op.args[:3])
     is_plain = q.dtype in (torch.float32, torch.float64) and q.shape == k.shape == v.shape
     has_dropout = len(op.args) > 3 and op.args[3] != 0
     # A row of a mask of the user's own may forbid everything, where torch's operator has its own answer.
     has_mask = op.kwargs.get("attn_mask") is not None
-    is_short = least_places <= q.shape[-2] <= MOST_PLACES and q.shape[-1] <= MOST_WIDTH
+    is_short = gains.least_places <= q.shape[-2] <= gains.most_places and q.shape[-1] <= gains.most_width
     if backward is None or not is_plain or has_dropout or has_mask or not is_short:
         return False
     readers = [one for one in program.ops if op.results[1] in one.operands]

@@ -270,7 +270,7 @@ def _program(attempt: _Attempt, weighted: Weighted, kernels: Kernels) -> Program
         return kernels.winograd is not None and gains_by_it(op, values, dtype)
 
     program = simplified(attempt.tape, attempt.weights, attempt.changing, attempt.results)
-    return attention.as_products(convolution.as_products(program, values, filters), values)
+    return attention.as_products(convolution.as_products(program, values, filters), values, attention.BY_TORCH)
 
 
 def _updates(program: Program, attempt: _Attempt) -> WeightUpdates:
@@ -298,7 +298,7 @@ def _convolved(program: Program, attempt: _Attempt, weighted: Weighted, kernels:
 
 def _by_interpreter(program: Program, attempt: _Attempt, weighted: Weighted, examples: tuple[Tensor, Tensor]) -> Sized:
     program = channels_last.channels_last(program, attempt.tape.values)
-    program = attention.as_products(program, attempt.tape.values, least_places=1)
+    program = attention.as_products(program, attempt.tape.values, attention.INTERPRETED)
     program = promoted(program, attempt.tape.values, weighted.flat.dtype)
     outputs, losses, *_ = program.wanted
     assert outputs is not None
