@@ -7,7 +7,7 @@ number of the run.
 
 Updates that differ by rounding may lie far apart: Adam makes a full step of a gradient that is rounding alone. So what
 looks different is compared once more, where gradients are more than rounding, and where autograd itself hardly changes
-when the weights are moved a little.
+when the weights are moved a little, in any of several ways.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Tolerances(NamedTuple):
 
     update: of a parameter, relative to it. Trials at a run's start are stricter, at a batch of their own choice; on any
     other one, a relu or a maximum may be decided otherwise by rounding. gradient: how large a number of it must be,
-    relative to the largest one, to be more than rounding. move: how far weights are moved, relative to a hundredth more
-    than the mean of a parameter's absolute values: zeros move too.
+    relative to the largest one, to be more than rounding (see `SATURATED` too). move: how far weights are moved,
+    relative to a hundredth more than the mean of a parameter's absolute values: zeros move too.
     """
 
     update: float
@@ -60,6 +60,14 @@ LARGEST = 1 << 25
 
 STEADY = 0.7
 """How large the part of a parameter's update must be, relative to it, that hardly changes then."""
+
+WAYS = 8
+"""In which weights are moved. What is decided right at the weights is crossed by one of two opposite ways; where
+rounding decides it (a relu behind the norm of constant numbers), each way is one more toss of a coin."""
+
+SATURATED = 64
+"""Rounding of a gradient relative to its largest number, times the loss, in units of the last digit. What an output
+adds to a gradient is a probability less 1, which is nearly 1 where the loss is small: few digits are left of it."""
 
 LOSS = 0.01
 """How far the losses may be off, relative to their size."""
@@ -177,19 +185,20 @@ class ComparedTrainer:
         # Not a number is not near.
         if bool((off <= limits).all()) and _are_near(made.loss, wanted.loss) and made.has_buffers_of(wanted):
             return None
-        moved = step(trainers[1], self._moved(call))
-        steady = (moved.update - wanted.update).abs() <= self._tolerances.update * wanted.update.abs()
-        assert wanted.gradient is not None
-        size = wanted.gradient.abs()
-        steady &= size > self._tolerances.gradient * size.max()
+        steady, loss_is, buffers_are = self._beyond_rounding(wanted, call.begin), True, True
+        for way in range(WAYS):
+            moved = step(trainers[1], self._moved(call, way))
+            steady &= (moved.update - wanted.update).abs() <= self._tolerances.update * wanted.update.abs()
+            loss_is &= _are_near(moved.loss, wanted.loss)
+            buffers_are &= moved.has_buffers_of(wanted)
         off = self._norms(torch.where(steady, made.update - wanted.update, 0.0))
         # Numbers that are near by chance say nothing.
         off[self._norms(torch.where(steady, wanted.update, 0.0)) < STEADY * self._norms(wanted.update)] = 0
         if not bool((off <= limits).all()):
             return self._of_update(off, limits, torch.where(steady, wanted.update, 0.0))
-        if not _are_near(made.loss, wanted.loss) and _are_near(moved.loss, wanted.loss):
+        if loss_is and not _are_near(made.loss, wanted.loss):
             return f"has the loss {made.loss:.6g}, where autograd has {wanted.loss:.6g}"
-        if not made.has_buffers_of(wanted) and moved.has_buffers_of(wanted):
+        if buffers_are and not made.has_buffers_of(wanted):
             return "leaves other numbers in the module's buffers"
         return None
 
@@ -203,14 +212,22 @@ class ComparedTrainer:
         limits: Tensor = self._tolerances.update * self._norms(update) + rounded
         return limits
 
-    def _moved(self, call: _Call) -> _Call:
-        """The call from weights that lie a little apart."""
+    def _beyond_rounding(self, wanted: _Step, begin: Tensor) -> Tensor:
+        """Which numbers of the gradient are more than rounding."""
+        assert wanted.gradient is not None
+        size = wanted.gradient.abs()
+        largest, eps = size.max(), torch.finfo(begin.dtype).eps
+        # By the product, as a loss may be 0.
+        return (size > self._tolerances.gradient * largest) & (size * abs(wanted.loss) > SATURATED * eps * largest)
+
+    def _moved(self, call: _Call, way: int) -> _Call:
+        """The call from weights that lie a little apart. Ways 0 and 1, 2 and 3, ... are opposite."""
         by, begin = torch.zeros_like(call.begin), call.client.begin
-        generator = torch.Generator(by.device).manual_seed(0)
+        generator = torch.Generator(by.device).manual_seed(way // 2)
         drawn = torch.rand(by.shape, generator=generator, dtype=by.dtype, device=by.device)
         views = (self._layout.views(vector).values() for vector in (by, drawn, call.begin))
         for into, numbers, weights in zip(*views, strict=True):
-            into.copy_((2 * numbers - 1) * self._tolerances.move * (weights.abs().mean() + 0.01))
+            into.copy_((2 * numbers - 1) * (-1) ** way * self._tolerances.move * (weights.abs().mean() + 0.01))
         return replace(
             call,
             broadcast=replace(call.broadcast, params=call.broadcast.params + by),

@@ -301,6 +301,85 @@ def test_nor_is_what_rounding_would_pass_at_zero_biases() -> None:
     assert case.trained(case.compared(Altered(case.trainer("one_by_one"), passed))).difference(nullcontext) is None
 
 
+class Kink(nn.Module):
+    """A relu of a single number that is all but 0."""
+
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self.sign, self.kink, self.last = sign, nn.Parameter(torch.tensor([1e-9 * sign])), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        passed = torch.relu(self.sign * self.kink)
+        outputs: Tensor = self.last(x) + torch.cat([passed, passed.new_zeros(3)])
+        return outputs
+
+
+def without_the_first(number: int) -> Callable[[Updates], Updates]:
+    def alter(updates: Updates) -> Updates:
+        delta = updates.delta.clone()
+        delta[:, : 32 * number] = 0
+        return replace(updates, delta=delta)
+
+    return alter
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_kink_at_the_weights_is_no_difference_on_either_side(sign: float) -> None:
+    case = Case(lambda: Kink(sign), (6,), WORK["stored order"])
+    assert case.model.params.names[0] == "kink"
+    trainer = Altered(case.trainer("one_by_one"), without_the_first(1))
+    assert case.trained(case.compared(trainer)).difference(nullcontext) is None
+
+
+class Coins(nn.Module):
+    """Numbers that count or not by their last digits, as a relu of what is rounding alone does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        begin = torch.tensor([3_000_000.25 / 2**22])
+        self.coins = nn.ParameterList(nn.Parameter(begin.clone()) for _ in range(16))
+        self.last = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        counted = [coin * ((coin.detach() * 2**22).round() % 2 == 0) for coin in self.coins]
+        passed = torch.cat(counted).sum(0, keepdim=True)
+        outputs: Tensor = self.last(x) + torch.cat([passed, passed.new_zeros(3)])
+        return outputs
+
+
+def test_nor_is_what_last_digits_decide() -> None:
+    case = Case(Coins, (6,), WORK["stored order"])
+    assert case.model.params.names[15] == "coins.15"
+    trainer = Altered(case.trainer("one_by_one"), without_the_first(16))
+    assert case.trained(case.compared(trainer)).difference(nullcontext) is None
+
+
+class Certain(nn.Module):
+    """Outputs of label 0 alone, by two numbers, one of which has nearly no part in it."""
+
+    def __init__(self, margin: float) -> None:
+        super().__init__()
+        self.margin, self.gains = margin, nn.Parameter(torch.zeros(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.margin + (self.gains * x.new_tensor([12.0, 0.02])).sum()
+        return torch.cat([first.expand(len(x), 1), x.new_zeros(len(x), 3)], 1)
+
+
+@pytest.mark.parametrize("margin", [0.0, 12.0])
+def test_what_rounding_leaves_of_a_small_loss_is_no_difference(margin: float) -> None:
+    case = Case(lambda: Certain(margin), (6,), ADAM)
+    case.clients.y[:] = 0
+
+    def turned(updates: Updates) -> Updates:
+        delta = updates.delta.clone()
+        delta[:, 1] *= -1
+        return replace(updates, delta=delta)
+
+    found = case.trained(case.compared(Altered(case.trainer("one_by_one"), turned))).difference(nullcontext)
+    assert (found is None) == bool(margin)
+
+
 def test_the_client_is_another_one_each_time() -> None:
     factory, x_shape = MODELS["mlp"]
     case = Case(factory, x_shape, WORK["stored order"])
