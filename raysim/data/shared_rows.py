@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.data.client_arrays import lenders
+from raysim.errors import DataError
 
 SMALLEST_BYTES = 1 << 22
 """Smaller rows are copied as soon as a process of Ray's is asked for anything."""
@@ -29,27 +30,48 @@ _are_mapped: ContextVar[bool] = ContextVar("are_mapped", default=False)
 
 
 class SealedMemory(mmap.mmap):
-    """A sealed file that is mapped for reading; fd: by which others open it, while this exists."""
+    """A sealed file that is mapped for reading.
+
+    fd: by which others open it, until it is freed, or the script closes it. file: which one it is, see `_which`.
+    """
 
     fd: int
+    file: tuple[int, int]
 
 
 @dataclass(frozen=True)
 class MappedRows:
-    """Where another process of this machine and user finds rows."""
+    """Where another process of this machine and user finds rows; file: which one lies there, see `_which`."""
 
     path: str
+    file: tuple[int, int]
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
     def rows(self) -> npt.NDArray[Any]:
-        """Map them, for reading; OSError if the process that joined them is gone."""
-        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        """Map them, for reading.
+
+        Raises:
+            DataError: the process that joined them is gone, or has closed their file.
+        """
         try:
+            # Without waiting: what has the number now may be a pipe.
+            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            raise self._lost() from error
+        try:
+            if _which(file) != self.file:
+                raise self._lost()
             memory = mmap.mmap(file, math.prod(self.shape) * self.dtype.itemsize, access=mmap.ACCESS_READ)
         finally:
             os.close(file)
         return np.frombuffer(memory, self.dtype).reshape(self.shape)
+
+    def _lost(self) -> DataError:
+        return DataError(
+            f"the rows of a dataset in memory are not at {self.path} any more: the script has closed that file, or has "
+            f"ended. Close other files (os.closerange, a daemon) before the run begins."
+        )
 
 
 def joined(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -80,12 +102,30 @@ def _sealed(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
             file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
         )
         memory = SealedMemory(file, 0, access=mmap.ACCESS_READ)
+        memory.fd, memory.file = file, _which(file)
     except BaseException:
         os.close(file)
         raise
-    memory.fd = file
-    weakref.finalize(memory, os.close, file).atexit = False
+    weakref.finalize(memory, _close, file, memory.file).atexit = False
     return np.frombuffer(memory, first.dtype).reshape((num_rows, *first.shape[1:]))
+
+
+def _which(file: int) -> tuple[int, int]:
+    """Return what tells it from all other files: a script may close it, and then its number is used again."""
+    found = os.fstat(file)
+    return found.st_dev, found.st_ino
+
+
+def _is_open(file: int, which: tuple[int, int]) -> bool:
+    try:
+        return _which(file) == which
+    except OSError:
+        return False
+
+
+def _close(file: int, which: tuple[int, int]) -> None:
+    if _is_open(file, which):
+        os.close(file)
 
 
 @contextmanager
@@ -99,11 +139,11 @@ def mapped_by_others() -> Iterator[None]:
 
 
 def to_pickle(rows: npt.NDArray[Any]) -> npt.NDArray[Any] | MappedRows:
-    """Return what is pickled of a split's rows: in a block of `mapped_by_others` where they are, if they are sealed."""
+    """Return what is pickled of rows: in a block of `mapped_by_others` where they are, if they are sealed and open."""
     memory = _memory_of(rows) if _are_mapped.get() else None
-    if memory is None or rows.nbytes != len(memory):
+    if memory is None or rows.nbytes != len(memory) or not _is_open(memory.fd, memory.file):
         return rows
-    return MappedRows(f"/proc/{os.getpid()}/fd/{memory.fd}", rows.dtype, rows.shape)
+    return MappedRows(f"/proc/{os.getpid()}/fd/{memory.fd}", memory.file, rows.dtype, rows.shape)
 
 
 def from_pickle(rows: npt.NDArray[Any] | MappedRows) -> npt.NDArray[Any]:

@@ -18,6 +18,7 @@ from raysim.data import shared_rows
 from raysim.data.array_split import ArraySplit
 from raysim.data.client_arrays import is_fixed
 from raysim.data.shared_rows import SMALLEST_BYTES, joined, mapped_by_others
+from raysim.errors import DataError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere rows are copied")
 
@@ -140,3 +141,55 @@ def test_a_dataset_of_a_dataset_s_arrays_shares_their_memory() -> None:
     assert other is not None
     assert np.shares_memory(one.x, other.x)
     assert first.fingerprint == again.fingerprint
+
+
+def other_file(folder: Path) -> Path:
+    """A file that is long enough to be mapped in place of the rows."""
+    (folder / "other").write_bytes(bytes(2 * SMALLEST_BYTES))
+    return folder / "other"
+
+
+def put_in_place_of(memory: shared_rows.SealedMemory, path: Path) -> None:
+    """Give the file the number of the rows' one, as in a script that closes its files and opens others."""
+    opened = os.open(path, os.O_RDONLY)
+    os.dup2(opened, memory.fd)
+    os.close(opened)
+
+
+def test_rows_whose_file_a_script_has_closed_are_pickled_themselves(tmp_path: Path) -> None:
+    rows = joined(parts())
+    memory = shared_rows._memory_of(rows)
+    assert memory is not None
+    os.close(memory.fd)
+    with mapped_by_others():
+        assert shared_rows.to_pickle(rows) is rows
+    opened = os.open(other_file(tmp_path), os.O_RDONLY)
+    os.dup2(opened, memory.fd)
+    with mapped_by_others():
+        assert shared_rows.to_pickle(rows) is rows
+    still, fd = os.fstat(opened), memory.fd
+    del rows, memory
+    gc.collect()
+    assert os.path.samestat(os.fstat(fd), still), "the script's file stays open"
+    for file in {opened, fd}:
+        os.close(file)
+
+
+def test_another_file_of_the_number_is_not_mapped(tmp_path: Path) -> None:
+    rows = joined(parts())
+    memory = shared_rows._memory_of(rows)
+    assert memory is not None
+    with mapped_by_others():
+        packed = shared_rows.to_pickle(rows)
+    os.mkfifo(tmp_path / "pipe")
+    read = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    put_in_place_of(memory, other_file(tmp_path))
+    with pytest.raises(DataError, match="are not at /proc/"):
+        shared_rows.from_pickle(packed)
+    os.dup2(read, memory.fd)
+    with pytest.raises(DataError, match="are not at /proc/"):
+        shared_rows.from_pickle(packed)
+    os.close(memory.fd)
+    os.close(read)
+    with pytest.raises(DataError, match=r"os\.closerange"):
+        shared_rows.from_pickle(packed)
