@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -167,3 +169,42 @@ def test_a_lock_of_a_killed_writer_is_taken_over(
     (run / lock.FILE).write_text(left)
     assert raysim.resume(run, dataset=dataset, rounds=6, progress=False).rounds.num_rows == 6
     assert not (run / lock.FILE).read_text()
+
+
+@pytest.mark.parametrize("held", [lock.alone, lock.among_others])
+def test_what_a_lock_s_name_leads_to_is_not_written_to(held: Callable[..., Any], tmp_path: Path) -> None:
+    """As in a cache that several users share."""
+    file, mine = tmp_path / ".lock", tmp_path / "mine.txt"
+    mine.write_text("mine")
+    file.symlink_to(mine)
+    for use in (lambda: held(file).__enter__(), lambda: lock.is_held(file)):
+        with pytest.raises(raysim.DiskError, match="is a symbolic link: delete it"):
+            use()
+    file.unlink()
+    file.symlink_to(tmp_path / "new")
+    with pytest.raises(raysim.DiskError, match="is a symbolic link"), held(file):
+        pass
+    file.unlink()
+    file.hardlink_to(mine)
+    with held(file):
+        assert lock.is_held(file)
+    assert not lock.is_held(file)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(raysim.DiskError, match="but is a pipe"), held(file):
+        pass
+    assert mine.read_text() == "mine"
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_forked_process_that_leaves_the_block_leaves_the_lock(tmp_path: Path) -> None:
+    held = lock.alone(tmp_path / ".lock")
+    with held:
+        process = os.fork()
+        if not process:
+            try:
+                held.__exit__(None, None, None)
+            finally:
+                os._exit(0)
+        os.waitpid(process, 0)
+        assert lock.is_held(tmp_path / ".lock")

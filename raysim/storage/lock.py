@@ -23,7 +23,7 @@ from io import FileIO
 from pathlib import Path
 from weakref import WeakSet
 
-from raysim.errors import RunFolderError
+from raysim.errors import DiskError, RaysimError, RunFolderError
 from raysim.storage import disk
 from raysim.storage.reading import json_object, regular
 
@@ -131,7 +131,8 @@ def alone(file: Path) -> Iterator[None]:
     """Lock the file during the block; create it if it is missing. Other processes wait.
 
     Raises:
-        OSError: this machine's disk has no locks.
+        OSError: this machine's disk has no locks, or no room for the file.
+        DiskError: a link is in its place, or another kind of file.
     """
     with _held(file, fcntl.LOCK_EX):
         yield
@@ -147,13 +148,14 @@ def among_others(file: Path) -> Iterator[None]:
 @contextmanager
 def _held(file: Path, how: int) -> Iterator[None]:
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w") as opened:
+    with _regular_opened(file, DiskError) as opened:
         fcntl.flock(opened, how)
         try:
             yield
         finally:
-            # A process that was forked meanwhile has the file open too, and would hold the lock on.
-            fcntl.flock(opened, fcntl.LOCK_UN)
+            # In a process that was forked meanwhile it is closed.
+            if not opened.closed:
+                fcntl.flock(opened, fcntl.LOCK_UN)
 
 
 @contextmanager
@@ -202,10 +204,10 @@ def _folder_opened(folder: Path) -> Iterator[int]:
 
 
 def is_held(file: Path) -> bool:
-    """Return whether a process is in a block of `among_others` for this file."""
-    if not file.exists():
+    """Return whether a process is in a block of `among_others` for this file; DiskError: see `alone`."""
+    if not os.path.lexists(file):
         return False
-    with file.open("w") as opened:
+    with _regular_opened(file, DiskError) as opened:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -246,18 +248,31 @@ def check_free(folder: Path, below: bool = False) -> None:
 
 
 def _opened(file: Path) -> FileIO:
-    """Open a lock's file, which is emptied later: a link, in a folder from elsewhere, could lead to any file."""
+    """Open a folder's lock."""
+    try:
+        return _regular_opened(file, RunFolderError)
+    except OSError as error:
+        raise RunFolderError(f"{file} cannot be opened: {error.strerror}.") from None
+
+
+def _regular_opened(file: Path, wrong: type[RaysimError]) -> FileIO:
+    """Open a lock's file, as it is: a link, in a folder from elsewhere or of others, could lead to any file.
+
+    Raises:
+        OSError: the disk does not let it.
+        RaysimError: of the class `wrong`: a link is in its place, or another kind of file.
+    """
     try:
         if os.path.lexists(file) and not file.is_symlink():
-            regular(file, RunFolderError)
+            regular(file, wrong)
         # Without a buffer: what a full disk does not take would be written, and fail, once more when it is closed.
         return _known(
             open(file, "ab+", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
         )
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise RunFolderError(f"{file} must be a file, but is a symbolic link: delete it.") from None
-        raise RunFolderError(f"{file} cannot be opened: {error.strerror}.") from None
+            raise wrong(f"{file} must be a file, but is a symbolic link: delete it.") from None
+        raise
 
 
 def _check_is_lock(file: FileIO, path: Path) -> None:

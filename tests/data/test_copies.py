@@ -72,7 +72,7 @@ def test_a_damaged_copy_that_cannot_be_deleted_is_named(
 
 def test_a_copy_whose_lock_is_another_users_is_named(machine: None, there: Path) -> None:
     (datasets() / ".key.lock").mkdir(parents=True)
-    with pytest.raises(DiskError, match=f"{datasets()}/key could not be written: Is a directory"):
+    with pytest.raises(DiskError, match=f"{datasets()}/.key.lock must be a file, but is a folder"):
         fetch_copy("key", None, Remote(there.as_uri()))
 
 

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
@@ -18,6 +20,7 @@ from raysim.report.page import GENERATOR
 from raysim.run_folder.writer import PARTS, RunFolder
 from raysim.storage import lock
 from raysim.storage.cache import checksum
+from raysim.storage.remote import removed
 from raysim.storage.remote.folder import named
 from raysim.storage.remote.mirror import Mirror
 from raysim.storage.remote.remote import Remote
@@ -68,6 +71,11 @@ def here(deep: Path) -> dict[str, bytes]:
     """All files on this machine's side, but for locks and the mirror's record."""
     files = (file for file in (deep / "home").rglob("*") if file.is_file())
     return {str(file.relative_to(deep)): file.read_bytes() for file in files if file.name not in (".lock",)}
+
+
+def parquet_tables(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"user": ["u", "v"], "a": [0.0, 1.0], "y": [0, 1]}), folder / "train.parquet")
 
 
 class NamesOthers:
@@ -333,3 +341,64 @@ def test_nothing_that_a_file_says_reaches_the_terminal_as_a_command(
     said = capsys.readouterr()
     assert "\\x1b]0;pwned\\x07" in said.err
     assert not set("\x1b\x07") & set(said.out + said.err)
+
+
+def test_no_link_in_the_cache_leads_a_table_elsewhere(deep: Path) -> None:
+    there, mine = deep / "there", deep / "mine"
+    parquet_tables(there)
+    section = table.Table(root=there.as_uri(), train="train.parquet", client="user", x=("a",), y="y")
+    table.open_source(section)
+    (folder,) = (deep / "home" / "a" / "b" / "cache" / "files").iterdir()
+    stamp, victim = folder / ".train.parquet.stamp", deep / "victim"
+    # What the stamp says is replaced, and no pipe in its place is waited for.
+    stamp.unlink()
+    victim.write_text("mine")
+    stamp.hardlink_to(victim)
+    table.open_source(section)
+    assert victim.read_text() == "mine"
+    stamp.unlink()
+    os.mkfifo(stamp)
+    table.open_source(section)
+    assert stamp.is_file()
+    folder.rename(mine)
+    (mine / "train.parquet").write_text("mine")
+    folder.symlink_to(mine)
+    with pytest.raises(DataError, match=r"leads to .*mine by a symbolic link"):
+        table.open_source(section)
+    assert (mine / "train.parquet").read_text() == "mine"
+
+
+def test_no_link_in_the_cache_leads_a_copy_elsewhere(deep: Path) -> None:
+    mirror = Mirror.of((deep / "there").as_uri())
+    mirror.path.mkdir(parents=True)
+    (mirror.path / "a").write_text("a")
+    mirror.push()
+    home, mine = mirror.path.parent, deep / "mine"
+    mirror.path.rename(mine)
+    mirror.path.symlink_to(mine)
+    with pytest.raises(RemoteError, match="by a symbolic link"):
+        Mirror.of(mirror.uri)
+    mirror.path.unlink()
+    home.rename(deep / "home of it")
+    home.symlink_to(deep / "home of it")
+    with pytest.raises(RemoteError, match="by a symbolic link"):
+        Mirror.of(mirror.uri)
+
+
+@pytest.mark.parametrize("link", ["hardlink_to", "symlink_to"])
+def test_notes_of_what_was_deleted_are_written_to_no_other_file(deep: Path, link: str) -> None:
+    mirror = Mirror.of((deep / "there").as_uri())
+    mirror.path.mkdir(parents=True)
+    (mirror.path / "a").write_text("a")
+    mirror.push()
+    notes, victim = mirror.path.parent / removed.NOTES, deep / "victim"
+    notes.unlink(missing_ok=True)
+    victim.write_text("a\nmine\n")
+    getattr(notes, link)(victim)
+    removed.unlink(mirror.path / "a")
+    mirror.push()
+    assert victim.read_text() == "a\nmine\n"
+    assert (deep / "there" / "a").exists(), "what was not noted stays there"
+    notes.unlink()
+    os.mkfifo(notes)
+    assert not removed.noted(mirror.path.parent)

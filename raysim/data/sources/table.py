@@ -343,14 +343,15 @@ def _fetched(uri: str, names: Iterable[str]) -> Path:
     """
     remote, digest = Remote(uri), hasher()
     digest.update(remote.uri.encode())
-    folder = cache_root() / "files" / digest.hexdigest()
+    folder = inside(cache_root() / "files", digest.hexdigest(), "raysim's cache", DataError)
     for name in names:
         stamp, target = remote.stamp(name), inside(folder, name, "data.train, validation or test", DataError)
         if stamp is None:
             remote.check()
             raise DataError(f"{remote.uri}/{name} is missing: data.root names the folder of the files")
         known = target.with_name(f".{target.name}.stamp")
-        if not (target.exists() and known.exists() and known.read_bytes() == _stamped(stamp, target)):
+        # A pipe in place of a file would be waited for.
+        if not (target.is_file() and known.is_file() and known.read_bytes() == _stamped(stamp, target)):
             target.parent.mkdir(parents=True, exist_ok=True)
             with atomic.aside(target) as aside:
                 with aside.open("wb") as file:
@@ -361,7 +362,8 @@ def _fetched(uri: str, names: Iterable[str]) -> Path:
                     )
                 # Another process may do the same; the last write has the URI's present content.
                 known.unlink(missing_ok=True)
-            known.write_bytes(_stamped(stamp, target))
+            with atomic.aside(known) as aside:
+                aside.write_bytes(_stamped(stamp, target))
     return folder
 
 

@@ -54,7 +54,7 @@ class Mirror:
     def __init__(self, home: Path, remote: Remote) -> None:
         self._home, self._remote, self._has_swept = home, remote, False
         name = PurePosixPath(remote.uri.partition("?")[0].partition("://")[2]).name
-        self.path = home / (name if flaw(name) is None else "folder")
+        self.path = inside(home, name if flaw(name) is None else "folder", remote.uri, RemoteError)
         """This machine's copy."""
 
     @property
@@ -68,7 +68,7 @@ class Mirror:
         remote = Remote(uri)
         digest = hasher()
         digest.update(remote.uri.encode())
-        return cls(removed.copies() / digest.hexdigest()[:16], remote)
+        return cls(inside(removed.copies(), digest.hexdigest()[:16], remote.uri, RemoteError), remote)
 
     @classmethod
     def around(cls, path: Path) -> Mirror | None:

@@ -10,9 +10,11 @@ import fcntl
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from raysim.storage import atomic, disk
 from raysim.storage.cache import cache_root
@@ -85,7 +87,8 @@ def rmtree(folder: Path) -> None:
 def noted(home: Path) -> Sequence[str]:
     """Return the names of the files that were deleted in the copy that lies in `home`, in order."""
     try:
-        return (home / NOTES).read_text(encoding="utf-8", errors="replace").splitlines()
+        with _notes(home, "r") as notes:
+            return notes.read().splitlines()
     except OSError:
         return ()
 
@@ -93,12 +96,28 @@ def noted(home: Path) -> Sequence[str]:
 def forget(home: Path, count: int) -> None:
     """Remove the first `count` notes: the files are deleted at the URI too, or were written again."""
     if count:
-        with (home / NOTES).open("r+", encoding="utf-8", errors="replace") as notes:
+        with _notes(home, "r+") as notes:
             fcntl.flock(notes, fcntl.LOCK_EX)
             left = notes.readlines()[count:]
             notes.seek(0)
             notes.truncate()
             notes.writelines(left)
+
+
+@contextmanager
+def _notes(home: Path, mode: str) -> Iterator[IO[str]]:
+    """Open the notes; OSError if a link is in their place, by which another file would be written to, or a pipe."""
+    with open(
+        home / NOTES,
+        mode,
+        encoding="utf-8",
+        errors="replace",
+        opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666),
+    ) as opened:
+        found = os.fstat(opened.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(home / NOTES))
+        yield opened
 
 
 def _deletable(folder: Path) -> list[Path]:
@@ -121,7 +140,7 @@ def _note(place: Path, files: Sequence[Path]) -> None:
         return
     lines = "".join(f"{file.absolute().relative_to(copy).as_posix()}\n" for file in files)
     try:
-        with (copy.parent / NOTES).open("a", encoding="utf-8", errors="replace") as notes:
+        with _notes(copy.parent, "a") as notes:
             fcntl.flock(notes, fcntl.LOCK_EX)
             notes.write(lines)
     except OSError as error:
