@@ -52,8 +52,10 @@ def test_the_table_counts_the_wrong_ones_by_victim_and_moment() -> None:
     assert lines[-1] == "3 disturbed runs, 1 wrong"
 
 
-def test_warnings_of_rays_library_are_no_words_of_raysim() -> None:
+def test_lines_of_rays_library_are_no_words_of_raysim() -> None:
     warned = "[2026-11-23 19:09:47,710 W 11634 11634] rpc_client.h:153: Failed to connect to GCS at 127.0.0.1.\n"
     assert tries.of_raysim(f"{warned}{warned}error: Ray's node manager ...\n") == "error: Ray's node manager ...\n"
+    ended = warned.replace(" W ", " E ")
+    assert tries.of_raysim(f"{ended}error: Ray ended\n") == "error: Ray ended\n"
     traceback = "Traceback (most recent call last):\n"
     assert tries.of_raysim(f"{traceback}{warned}") == traceback

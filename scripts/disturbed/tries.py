@@ -65,11 +65,12 @@ def tries(seed: int, rounds: int) -> Iterator[Try]:
 
 
 def of_raysim(said: str) -> str:
-    """Return what a script said of errors without the warnings of Ray's C++ library.
+    """Return what a script said of errors without the lines of Ray's C++ library.
 
-    That has no log file yet while it connects to a control service, which may have died.
+    That has no log file yet while it connects to a control service or a node manager, which may have died: it warns, or
+    says why it ends the script.
     """
-    return re.sub(r"^\[\d{4}-\d\d-\d\d [\d:,]+ W \d+ \d+\] .*\n", "", said, flags=re.MULTILINE)
+    return re.sub(r"^\[\d{4}-\d\d-\d\d [\d:,]+ [WE] \d+ \d+\] .*\n", "", said, flags=re.MULTILINE)
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
