@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
+import raysim
 from raysim.cli.app import main
 from raysim.data.sources import gld, table
-from raysim.errors import DataError, RemoteError, RunFolderError
+from raysim.errors import DataError, DiskError, RemoteError, RunFolderError
 from raysim.report.build import build, default_folder
 from raysim.report.page import GENERATOR
 from raysim.run_folder.writer import PARTS, RunFolder
@@ -383,6 +384,15 @@ def test_no_link_in_the_cache_leads_a_copy_elsewhere(deep: Path) -> None:
     home.symlink_to(deep / "home of it")
     with pytest.raises(RemoteError, match="by a symbolic link"):
         Mirror.of(mirror.uri)
+
+
+def test_a_link_to_itself_in_place_of_a_copy_is_an_error_that_names_it(deep: Path) -> None:
+    uri = (deep / "there").as_uri()
+    home = Mirror.of(uri).path.parent
+    home.parent.mkdir(parents=True)
+    home.symlink_to(home.name)
+    with pytest.raises(DiskError, match=f"{home} could not be written"):
+        raysim.read(uri)
 
 
 @pytest.mark.parametrize("link", ["hardlink_to", "symlink_to"])

@@ -237,7 +237,8 @@ def _with_uri(text: str, mirror: Mirror, is_of_disk: bool = False) -> str:
     It matters if a file of the copy is named, which may be damaged here alone, or if the copy's disk is full.
     """
     told = f"This machine's copy of it is {mirror.path}."
-    copies = [str(copy) for copy in (mirror.path, mirror.path.resolve()) if str(copy) in text]
+    # `Path.resolve` raises an error for links that go round in a circle.
+    copies = [copy for copy in (str(mirror.path), os.path.realpath(mirror.path)) if copy in text]
     if told in text:
         return text
     if not copies:
