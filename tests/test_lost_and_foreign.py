@@ -18,6 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 import raysim
+from raysim.api import kept_model
 from raysim.errors import CheckpointError, DataError, RaysimError, RunFolderError
 from raysim.loggers.logger import store_id, stored_id
 from raysim.report import runs
@@ -490,6 +491,14 @@ def test_links_in_circles_are_walked_once(tmp_path: Path) -> None:
     (tmp_path / "all" / "same").symlink_to("a")
     found, _ = runs.read_all([tmp_path / "all"])
     assert len(found) == 1
+
+
+def test_a_link_to_itself_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(DataError, match="circle"):
+        raysim.FederatedDataset.open(tmp_path / "circle")
+    with pytest.raises(RunFolderError, match="circle is a symbolic link to circle, which is not there"):
+        kept_model.export(tmp_path / "circle", tmp_path / "circle" / "model.safetensors")
 
 
 def test_an_index_of_any_size_is_not_read_to_its_end(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -203,7 +204,8 @@ class FederatedDataset:
         if not isinstance(path, str | PathLike):
             raise DataError(f"a dataset is opened by its folder's path or URI, but got {path!r}")
         uri = uri_of(path)
-        folder = Path(path).resolve() if uri is None else _copy_of(Remote(uri))
+        # `Path.resolve` raises an error for links that go round in a circle.
+        folder = Path(os.path.realpath(path)) if uri is None else _copy_of(Remote(uri))
         if folder.is_file():
             hint = f": {OF_TABLES}, and raysim.dataset_of(experiment) opens it" if folder.suffix in TABLES else ""
             raise DataError(f"{path} is a file, and a dataset is the folder that DatasetWriter wrote{hint}")

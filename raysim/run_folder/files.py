@@ -46,7 +46,8 @@ _ENDINGS = (".json", ".parquet", ".db", ".lock")
 
 def check_is_no_record(file: Path) -> None:
     """Raise RunFolderError if a file is one that a run, a sweep or a study records itself in."""
-    place = file.resolve()
+    # `Path.resolve` raises an error for links that go round in a circle.
+    place = Path(os.path.realpath(file))
     for folder in place.parents:
         if not any((folder / name).exists() for name in (RECORD, STUDY)):
             continue
