@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -499,6 +501,24 @@ def test_a_link_to_itself_is_refused_by_name(tmp_path: Path) -> None:
         raysim.FederatedDataset.open(tmp_path / "circle")
     with pytest.raises(RunFolderError, match="circle is a symbolic link to circle, which is not there"):
         kept_model.export(tmp_path / "circle", tmp_path / "circle" / "model.safetensors")
+
+
+READS = """
+import resource, sys
+from pathlib import Path
+from raysim.errors import RunFolderError
+from raysim.storage.reading import MOST_BYTES, json_object
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + MOST_BYTES // 2, -1))
+print(json_object(Path(sys.argv[1]), RunFolderError))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_small_record_is_read_where_little_memory_is_free(tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_text('{"rounds": 3}')
+    command = [sys.executable, "-c", READS, str(tmp_path / "record.json")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "{'rounds': 3}\n"
 
 
 def test_an_index_of_any_size_is_not_read_to_its_end(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from raysim.data.section import FORMS, AnyData
 from raysim.errors import ExperimentError
 from raysim.experiment.experiment import Experiment
 from raysim.storage import nearby
-from raysim.storage.reading import MOST_BYTES
+from raysim.storage.reading import MOST_BYTES, at_most
 from raysim.storage.remote.uri import check_is_path
 
 log = logging.getLogger("raysim")
@@ -74,7 +74,7 @@ def text_of(path: str | Path) -> str:
     try:
         # A pipe is welcome: the shell's <(...) is one.
         with open(path, "rb") as file:
-            written = file.read(MOST_BYTES + 1)
+            written = at_most(file, MOST_BYTES + 1)
         if len(written) > MOST_BYTES:
             raise ExperimentError(f"{path} is not valid TOML: it has more than {MOST_BYTES:,} bytes")
         return toml.decoded(written)

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from raysim.errors import RaysimError, within
 
 MOST_BYTES = 64 << 20
 """Of a record; the largest that raysim writes are a mirror's indices, with about 100 bytes a file."""
+
+_PIECE_BYTES = 1 << 20
 
 MOST_DEPTH = 100
 """Of objects and lists in one another."""
@@ -137,12 +139,23 @@ def content(path: Path, error: type[RaysimError], most_bytes: int = MOST_BYTES) 
     regular(path, error)
     try:
         with open(path, "rb", opener=_without_waiting) as file:
-            raw = file.read(most_bytes + 1)
+            raw = at_most(file, most_bytes + 1)
     except (OSError, ValueError) as reason:
         raise _unreadable(path, reason, error) from None
     if len(raw) > most_bytes:
         raise error(f"{path} is damaged: expected at most {most_bytes:,} bytes, found more.")
     return raw
+
+
+def at_most(file: IO[bytes], most_bytes: int) -> bytes:
+    """Return what is left of a file, or so many bytes of it.
+
+    `read` would take the memory of all these bytes first: a small file could not be read where little is free.
+    """
+    raw = bytearray()
+    while piece := file.read(min(_PIECE_BYTES, most_bytes - len(raw))):
+        raw += piece
+    return bytes(raw)
 
 
 def text(path: Path, error: type[RaysimError], most_bytes: int = MOST_BYTES) -> str:
