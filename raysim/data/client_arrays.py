@@ -165,7 +165,11 @@ def is_fixed(array: npt.NDArray[Any]) -> bool:
 def is_cut_off(array: npt.NDArray[Any]) -> bool:
     """Whether the array maps a file that is shorter than it was: to read what is lost would end the process."""
     owner = lenders(array)[-1]
-    return isinstance(owner, mmap) and owner.size() < len(owner)
+    try:
+        return isinstance(owner, mmap) and owner.size() < len(owner)
+    except OSError:
+        # A script that closes all files, as a daemon does, closes what Python asks for the size; the rows stay mapped.
+        return False
 
 
 def lenders(array: npt.NDArray[Any]) -> list[Any]:

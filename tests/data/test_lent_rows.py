@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,6 +128,25 @@ def test_a_file_that_was_cut_off_is_not_read(tmp_path: Path) -> None:
     change()
     with pytest.raises(DataError, match="was changed after"):
         lent_rows.check(data.splits)
+
+
+CLOSES = """
+import os, sys
+import numpy as np
+from raysim.data import FederatedDataset, lent_rows
+rows = np.load(sys.argv[1], mmap_mode="r")
+dataset = FederatedDataset.from_clients({"a": (rows[:4], np.zeros(4)), "b": (rows[4:], np.zeros(4))})
+os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+lent_rows.check(dataset.splits)
+print(dataset.train.client(1)[0].sum())
+"""
+
+
+def test_rows_stay_mapped_where_a_script_closes_its_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", ROWS)
+    command = [sys.executable, "-c", CLOSES, str(tmp_path / "rows.npy")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(done.stdout) == ROWS[4:].sum()
 
 
 def test_pieces_of_large_arrays_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
