@@ -208,3 +208,27 @@ def test_a_forked_process_that_leaves_the_block_leaves_the_lock(tmp_path: Path) 
                 os._exit(0)
         os.waitpid(process, 0)
         assert lock.is_held(tmp_path / ".lock")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("opens", ["another", "none"])
+def test_a_script_that_closes_all_files_ends_the_run_and_keeps_its_own(
+    opens: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """The lock's number is another file's then: that is not emptied at the end."""
+    run, mine = tmp_path / "run", tmp_path / "mine.txt"
+    steps = raysim.rounds(experiment(), dataset=dataset, path=run)
+    next(steps)
+    numbers = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
+    (number,) = (each for each in numbers if os.path.samestat(os.fstat(each), os.stat(run / lock.FILE)))
+    mine.write_text("mine")
+    os.close(number)
+    if opens == "another":
+        opened = os.open(mine, os.O_RDWR)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+    with pytest.raises(raysim.RunFolderError, match=r"is locked no more.*os\.closerange"):
+        list(steps)
+    assert mine.read_text() == "mine"
+    assert raysim.resume(run, dataset=dataset, rounds=6, progress=False).rounds.num_rows == 6

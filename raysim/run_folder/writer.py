@@ -75,8 +75,8 @@ class RunFolder:
         """Check that the folder is where the run writes, and that this process is the run's.
 
         Raises:
-            RunFolderError: it was deleted or moved; another one may be in its place. Or its record was deleted, or
-                this process was forked.
+            RunFolderError: it was deleted or moved; another one may be in its place. Or its record was deleted, its
+                lock is lost, or this process was forked.
         """
         if self._held is not None and self._held.is_inherited:
             self.failed = True
@@ -89,6 +89,13 @@ class RunFolder:
             raise RunFolderError(
                 f"{named(self.path)} was deleted or moved while the run wrote to it, so the run ends here. Where it "
                 f"was moved, `raysim resume` goes on from its last checkpoint; else start afresh."
+            )
+        if self._held is not None and self._held.is_lost:
+            self.failed = True
+            raise RunFolderError(
+                f"{named(self.path)} is locked no more, so the run ends here, before another process writes there: the "
+                f"script has closed all files (os.closerange, a daemon). Close them before the run begins. `raysim "
+                f"resume` goes on from its last checkpoint."
             )
         if self._held is not None and not (self.path / files.RECORD).exists():
             self.failed = True

@@ -72,6 +72,7 @@ class HeldLock:
 
     def __init__(self, folder: Path, file: FileIO) -> None:
         self._folder, self._file, self._process = folder, file, os.getpid()
+        self._found = os.fstat(file.fileno())
 
     @property
     def is_inherited(self) -> bool:
@@ -88,7 +89,15 @@ class HeldLock:
             return self._folder.is_dir()
         except OSError:
             return False
-        return self._file.closed or os.path.samestat(now, os.fstat(self._file.fileno()))
+        return self._file.closed or os.path.samestat(now, self._found)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the script has closed the lock's file, as a daemon closes all; another may have its number since."""
+        try:
+            return not self._file.closed and not os.path.samestat(os.fstat(self._file.fileno()), self._found)
+        except OSError:
+            return True
 
 
 @contextmanager
@@ -110,7 +119,7 @@ def locked(folder: Path, run: str | None = None) -> Iterator[HeldLock]:
             f"{folder} cannot be made, or not be written to: {error.strerror}. Give the run another folder (--path, "
             f"path=)."
         ) from error
-    with file:
+    with _closed_at_end(file):
         if not _acquired(file):
             raise RunFolderError(_refusal(folder))
         _check_is_lock(file, folder / FILE)
@@ -119,10 +128,11 @@ def locked(folder: Path, run: str | None = None) -> Iterator[HeldLock]:
         holder = {"host": socket.gethostname(), "process": os.getpid(), "since": since, "run": run}
         with disk.writing(folder / FILE):
             file.write(json.dumps(holder).encode())
+        held = HeldLock(folder, file)
         try:
-            yield HeldLock(folder, file)
+            yield held
         finally:
-            if not file.closed:
+            if not (file.closed or held.is_lost):
                 file.truncate(0)
 
 
@@ -148,14 +158,25 @@ def among_others(file: Path) -> Iterator[None]:
 @contextmanager
 def _held(file: Path, how: int) -> Iterator[None]:
     file.parent.mkdir(parents=True, exist_ok=True)
-    with _regular_opened(file, DiskError) as opened:
+    with _closed_at_end(_regular_opened(file, DiskError)) as opened:
         fcntl.flock(opened, how)
         try:
             yield
         finally:
-            # In a process that was forked meanwhile it is closed.
-            if not opened.closed:
-                fcntl.flock(opened, fcntl.LOCK_UN)
+            # In a process that was forked meanwhile it is closed, and a script may have closed all its files.
+            with suppress(OSError):
+                if not opened.closed:
+                    fcntl.flock(opened, fcntl.LOCK_UN)
+
+
+@contextmanager
+def _closed_at_end(file: FileIO) -> Iterator[FileIO]:
+    """As the file itself, but a script may have closed it before the block's end."""
+    try:
+        yield file
+    finally:
+        with suppress(OSError):
+            file.close()
 
 
 @contextmanager
