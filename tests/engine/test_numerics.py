@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.overrides import _get_current_function_mode_stack
 
 import raysim
@@ -89,6 +90,35 @@ def test_where_a_run_begins_it_says_its_trainer_and_a_slow_precision_once(
         ("INFO", "clients are trained by the trainer one_by_one: the experiment asks for it"),
         *([] if native else [("WARNING", slow)]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("made", "engine", "said"),
+    [
+        (torch.float64, {}, True),
+        (torch.float64, {"dtype": "float64"}, False),
+        (torch.float32, {"dtype": "float64"}, False),
+        (torch.bfloat16, {}, False),
+    ],
+    ids=str,
+)
+def test_a_run_says_that_it_trains_a_module_in_fewer_digits_than_it_was_made_with(
+    made: torch.dtype,
+    engine: dict[str, Any],
+    said: bool,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exp = experiment(rounds=1, engine={"workers": 0, **engine})
+    width, classes = dataset.x.shape[0], dataset.num_classes
+    assert classes is not None
+    list(raysim.rounds(exp, dataset=dataset, model=lambda: nn.Linear(width, classes).to(made)))
+    text = (
+        "the module has parameters of torch.float64, which are trained in torch.float32: set engine.dtype = 'float64' "
+        "to keep them so"
+    )
+    assert (text in caplog.messages) is said
 
 
 def test_a_run_that_is_whole_already_says_nothing(

@@ -116,6 +116,14 @@ def _of_keys(plan: Plan) -> Iterator[_Remark]:
     yield from _of_model_section(plan)
     if (remark := precision_remark(plan)) is not None:
         yield _Remark("engine.precision", f"engine.precision: {remark}")
+    held, made = plan.initial.params.dtype, {part.dtype for part in plan.model.parts if part.kind == "trainable"}
+    for wider in made:
+        if wider.itemsize > held.itemsize:
+            yield _Remark(
+                "engine.dtype",
+                f"the module has parameters of {wider}, which are trained in {held}: set engine.dtype = "
+                f"'{str(wider).removeprefix('torch.')}' to keep them so",
+            )
 
 
 def _of_model_section(plan: Plan) -> Iterator[_Remark]:
