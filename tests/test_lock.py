@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -231,4 +233,39 @@ def test_a_script_that_closes_all_files_ends_the_run_and_keeps_its_own(
     with pytest.raises(raysim.RunFolderError, match=r"is locked no more.*os\.closerange"):
         list(steps)
     assert mine.read_text() == "mine"
+    if opens == "another":
+        assert os.path.samestat(os.fstat(number), os.stat(mine)), "it stays open"
+        os.close(number)
     assert raysim.resume(run, dataset=dataset, rounds=6, progress=False).rounds.num_rows == 6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("held", [lock.alone, lock.among_others, lock.in_turn, lock.of_folder])
+def test_the_end_of_a_lock_closes_and_unlocks_no_file_of_the_scripts(held: Callable[..., Any], tmp_path: Path) -> None:
+    locked, mine = tmp_path / "folder" / lock.FILE, tmp_path / "mine.txt"
+    locked.parent.mkdir()
+    mine.write_text("mine")
+    of_folder = held in {lock.in_turn, lock.of_folder}
+    with held(locked.parent if of_folder else locked):
+        opened = os.open(mine, os.O_RDWR)
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        found = os.stat(locked.parent if held is lock.of_folder else locked)
+        numbers = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
+        (number,) = (each for each in numbers if os.path.samestat(os.fstat(each), found))
+        os.dup2(opened, number)
+        os.close(opened)
+    assert os.path.samestat(os.fstat(number), os.stat(mine))
+    with mine.open() as again, pytest.raises(BlockingIOError):
+        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(number)
+
+
+def test_a_disk_that_does_not_answer_loses_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(number: int) -> os.stat_result:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with lock.locked(tmp_path) as held:
+        monkeypatch.setattr(os, "fstat", stale)
+        assert not held.is_lost
+        monkeypatch.undo()
+        assert not held.is_lost

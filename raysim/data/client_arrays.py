@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from mmap import mmap
 from numbers import Real
@@ -167,8 +168,13 @@ def is_cut_off(array: npt.NDArray[Any]) -> bool:
     owner = lenders(array)[-1]
     try:
         return isinstance(owner, mmap) and owner.size() < len(owner)
-    except OSError:
+    except ValueError:
+        # Mapped without its file, which is sealed.
+        return False
+    except OSError as error:
         # A script that closes all files, as a daemon does, closes what Python asks for the size; the rows stay mapped.
+        if error.errno != errno.EBADF:
+            raise
         return False
 
 

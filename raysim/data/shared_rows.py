@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from raysim.data.client_arrays import lenders
 from raysim.errors import DataError
+from raysim.storage.descriptor import Descriptor, which
 
 SMALLEST_BYTES = 1 << 22
 """Smaller rows are copied as soon as a process of Ray's is asked for anything."""
@@ -32,16 +33,15 @@ _are_mapped: ContextVar[bool] = ContextVar("are_mapped", default=False)
 class SealedMemory(mmap.mmap):
     """A sealed file that is mapped for reading.
 
-    fd: by which others open it, until it is freed, or the script closes it. file: which one it is, see `_which`.
+    opened: by which others open it, until it is freed, or the script closes it.
     """
 
-    fd: int
-    file: tuple[int, int]
+    opened: Descriptor
 
 
 @dataclass(frozen=True)
 class MappedRows:
-    """Where another process of this machine and user finds rows; file: which one lies there, see `_which`."""
+    """Where another process of this machine and user finds rows; file: that of their `Descriptor`."""
 
     path: str
     file: tuple[int, int]
@@ -60,7 +60,7 @@ class MappedRows:
         except OSError as error:
             raise self._lost() from error
         try:
-            if _which(file) != self.file:
+            if which(file) != self.file:
                 raise self._lost()
             memory = mmap.mmap(file, math.prod(self.shape) * self.dtype.itemsize, access=mmap.ACCESS_READ)
         finally:
@@ -70,7 +70,7 @@ class MappedRows:
     def _lost(self) -> DataError:
         return DataError(
             f"the rows of a dataset in memory are not at {self.path} any more: the script has closed that file, or has "
-            f"ended. Close other files (os.closerange, a daemon) before the run begins."
+            f"ended. Close other files (os.closerange, a daemon) before the dataset is made."
         )
 
 
@@ -101,31 +101,20 @@ def _sealed(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         fcntl.fcntl(
             file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
         )
-        memory = SealedMemory(file, 0, access=mmap.ACCESS_READ)
-        memory.fd, memory.file = file, _which(file)
+        memory = _mapped(file)
+        memory.opened = Descriptor.of(file)
     except BaseException:
         os.close(file)
         raise
-    weakref.finalize(memory, _close, file, memory.file).atexit = False
+    weakref.finalize(memory, memory.opened.close).atexit = False
     return np.frombuffer(memory, first.dtype).reshape((num_rows, *first.shape[1:]))
 
 
-def _which(file: int) -> tuple[int, int]:
-    """Return what tells it from all other files: a script may close it, and then its number is used again."""
-    found = os.fstat(file)
-    return found.st_dev, found.st_ino
-
-
-def _is_open(file: int, which: tuple[int, int]) -> bool:
-    try:
-        return _which(file) == which
-    except OSError:
-        return False
-
-
-def _close(file: int, which: tuple[int, int]) -> None:
-    if _is_open(file, which):
-        os.close(file)
+def _mapped(file: int) -> SealedMemory:
+    if sys.version_info >= (3, 13):
+        return SealedMemory(file, 0, access=mmap.ACCESS_READ, trackfd=False)
+    # A mapping has a descriptor of its own, whose number it closes when it is freed, whichever file has it then.
+    return SealedMemory(file, 0, access=mmap.ACCESS_READ)
 
 
 @contextmanager
@@ -141,9 +130,9 @@ def mapped_by_others() -> Iterator[None]:
 def to_pickle(rows: npt.NDArray[Any]) -> npt.NDArray[Any] | MappedRows:
     """Return what is pickled of rows: in a block of `mapped_by_others` where they are, if they are sealed and open."""
     memory = _memory_of(rows) if _are_mapped.get() else None
-    if memory is None or rows.nbytes != len(memory) or not _is_open(memory.fd, memory.file):
+    if memory is None or rows.nbytes != len(memory) or not memory.opened.is_open:
         return rows
-    return MappedRows(f"/proc/{os.getpid()}/fd/{memory.fd}", memory.file, rows.dtype, rows.shape)
+    return MappedRows(f"/proc/{os.getpid()}/fd/{memory.opened.number}", memory.opened.file, rows.dtype, rows.shape)
 
 
 def from_pickle(rows: npt.NDArray[Any] | MappedRows) -> npt.NDArray[Any]:

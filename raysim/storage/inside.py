@@ -79,3 +79,17 @@ def inside(folder: Path, name: str, source: object, error: type[RaysimError]) ->
             return folder / name
         why = f"leads to {target} by a symbolic link"
     raise error(f"{source} names the file {name!r}, which {why}: a name must lead to a file in {folder}.")
+
+
+def in_cache(folder: Path, error: type[RaysimError]) -> Path:
+    """Return a folder of the cache, to which raysim writes: no link, which another of its users may have put there.
+
+    Raises:
+        RaysimError: of the class `error`; says what to do.
+    """
+    if folder.is_symlink():
+        raise error(
+            f"{folder} must be a folder, but is a symbolic link, which raysim does not write through: delete the link. "
+            f"To keep the cache on another disk, put all of it there (RAYSIM_CACHE)."
+        )
+    return folder

@@ -25,6 +25,7 @@ from weakref import WeakSet
 
 from raysim.errors import DiskError, RaysimError, RunFolderError
 from raysim.storage import disk
+from raysim.storage.descriptor import Descriptor
 from raysim.storage.reading import json_object, regular
 
 log = logging.getLogger("raysim")
@@ -44,7 +45,25 @@ DEPTH = 3
 """Largest depth of a run's folder in a folder of several: sweep, point, trial."""
 
 
-_opened_files: WeakSet[FileIO] = WeakSet()
+class _LockFile(FileIO):
+    """A lock's file, of which nothing is left to the garbage collector: see `Descriptor`.
+
+    Unbuffered: what a full disk does not take would be written, and fail, once more when it is closed.
+    """
+
+    def __init__(self, path: Path, number: int) -> None:
+        super().__init__(number, "a+", closefd=False)
+        self.name = str(path)
+        self.descriptor = Descriptor.of(number)
+        _opened_files.add(self)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self.descriptor.close()
+
+
+_opened_files: WeakSet[_LockFile] = WeakSet()
 """The locks' files that this process has open."""
 
 
@@ -57,11 +76,6 @@ def _close_inherited() -> None:
 os.register_at_fork(after_in_child=_close_inherited)
 
 
-def _known(file: FileIO) -> FileIO:
-    _opened_files.add(file)
-    return file
-
-
 class HeldLock:
     """The lock of a folder.
 
@@ -70,9 +84,8 @@ class HeldLock:
         file: its lock's file, open.
     """
 
-    def __init__(self, folder: Path, file: FileIO) -> None:
+    def __init__(self, folder: Path, file: _LockFile) -> None:
         self._folder, self._file, self._process = folder, file, os.getpid()
-        self._found = os.fstat(file.fileno())
 
     @property
     def is_inherited(self) -> bool:
@@ -89,15 +102,12 @@ class HeldLock:
             return self._folder.is_dir()
         except OSError:
             return False
-        return self._file.closed or os.path.samestat(now, self._found)
+        return self._file.closed or (now.st_dev, now.st_ino) == self._file.descriptor.file
 
     @property
     def is_lost(self) -> bool:
         """Whether the script has closed the lock's file, as a daemon closes all; another may have its number since."""
-        try:
-            return not self._file.closed and not os.path.samestat(os.fstat(self._file.fileno()), self._found)
-        except OSError:
-            return True
+        return not self._file.closed and not self._file.descriptor.is_open
 
 
 @contextmanager
@@ -119,7 +129,7 @@ def locked(folder: Path, run: str | None = None) -> Iterator[HeldLock]:
             f"{folder} cannot be made, or not be written to: {error.strerror}. Give the run another folder (--path, "
             f"path=)."
         ) from error
-    with _closed_at_end(file):
+    with file:
         if not _acquired(file):
             raise RunFolderError(_refusal(folder))
         _check_is_lock(file, folder / FILE)
@@ -158,25 +168,14 @@ def among_others(file: Path) -> Iterator[None]:
 @contextmanager
 def _held(file: Path, how: int) -> Iterator[None]:
     file.parent.mkdir(parents=True, exist_ok=True)
-    with _closed_at_end(_regular_opened(file, DiskError)) as opened:
+    with _regular_opened(file, DiskError) as opened:
         fcntl.flock(opened, how)
         try:
             yield
         finally:
-            # In a process that was forked meanwhile it is closed, and a script may have closed all its files.
-            with suppress(OSError):
-                if not opened.closed:
-                    fcntl.flock(opened, fcntl.LOCK_UN)
-
-
-@contextmanager
-def _closed_at_end(file: FileIO) -> Iterator[FileIO]:
-    """As the file itself, but a script may have closed it before the block's end."""
-    try:
-        yield file
-    finally:
-        with suppress(OSError):
-            file.close()
+            # A process that was forked meanwhile has the file open too, and would hold the lock on. There it is closed.
+            if not opened.closed and opened.descriptor.is_open:
+                fcntl.flock(opened, fcntl.LOCK_UN)
 
 
 @contextmanager
@@ -214,14 +213,15 @@ def if_left(folder: Path) -> Iterator[bool | None]:
 
 @contextmanager
 def _folder_opened(folder: Path) -> Iterator[int]:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    opened = Descriptor.of(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
     try:
-        yield opened
+        yield opened.number
     finally:
-        # A process that was forked meanwhile has it open too.
-        with suppress(OSError):
-            fcntl.flock(opened, fcntl.LOCK_UN)
-        os.close(opened)
+        if opened.is_open:
+            # A process that was forked meanwhile has it open too.
+            with suppress(OSError):
+                fcntl.flock(opened.number, fcntl.LOCK_UN)
+            opened.close()
 
 
 def is_held(file: Path) -> bool:
@@ -268,7 +268,7 @@ def check_free(folder: Path, below: bool = False) -> None:
                     raise RunFolderError(_refusal(file.parent))
 
 
-def _opened(file: Path) -> FileIO:
+def _opened(file: Path) -> _LockFile:
     """Open a folder's lock."""
     try:
         return _regular_opened(file, RunFolderError)
@@ -276,7 +276,7 @@ def _opened(file: Path) -> FileIO:
         raise RunFolderError(f"{file} cannot be opened: {error.strerror}.") from None
 
 
-def _regular_opened(file: Path, wrong: type[RaysimError]) -> FileIO:
+def _regular_opened(file: Path, wrong: type[RaysimError]) -> _LockFile:
     """Open a lock's file, as it is: a link, in a folder from elsewhere or of others, could lead to any file.
 
     Raises:
@@ -286,10 +286,8 @@ def _regular_opened(file: Path, wrong: type[RaysimError]) -> FileIO:
     try:
         if os.path.lexists(file) and not file.is_symlink():
             regular(file, wrong)
-        # Without a buffer: what a full disk does not take would be written, and fail, once more when it is closed.
-        return _known(
-            open(file, "ab+", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
-        )
+        how = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        return _LockFile(file, os.open(file, how, 0o666))
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise wrong(f"{file} must be a file, but is a symbolic link: delete it.") from None

@@ -60,9 +60,9 @@ def test_nobody_can_write_to_them() -> None:
     with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
         rows.flags.writeable = True
     with pytest.raises(PermissionError):
-        os.pwrite(memory.fd, b"0", 0)
+        os.pwrite(memory.opened.number, b"0", 0)
     with pytest.raises(PermissionError):
-        os.ftruncate(memory.fd, 0)
+        os.ftruncate(memory.opened.number, 0)
 
 
 def test_small_rows_are_copied() -> None:
@@ -152,7 +152,7 @@ def other_file(folder: Path) -> Path:
 def put_in_place_of(memory: shared_rows.SealedMemory, path: Path) -> None:
     """Give the file the number of the rows' one, as in a script that closes its files and opens others."""
     opened = os.open(path, os.O_RDONLY)
-    os.dup2(opened, memory.fd)
+    os.dup2(opened, memory.opened.number)
     os.close(opened)
 
 
@@ -160,14 +160,14 @@ def test_rows_whose_file_a_script_has_closed_are_pickled_themselves(tmp_path: Pa
     rows = joined(parts())
     memory = shared_rows._memory_of(rows)
     assert memory is not None
-    os.close(memory.fd)
+    os.close(memory.opened.number)
     with mapped_by_others():
         assert shared_rows.to_pickle(rows) is rows
     opened = os.open(other_file(tmp_path), os.O_RDONLY)
-    os.dup2(opened, memory.fd)
+    os.dup2(opened, memory.opened.number)
     with mapped_by_others():
         assert shared_rows.to_pickle(rows) is rows
-    still, fd = os.fstat(opened), memory.fd
+    still, fd = os.fstat(opened), memory.opened.number
     del rows, memory
     gc.collect()
     assert os.path.samestat(os.fstat(fd), still), "the script's file stays open"
@@ -186,10 +186,10 @@ def test_another_file_of_the_number_is_not_mapped(tmp_path: Path) -> None:
     put_in_place_of(memory, other_file(tmp_path))
     with pytest.raises(DataError, match="are not at /proc/"):
         shared_rows.from_pickle(packed)
-    os.dup2(read, memory.fd)
+    os.dup2(read, memory.opened.number)
     with pytest.raises(DataError, match="are not at /proc/"):
         shared_rows.from_pickle(packed)
-    os.close(memory.fd)
+    os.close(memory.opened.number)
     os.close(read)
     with pytest.raises(DataError, match=r"os\.closerange"):
         shared_rows.from_pickle(packed)

@@ -97,6 +97,7 @@ def test_where_a_run_begins_it_says_its_trainer_and_a_slow_precision_once(
     [
         (torch.float64, {}, True),
         (torch.float64, {"dtype": "float64"}, False),
+        (torch.float64, {"dtype": "float32"}, False),
         (torch.float32, {"dtype": "float64"}, False),
         (torch.bfloat16, {}, False),
     ],
@@ -116,7 +117,7 @@ def test_a_run_says_that_it_trains_a_module_in_fewer_digits_than_it_was_made_wit
     list(raysim.rounds(exp, dataset=dataset, model=lambda: nn.Linear(width, classes).to(made)))
     text = (
         "the module has parameters of torch.float64, which are trained in torch.float32: set engine.dtype = 'float64' "
-        "to keep them so"
+        "to keep them so, or engine.dtype = 'float32'"
     )
     assert (text in caplog.messages) is said
 

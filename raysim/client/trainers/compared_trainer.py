@@ -67,7 +67,8 @@ rounding decides it (a relu behind the norm of constant numbers), each way is on
 
 SATURATED = 64
 """Rounding of a gradient relative to its largest number, times the loss, in units of the last digit. What an output
-adds to a gradient is a probability less 1, which is nearly 1 where the loss is small: few digits are left of it."""
+adds to a gradient is a probability less 1, which is nearly 1 where the loss is small: few digits are left of it. Of a
+squared error it is times its root: outputs less targets, of size 1."""
 
 LOSS = 0.01
 """How far the losses may be off, relative to their size."""
@@ -115,12 +116,18 @@ class ComparedTrainer:
             for each comparison.
         layout: of the parameters.
         precision: of products.
+        is_squared: whether the loss is the squared error.
     """
 
     def __init__(
-        self, trainer: Trainer, by_autograd: Callable[[], Trainer], layout: Layout, precision: Precision
+        self,
+        trainer: Trainer,
+        by_autograd: Callable[[], Trainer],
+        layout: Layout,
+        precision: Precision,
+        is_squared: bool,
     ) -> None:
-        self._trainer, self._by_autograd = trainer, by_autograd
+        self._trainer, self._by_autograd, self._is_squared = trainer, by_autograd, is_squared
         self._layout, self._tolerances = layout, SHORT if precision == "bf16" else WHOLE
         self._count = 0
         self._call: _Call | None = None
@@ -215,10 +222,13 @@ class ComparedTrainer:
     def _beyond_rounding(self, wanted: _Step, begin: Tensor) -> Tensor:
         """Which numbers of the gradient are more than rounding."""
         assert wanted.gradient is not None
-        size = wanted.gradient.abs()
+        size, left = wanted.gradient.abs(), abs(wanted.loss)
         largest, eps = size.max(), torch.finfo(begin.dtype).eps
-        # By the product, as a loss may be 0.
-        return (size > self._tolerances.gradient * largest) & (size * abs(wanted.loss) > SATURATED * eps * largest)
+        if self._is_squared:
+            left **= 0.5
+        # By the product, as a loss may be 0. One that is not a number says nothing.
+        is_rounding = size * left <= SATURATED * eps * largest
+        return (size > self._tolerances.gradient * largest) & ~is_rounding
 
     def _moved(self, call: _Call, way: int) -> _Call:
         """The call from weights that lie a little apart. Ways 0 and 1, 2 and 3, ... are opposite."""

@@ -29,7 +29,7 @@ from raysim.data.sources.published import SourceFile
 from raysim.errors import DataError
 from raysim.storage import arrow_file, atomic, parquet, unpacked
 from raysim.storage.cache import cache_root, hasher
-from raysim.storage.inside import inside
+from raysim.storage.inside import in_cache, inside
 from raysim.storage.nearby import nearest
 from raysim.storage.remote.remote import Remote
 from raysim.storage.remote.uri import uri_of
@@ -343,7 +343,7 @@ def _fetched(uri: str, names: Iterable[str]) -> Path:
     """
     remote, digest = Remote(uri), hasher()
     digest.update(remote.uri.encode())
-    folder = inside(cache_root() / "files", digest.hexdigest(), "raysim's cache", DataError)
+    folder = in_cache(cache_root() / "files" / digest.hexdigest(), DataError)
     for name in names:
         stamp, target = remote.stamp(name), inside(folder, name, "data.train, validation or test", DataError)
         if stamp is None:

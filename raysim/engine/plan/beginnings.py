@@ -116,13 +116,14 @@ def _of_keys(plan: Plan) -> Iterator[_Remark]:
     yield from _of_model_section(plan)
     if (remark := precision_remark(plan)) is not None:
         yield _Remark("engine.precision", f"engine.precision: {remark}")
-    held, made = plan.initial.params.dtype, {part.dtype for part in plan.model.parts if part.kind == "trainable"}
-    for wider in made:
-        if wider.itemsize > held.itemsize:
+    held = plan.initial.params.dtype
+    for made in {part.dtype for part in plan.model.parts if part.kind == "trainable"}:
+        if made.itemsize > held.itemsize and "dtype" not in plan.experiment.engine.model_fields_set:
             yield _Remark(
                 "engine.dtype",
-                f"the module has parameters of {wider}, which are trained in {held}: set engine.dtype = "
-                f"'{str(wider).removeprefix('torch.')}' to keep them so",
+                f"the module has parameters of {made}, which are trained in {held}: set engine.dtype = "
+                f"'{str(made).removeprefix('torch.')}' to keep them so, or engine.dtype = "
+                f"'{str(held).removeprefix('torch.')}'",
             )
 
 

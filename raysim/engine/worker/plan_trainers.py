@@ -18,6 +18,7 @@ from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.engine.plan.plan import Plan
 from raysim.evaluation.personalised import FineTuner
 from raysim.models.model import Weights
+from raysim.models.task import squared_error
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class PlanTrainers:
             lambda: self._made(by_autograd, section, further._replace(sums_gradients=True)),
             plan.model.params,
             plan.experiment.engine.precision,
+            plan.minimised.objective is None and plan.minimised.task.losses is squared_error,
         )
         self.compared.append(compared)
         return ComparedLockstep(compared, trainer) if isinstance(trainer, LockstepTrainer) else compared

@@ -22,7 +22,7 @@ from raysim.config.section import replaced
 from raysim.errors import RemoteError, within
 from raysim.storage import atomic, disk, lock, sealed
 from raysim.storage.cache import hasher
-from raysim.storage.inside import inside
+from raysim.storage.inside import in_cache, inside
 from raysim.storage.reading import content, parsing
 from raysim.storage.remote import mirrored_files, removed, uploads
 from raysim.storage.remote.index import INDEX, Content, Index, Known, Record, Stretch, descends, flaw
@@ -52,9 +52,9 @@ class Mirror:
     """
 
     def __init__(self, home: Path, remote: Remote) -> None:
-        self._home, self._remote, self._has_swept = home, remote, False
+        self._home, self._remote, self._has_swept = in_cache(home, RemoteError), remote, False
         name = PurePosixPath(remote.uri.partition("?")[0].partition("://")[2]).name
-        self.path = inside(home, name if flaw(name) is None else "folder", remote.uri, RemoteError)
+        self.path = in_cache(home / (name if flaw(name) is None else "folder"), RemoteError)
         """This machine's copy."""
 
     @property
@@ -68,7 +68,7 @@ class Mirror:
         remote = Remote(uri)
         digest = hasher()
         digest.update(remote.uri.encode())
-        return cls(inside(removed.copies(), digest.hexdigest()[:16], remote.uri, RemoteError), remote)
+        return cls(removed.copies() / digest.hexdigest()[:16], remote)
 
     @classmethod
     def around(cls, path: Path) -> Mirror | None:

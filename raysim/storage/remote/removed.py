@@ -97,7 +97,6 @@ def forget(home: Path, count: int) -> None:
     """Remove the first `count` notes: the files are deleted at the URI too, or were written again."""
     if count:
         with _notes(home, "r+") as notes:
-            fcntl.flock(notes, fcntl.LOCK_EX)
             left = notes.readlines()[count:]
             notes.seek(0)
             notes.truncate()
@@ -106,18 +105,30 @@ def forget(home: Path, count: int) -> None:
 
 @contextmanager
 def _notes(home: Path, mode: str) -> Iterator[IO[str]]:
-    """Open the notes; OSError if a link is in their place, by which another file would be written to, or a pipe."""
-    with open(
-        home / NOTES,
-        mode,
-        encoding="utf-8",
-        errors="replace",
-        opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666),
-    ) as opened:
-        found = os.fstat(opened.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(home / NOTES))
-        yield opened
+    """Open the notes, to write to them alone.
+
+    Raises:
+        OSError: a link is in their place, by which another file would be written to, or a pipe.
+    """
+    while True:
+        with open(home / NOTES, mode, encoding="utf-8", errors="replace", opener=_itself) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(home / NOTES))
+            if mode != "r":
+                fcntl.flock(opened, fcntl.LOCK_EX)
+                found = os.fstat(opened.fileno())
+                if found.st_nlink > 1:
+                    # A backup's, or a file of the user's that has been given this name.
+                    with atomic.aside(home / NOTES) as aside:
+                        shutil.copyfile(home / NOTES, aside)
+                if not os.path.samestat(os.lstat(home / NOTES), found):
+                    continue
+            yield opened
+            return
+
+
+def _itself(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def _deletable(folder: Path) -> list[Path]:
@@ -141,7 +152,6 @@ def _note(place: Path, files: Sequence[Path]) -> None:
     lines = "".join(f"{file.absolute().relative_to(copy).as_posix()}\n" for file in files)
     try:
         with _notes(copy.parent, "a") as notes:
-            fcntl.flock(notes, fcntl.LOCK_EX)
             notes.write(lines)
     except OSError as error:
         # The files stay at the URI, where no reader needs them.

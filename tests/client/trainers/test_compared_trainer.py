@@ -24,7 +24,7 @@ from raysim.client.trainers.kernel.kernels import KernelsUsed
 from raysim.client.trainers.trainer_choice import Precision, TrainerChoice
 from raysim.data.on_device import Examples
 from raysim.models.model import Model, Weights, create
-from raysim.models.task import Task, task_for
+from raysim.models.task import Task, squared_error, task_for
 from tests.support.kernel import needs_kernel
 from tests.support.local_updates import LR
 from tests.support.trainer_models import MODELS, WORK, dataset
@@ -53,8 +53,9 @@ class Case:
         x_shape: tuple[int, ...],
         work: dict[str, Any],
         precision: Precision = "float32",
+        classes: int | None = 4,
     ) -> None:
-        data = dataset(x_shape, 4)
+        data = dataset(x_shape, classes)
         self.section, self.precision = ClientSection.model_validate(work), precision
         self.model: Model
         self.weights: Weights
@@ -72,7 +73,10 @@ class Case:
         return make(choice, self.model, self.weights, self.task, self.section, self.precision, further)
 
     def compared(self, trainer: Trainer) -> ComparedTrainer:
-        return ComparedTrainer(trainer, lambda: self.trainer("one_by_one", True), self.model.params, self.precision)
+        is_squared = self.task.losses is squared_error
+        return ComparedTrainer(
+            trainer, lambda: self.trainer("one_by_one", True), self.model.params, self.precision, is_squared
+        )
 
     def trained(self, compared: ComparedTrainer, calls: int = 2) -> ComparedTrainer:
         for _ in range(calls):
@@ -331,13 +335,26 @@ def test_a_kink_at_the_weights_is_no_difference_on_either_side(sign: float) -> N
     assert case.trained(case.compared(trainer)).difference(nullcontext) is None
 
 
+def test_a_wrong_step_is_found_where_squared_errors_are_small() -> None:
+    case = Case(lambda: nn.Linear(6, 1), (6,), ADAM, classes=None)
+    case.clients.y.mul_(1e-4)
+    case.weights.params.mul_(1e-4)
+
+    def turned(updates: Updates) -> Updates:
+        return replace(updates, delta=-updates.delta)
+
+    for alter, is_found in ((turned, True), (lambda updates: updates, False)):
+        found = case.trained(case.compared(Altered(case.trainer("one_by_one"), alter))).difference(nullcontext)
+        assert (found is not None) == is_found
+
+
 class Coins(nn.Module):
     """Numbers that count or not by their last digits, as a relu of what is rounding alone does."""
 
     def __init__(self) -> None:
         super().__init__()
         begin = torch.tensor([3_000_000.25 / 2**22])
-        self.coins = nn.ParameterList(nn.Parameter(begin.clone()) for _ in range(16))
+        self.coins = nn.ParameterList(nn.Parameter(begin.clone()) for _ in range(3))
         self.last = nn.Linear(6, 4)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -349,8 +366,8 @@ class Coins(nn.Module):
 
 def test_nor_is_what_last_digits_decide() -> None:
     case = Case(Coins, (6,), WORK["stored order"])
-    assert case.model.params.names[15] == "coins.15"
-    trainer = Altered(case.trainer("one_by_one"), without_the_first(16))
+    assert case.model.params.names[2] == "coins.2"
+    trainer = Altered(case.trainer("one_by_one"), without_the_first(3))
     assert case.trained(case.compared(trainer)).difference(nullcontext) is None
 
 

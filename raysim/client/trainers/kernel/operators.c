@@ -209,7 +209,8 @@ static void multiply_add(Row row, REAL *o, const REAL *a, const REAL *b) {
     }
 }
 
-/* Fewer numbers than a vector has: halves, or quarters, that begin where these begin and end where they end. */
+/* Fewer numbers than a vector has: two halves, or quarters, of one, the first of which begins where these begin, and the
+   second ends where they end; fewer than a quarter one by one. */
 INLINE void copy_part(REAL *to, const REAL *from, int64_t many) {
     if (many >= LANES / 2) {
         __builtin_memcpy(to, from, NATIVE / 2);
@@ -367,7 +368,7 @@ INLINE void blocks(const int vectors, const Product *of, int64_t c, const REAL *
     if (r < of->m) block(1, vectors, of, r, c, b, step, many);
 }
 
-/* Lay `many` columns of b out in rows of `wide` numbers, of which a vector's are filled up with zeros. */
+/* Lay `many` columns of b out in rows of `wide` numbers; fewer than a vector are filled up with zeros to one. */
 static void pack(const Product *of, const REAL *b, int64_t many, int64_t wide, REAL *packed) {
     int64_t turned = 0;
     if (many < wide)

@@ -24,7 +24,7 @@ _BACKWARD = _aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 class Gains(NamedTuple):
-    """Where products take less time than torch's operators: places of a text, and the width of a head."""
+    """Where products are used: places of a text, and the width of a head. The same on all processors."""
 
     least_places: int
     most_places: int
@@ -37,9 +37,10 @@ BY_TORCH = Gains(12, 32, 32)
 over 20 and 1,800 for 1,930 over 32 (AMD EPYC, Zen 4)."""
 
 INTERPRETED = Gains(1, 48, 64)
-"""Products of the interpreter. With vectors of 64 bytes a local step with torch's operators takes 1.36 times as long
-over 20 places, 1.14 over 32, 1.22 over 48 and 64, 1.15 over 96, 1.02 over 128; with heads of width 64 about 1.2. With
-vectors of 32 bytes 1.09, 1.03, .96, .89, .79 and .71, and 1.04 (Intel Xeon, beside other work)."""
+"""Products of the interpreter, where they gain more on some processors than they lose on others. With vectors of 64
+bytes a local step with torch's operators takes 1.36 times as long over 20 places, 1.14 over 32, 1.22 over 48 and 64,
+1.15 over 96, 1.02 over 128; with heads of width 64 about 1.2. With vectors of 32 bytes 1.09, 1.03, .96, .89, .79 and
+.71, and 1.04 with such heads (Intel Xeon, beside other work)."""
 
 
 def as_products(program: Program, values: Sequence[Tensor], gains: Gains) -> Program:
