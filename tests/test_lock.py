@@ -261,11 +261,11 @@ def test_the_end_of_a_lock_closes_and_unlocks_no_file_of_the_scripts(held: Calla
 
 
 def test_a_disk_that_does_not_answer_loses_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stale(number: int) -> os.stat_result:
+    def stale(file: int) -> os.stat_result:
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     with lock.locked(tmp_path) as held:
-        monkeypatch.setattr(os, "fstat", stale)
+        monkeypatch.setattr(os, "stat", stale)
         assert not held.is_lost
         monkeypatch.undo()
         assert not held.is_lost

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Descriptor:
             os.close(self.number)
 
 
-def which(number: int) -> tuple[int, int]:
-    """Return device and inode of the file that has this number."""
-    found = os.fstat(number)
+def which(file: int | Path) -> tuple[int, int]:
+    """Return device and inode of the file that has this number, or lies there."""
+    found = os.stat(file)
     return found.st_dev, found.st_ino

@@ -25,7 +25,7 @@ from weakref import WeakSet
 
 from raysim.errors import DiskError, RaysimError, RunFolderError
 from raysim.storage import disk
-from raysim.storage.descriptor import Descriptor
+from raysim.storage.descriptor import Descriptor, which
 from raysim.storage.reading import json_object, regular
 
 log = logging.getLogger("raysim")
@@ -46,15 +46,15 @@ DEPTH = 3
 
 
 class _LockFile(FileIO):
-    """A lock's file, of which nothing is left to the garbage collector: see `Descriptor`.
+    """A lock's file, which closes its number only while that is its own (`Descriptor`).
 
     Unbuffered: what a full disk does not take would be written, and fail, once more when it is closed.
     """
 
     def __init__(self, path: Path, number: int) -> None:
+        self.descriptor = Descriptor.of(number)
         super().__init__(number, "a+", closefd=False)
         self.name = str(path)
-        self.descriptor = Descriptor.of(number)
         _opened_files.add(self)
 
     def close(self) -> None:
@@ -96,13 +96,13 @@ class HeldLock:
     def is_there(self) -> bool:
         """Whether the folder is where it was locked; False if it was moved, also where another is in its place."""
         try:
-            now = os.stat(self._folder / FILE)
+            now = which(self._folder / FILE)
         except FileNotFoundError:
             # Somebody has deleted the file alone, in which nothing is lost.
             return self._folder.is_dir()
         except OSError:
             return False
-        return self._file.closed or (now.st_dev, now.st_ino) == self._file.descriptor.file
+        return self._file.closed or now == self._file.descriptor.file
 
     @property
     def is_lost(self) -> bool:

@@ -112,17 +112,18 @@ def _notes(home: Path, mode: str) -> Iterator[IO[str]]:
     """
     while True:
         with open(home / NOTES, mode, encoding="utf-8", errors="replace", opener=_itself) as opened:
-            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(home / NOTES))
             if mode != "r":
                 fcntl.flock(opened, fcntl.LOCK_EX)
-                found = os.fstat(opened.fileno())
-                if found.st_nlink > 1:
-                    # A backup's, or a file of the user's that has been given this name.
-                    with atomic.aside(home / NOTES) as aside:
-                        shutil.copyfile(home / NOTES, aside)
-                if not os.path.samestat(os.lstat(home / NOTES), found):
-                    continue
+            found = os.fstat(opened.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(home / NOTES))
+            if mode != "r" and found.st_nlink > 1:
+                # A backup's, or a file of the user's that has been given this name.
+                with atomic.aside(home / NOTES) as aside:
+                    shutil.copyfile(home / NOTES, aside)
+            if mode != "r" and not os.path.samestat(os.lstat(home / NOTES), found):
+                # Replaced, here or by another process, before this one had the lock.
+                continue
             yield opened
             return
 
