@@ -100,6 +100,21 @@ def test_parts_of_a_script_are_named(experiment: Make, dataset: raysim.Federated
         list(raysim.rounds(exp.changed({"model": None}), dataset=dataset, model=lambda: nn.Linear(5, 3)))
 
 
+@pytest.mark.usefixtures("wrong")
+def test_wrong_steps_end_a_regression_whose_losses_are_small(experiment: Make) -> None:
+    clients = {str(i): (torch.randn(8, 5).numpy(), 1e-4 * torch.randn(8).numpy()) for i in range(7)}
+    exp = experiment(engine={"workers": 0, "trainer": "recorded"}).changed({"model": None})
+
+    def zeros() -> nn.Module:
+        module = nn.Linear(5, 1)
+        for parameter in module.parameters():
+            nn.init.zeros_(parameter)
+        return module
+
+    with pytest.raises(raysim.ClientError, match="is not autograd's"):
+        list(raysim.rounds(exp, dataset=raysim.FederatedDataset.from_clients(train=clients), model=zeros))
+
+
 def test_steps_by_autograd_are_not_compared(
     wrong: list[TrainerChoice],
     experiment: Make,
