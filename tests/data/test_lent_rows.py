@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import numpy as np
 import pytest
 
 import raysim
-from raysim.data import FederatedDataset, lent_rows
+from raysim.data import FederatedDataset, client_arrays, lent_rows
 from raysim.errors import DataError
 from tests.support.run_folders import experiment
 
@@ -133,7 +136,7 @@ def test_a_file_that_was_cut_off_is_not_read(tmp_path: Path) -> None:
 CLOSES = """
 import os, sys
 import numpy as np
-from raysim.data import FederatedDataset, lent_rows
+from raysim.data import FederatedDataset, client_arrays, lent_rows
 rows = np.load(sys.argv[1], mmap_mode="r")
 dataset = FederatedDataset.from_clients({"a": (rows[:4], np.zeros(4)), "b": (rows[4:], np.zeros(4))})
 os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -158,3 +161,18 @@ def test_pieces_of_large_arrays_are_compared(tmp_path: Path, monkeypatch: pytest
     change()
     with pytest.raises(DataError, match="was changed after"):
         lent_rows.check(data.splits)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_said"),
+    [(OSError(errno.EBADF, "closed"), False), (ValueError("no file"), False), (OSError(errno.ESTALE, "stale"), True)],
+    ids=["closed by the script", "mapped without its file", "a network disk"],
+)
+def test_a_map_whose_size_is_not_told_is_whole_unless_its_disk_does_not_answer(error: Exception, is_said: bool) -> None:
+    class Untold(mmap.mmap):
+        def size(self) -> int:
+            raise error
+
+    rows = np.frombuffer(Untold(-1, 64), np.uint8)
+    with pytest.raises(OSError, match="stale") if is_said else nullcontext():
+        assert not client_arrays.is_cut_off(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from functools import partial
 from pathlib import Path
@@ -413,3 +414,28 @@ def test_notes_of_what_was_deleted_are_written_to_no_other_file(deep: Path, link
     notes.unlink()
     os.mkfifo(notes)
     assert not removed.noted(mirror.path.parent)
+    (mirror.path / "b").write_text("b")
+    read = os.open(notes, os.O_RDONLY | os.O_NONBLOCK)
+    removed.unlink(mirror.path / "b")
+    assert os.read(read, 100) == b""
+    os.close(read)
+
+
+def test_a_note_is_written_where_another_process_has_replaced_the_notes_meanwhile(
+    deep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = Mirror.of((deep / "there").as_uri())
+    mirror.path.mkdir(parents=True)
+    (mirror.path / "a").write_text("a")
+    mirror.push()
+    notes, flock = mirror.path.parent / removed.NOTES, fcntl.flock
+
+    def waits(file: Any, how: int) -> None:
+        if not notes.read_text():
+            (deep / "new").write_text("b\n")
+            os.replace(deep / "new", notes)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", waits)
+    removed.unlink(mirror.path / "a")
+    assert removed.noted(mirror.path.parent) == ["b", "a"]
