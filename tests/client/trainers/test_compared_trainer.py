@@ -371,6 +371,42 @@ def test_nor_is_what_last_digits_decide() -> None:
     assert case.trained(case.compared(trainer)).difference(nullcontext) is None
 
 
+class Flipped(nn.Module):
+    """An output and a buffer that a last digit makes much larger."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.ones(1))
+        self.coin, self.last = nn.Parameter(torch.tensor([3_000_000.25 / 2**22])), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        coin = (self.coin.detach() * 2**22).round() % 2
+        self.seen.fill_(1).add_(coin)
+        outputs: Tensor = self.last(x) + 0 * self.coin + coin * x.new_tensor([50.0, 0, 0, 0])
+        return outputs
+
+
+@pytest.mark.parametrize("alter", [with_another_loss, with_other_buffers])
+def test_nor_is_a_loss_or_a_buffer_that_last_digits_decide(alter: Callable[[Updates], Updates]) -> None:
+    case = Case(Flipped, (6,), WORK["stored order"])
+    trainer = Altered(case.trainer("one_by_one"), alter)
+    assert case.trained(case.compared(trainer)).difference(nullcontext) is None
+
+
+def test_weights_are_moved_in_opposite_pairs() -> None:
+    case = Case(lambda: nn.Linear(6, 4), (6,), WORK["stored order"])
+    compared = case.trained(case.compared(case.trainer("recorded")))
+    call = compared._call
+    assert call is not None
+    moves = [compared._moved(call, way).begin - call.begin for way in range(compared_trainer.WAYS)]
+    for one, other in zip(moves[::2], moves[1::2], strict=True):
+        assert one.norm() > 0
+        torch.testing.assert_close(one, -other, rtol=0, atol=2e-7)
+    assert not torch.allclose(moves[0], moves[2], rtol=0, atol=2e-7)
+
+
 class Certain(nn.Module):
     """Outputs of label 0 alone, by two numbers, one of which has nearly no part in it."""
 
