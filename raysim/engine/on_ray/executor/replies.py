@@ -9,12 +9,13 @@ from raysim.engine.on_ray.executor.job_end import fail, finish_if_complete
 from raysim.engine.on_ray.executor.late_workers import accept_copy, end_race
 from raysim.engine.on_ray.executor.losses import put_back, retry_unfinished
 from raysim.engine.on_ray.executor.schedule import NO_WORKER
-from raysim.engine.on_ray.executor.table import Gather, JobState, Unit, Work
+from raysim.engine.on_ray.executor.table import DispatchTable, Gather, JobState, Unit, Work, Worker
 from raysim.engine.on_ray.executor.turn import Turn
 
 HOLD_S = 2.0
-"""A worker hands over its results after this much work, so that losing it costs no more than that; but not before it
-has worked `HOLD_RECORDS` times as long as a record takes."""
+"""A worker hands over its results after this much work, so that losing it costs little more than that; but not before
+it has worked `HOLD_RECORDS` times as long as a record takes. Where the job is expected to end within the same time
+again, the results wait for its end: a region that is complete is one record, and half of one may be several."""
 
 HOLD_RECORDS = 100
 
@@ -53,10 +54,18 @@ def count_done(turn: Turn, event: events.UnitsDone, call: Work) -> None:
     else:
         job.move(held, Unit("held", number, call.worker))
         worker.held_s += took_s
-        hold_s = max(HOLD_S, HOLD_RECORDS * record_s(job))
-        if worker.held_s > hold_s and held and number > table.last_hand_over(call.worker, job.ticket):
+        if held and _held_long(table, job, worker) and number > table.last_hand_over(call.worker, job.ticket):
             assign(turn, call.worker, job, (), hand_over=True)
     finish_if_complete(turn, job)
+
+
+def _held_long(table: DispatchTable, job: JobState, worker: Worker) -> bool:
+    """Whether a worker has held results for so long that it hands them over before the job ends."""
+    hold_s = max(HOLD_S, HOLD_RECORDS * record_s(job))
+    if worker.held_s <= hold_s:
+        return False
+    rest_s = table.expected_s(job.facts.work, job.schedule.cost / len(table.workers))
+    return worker.held_s > 2 * hold_s or rest_s is None or rest_s > hold_s
 
 
 def count_gathered(turn: Turn, job: JobState, gather: Gather, lost: bool) -> None:

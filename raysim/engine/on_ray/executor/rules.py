@@ -8,6 +8,8 @@ the loss of a worker or a node, or when a card's memory is full, the units run a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.assigning import dispatch
 from raysim.engine.on_ray.executor.late_workers import is_hung, is_slow, race
@@ -34,7 +36,7 @@ def change(table: DispatchTable, event: events.Event, now_s: float) -> list[even
                 start_worker(turn)
         case events.Submitted(ticket, facts):
             num = len(facts.costs)
-            schedule = Schedule(facts.costs, table.by_node(table.available()))
+            schedule = _schedule(table, facts.costs)
             turn.table.jobs[ticket] = JobState(ticket, facts, schedule, dict.fromkeys(range(num), WAITING))
         case events.Ready(number, node):
             ping = turn.table.remove(number)
@@ -56,6 +58,17 @@ def change(table: DispatchTable, event: events.Event, now_s: float) -> list[even
             if turn.table.available():
                 turn.table.last_alive_s = now_s
     return turn.commands
+
+
+def _schedule(table: DispatchTable, costs: Sequence[float]) -> Schedule:
+    """Divide a job among the available workers; among those that are starting if there is no other."""
+    available = table.by_node(table.available())
+    schedule = Schedule(costs, available or list(table.workers))
+    if not available:
+        # Of the workers that start, some may be late: then others take their units too, however few are left.
+        for worker in table.workers:
+            schedule.open_region(worker, ())
+    return schedule
 
 
 def _check_late_workers(turn: Turn) -> None:

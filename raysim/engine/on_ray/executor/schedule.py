@@ -27,6 +27,8 @@ class Schedule:
         self._costs = costs
         self._open: set[int] = set()
         self._num = len(costs)
+        self.cost = 0.0
+        """The total cost of the waiting units, up to rounding."""
         self._regions: dict[int, deque[int]] = {worker: deque() for worker in workers}
         if workers:
             self._split(0, len(costs), list(workers))
@@ -83,6 +85,7 @@ class Schedule:
         return unit
 
     def _count(self, worker: int, left: float) -> None:
+        self.cost += left - self._left.get(worker, 0.0)
         self._left[worker] = left
         if self._regions[worker]:
             heappush(self._fullest, self._entry(worker))
