@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from raysim.cohort.tree import TreeFold
@@ -9,25 +11,19 @@ from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.rules import change
 from raysim.engine.on_ray.executor.table import DispatchTable, JobFacts, Ping, Work
 
-LATE = 1
-"""The worker that is late where one is."""
+Sent = tuple[int, int]
 
 
-def records(units: int, unit_s: float, *, late: bool = False, ready: bool = False) -> list[tuple[int, int]]:
+def records(units: int, unit_s: float, *, before: Sequence[int] = (), after: Sequence[int] = (0, 1)) -> list[Sent]:
     """Have two workers carry out a job whose units take `unit_s` each; returns (worker, records) for each hand-over.
 
-    late: worker `LATE` never starts. ready: both have started before the job is submitted.
+    before, after: the workers that have started when the job is submitted, and those that start right afterwards.
     """
-    table, held, sent = DispatchTable(("here",), 0.0), {0: set[int](), LATE: set[int]()}, list[tuple[int, int]]()
+    table, held, sent = DispatchTable(("here",), 0.0), {0: set[int](), 1: set[int]()}, list[Sent]()
     change(table, events.CapacityAdded(2), 0.0)
-    job = events.Submitted(1, JobFacts(0, ("train", 0), [1.0] * units, 1_000_000, "gathered"))
-    if not ready:
-        change(table, job, 0.0)
-    for number, call in list(table.calls.items()):
-        if isinstance(call, Ping) and not (late and call.worker == LATE):
-            change(table, events.Ready(number, "here"), 0.0)
-    if ready:
-        change(table, job, 0.0)
+    start(table, before)
+    change(table, events.Submitted(1, JobFacts(0, ("train", 0), [1.0] * units, 1_000_000, "gathered")), 0.0)
+    start(table, after)
     now_s = 0.0
     while table.jobs:
         change(table, events.RepliesRead(), now_s)
@@ -39,26 +35,33 @@ def records(units: int, unit_s: float, *, late: bool = False, ready: bool = Fals
             mine |= set(call.units)
             handed = tuple(sorted(mine)) if call.hand_over else ()
             if call.hand_over:
-                sent.append((call.worker, len(whole_parts(units, handed))))
+                sent.append((call.worker, whole_parts(units, handed)))
                 mine.clear()
             change(table, events.UnitsDone(number, (unit_s,) * len(call.units), handed, False), now_s)
     return sent
 
 
-def whole_parts(units: int, done: tuple[int, ...]) -> list[tuple[tuple[int, int], str]]:
+def start(table: DispatchTable, workers: Sequence[int]) -> None:
+    for number, call in list(table.calls.items()):
+        if isinstance(call, Ping) and call.worker in workers:
+            change(table, events.Ready(number, "here"), 0.0)
+
+
+def whole_parts(units: int, done: Sequence[int]) -> int:
     tree: TreeFold[str] = TreeFold(units, str.__add__)
     for unit in done:
         tree.put_leaf("x", unit)
-    return tree.take()
+    return len(tree.take())
 
 
-@pytest.mark.parametrize("ready", [False, True])
-def test_each_worker_hands_over_half_the_tree_also_if_it_was_starting(ready: bool) -> None:
-    assert sorted(records(16, 0.2, ready=ready)) == [(0, 1), (1, 1)]
+@pytest.mark.parametrize("before", [(), (0,), (1,), (0, 1)])
+def test_each_worker_hands_over_half_the_tree_also_if_it_was_starting(before: Sequence[int]) -> None:
+    assert sorted(records(16, 0.2, before=before)) == [(0, 1), (1, 1)]
 
 
-def test_a_worker_that_never_starts_leaves_its_half_to_the_other() -> None:
-    assert records(16, 0.1, late=True) == [(0, 1)]
+@pytest.mark.parametrize("before", [(), (0,)])
+def test_a_worker_that_never_starts_leaves_its_half_to_the_other(before: Sequence[int]) -> None:
+    assert records(16, 0.1, before=before, after=(0,)) == [(0, 1)]
 
 
 def test_what_soon_is_a_whole_half_is_not_handed_over_in_parts() -> None:

@@ -61,13 +61,14 @@ def change(table: DispatchTable, event: events.Event, now_s: float) -> list[even
 
 
 def _schedule(table: DispatchTable, costs: Sequence[float]) -> Schedule:
-    """Divide a job among the available workers; among those that are starting if there is no other."""
+    """Divide a job among the available workers; the first job also among those that are starting."""
     available = table.by_node(table.available())
-    schedule = Schedule(costs, available or list(table.workers))
-    if not available:
-        # Of the workers that start, some may be late: then others take their units too, however few are left.
-        for worker in table.workers:
-            schedule.open_region(worker, ())
+    # Later, whoever starts takes the place of a lost worker, or waits for room: it may be late by many rounds.
+    starting = [] if table.seconds_per_cost else sorted(set(table.workers) - set(available))
+    schedule = Schedule(costs, available + starting)
+    for worker in starting:
+        # It may be late all the same: then others take its units, however few are left.
+        schedule.open_region(worker, ())
     return schedule
 
 
