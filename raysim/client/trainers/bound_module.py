@@ -120,9 +120,11 @@ class BoundModule:
             keys=self._keys,
             state=[*(() if plain else (self.gradient,)), *weights.vectors],
         )
-        by_hand = loss_gradient.for_task(task, recorded=True)
+        # The interpreter has instructions of its own for it, and would pause.
+        in_c = recording.kernels.classes
+        by_hand = loss_gradient.for_task(task, recorded=True, in_c=in_c and not recording.interprets)
         self._recorded = RecordedSteps(weighted, by_hand, _unheld(self._outputs_by_autograd), recording)
-        self._at_outputs = loss_gradient.for_task(task) if recording.from_outputs else None
+        self._at_outputs = loss_gradient.for_task(task, in_c=in_c) if recording.from_outputs else None
         self._in_c = by_kernels(self.module, recording.kernels, self._dtype)
         self._graphs = None
         if recording.recorder is not None and recording.lengths:
@@ -333,7 +335,8 @@ class BoundModule:
         made = _to_keep(outputs)
         dy, factor, _ = loss_gradient(made, y)
         with self._in_c:
-            gradients = gradients_from(outputs, dy.mul_(factor / len(y)), self._parameters)
+            dy = dy if factor == len(y) else dy.mul_(factor / len(y))
+            gradients = gradients_from(outputs, dy, self._parameters)
         check_depends(gradients, len(y))
         return made, gradients
 

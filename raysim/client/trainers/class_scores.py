@@ -6,13 +6,14 @@ torch writes the logarithms of all shares. The bits of a row do not depend on th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from raysim.client.trainers.kernel import operators
 from raysim.models import task as tasks
-from raysim.models.masked import share
+from raysim.models.masked import MaskedCrossEntropy, MaskedHits, share, stretch
 from raysim.models.task import Task
 
 MANY = 256
@@ -24,18 +25,38 @@ Scorer = Callable[[Tensor, Tensor], tuple[Tensor, Tensor] | None]
 
 
 def scorer(task: Task) -> Scorer | None:
-    """Return what scores on a CPU with a C compiler; None for other tasks than classes whose places all count."""
-    return _scored if task.losses is tasks.cross_entropy and task.correct is tasks.hits else None
+    """Return what scores on a CPU with a C compiler; None for other tasks than classes."""
+    if task.losses is tasks.cross_entropy and task.correct is tasks.hits:
+        return _scored
+    if isinstance(task.losses, MaskedCrossEntropy) and isinstance(task.correct, MaskedHits):
+        return partial(_scored_masked, task.losses.padding, task.correct)
+    return None
 
 
 def _scored(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor] | None:
-    is_known = outputs.dtype in (torch.float32, torch.float64) and targets.dtype is torch.int64
-    if not is_known or outputs.shape[:-1] != targets.shape or not len(outputs) or outputs.shape[-1] < MANY:
-        return None
-    made = operators.class_scores(outputs.reshape(-1, outputs.shape[-1]).contiguous(), targets.reshape(-1).contiguous())
+    made = _by_place(outputs, targets, None)
     if made is None:
         return None
-    losses, right = (each.view(targets.shape) for each in made)
+    losses, right = made
     if targets.dim() == 1:
         return losses, right.to(outputs.dtype)
     return losses.flatten(1).mean(1), share(right, outputs)
+
+
+def _scored_masked(padding: int, hits: MaskedHits, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor] | None:
+    made = _by_place(outputs, targets, padding)
+    if made is None:
+        return None
+    losses, right = made
+    each = losses.flatten(1).mean(1) * stretch(targets, padding).to(losses.dtype)
+    return each, share(right & hits.counts(targets), outputs)
+
+
+def _by_place(outputs: Tensor, targets: Tensor, padding: int | None) -> tuple[Tensor, Tensor] | None:
+    """Losses, and whether the label's output is the largest, in the shape of the targets."""
+    is_known = outputs.dtype in (torch.float32, torch.float64) and targets.dtype is torch.int64
+    if not is_known or outputs.shape[:-1] != targets.shape or not len(outputs) or outputs.shape[-1] < MANY:
+        return None
+    flat = outputs.reshape(-1, outputs.shape[-1]).contiguous()
+    made = operators.class_scores(flat, targets.reshape(-1).contiguous(), padding)
+    return None if made is None else (made[0].view(targets.shape), made[1].view(targets.shape))

@@ -19,6 +19,7 @@ from raysim.client.personalisation.personalisation import StepGradients
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Trainer
 from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.class_scores import scorer
 from raysim.client.trainers.compiled import Compiled, CompiledNetwork
 from raysim.client.trainers.cuda_graphs import CardRecorder, Recorder
 from raysim.client.trainers.fused import Fused, LayersByHand
@@ -132,12 +133,12 @@ def _by_hand(
     layers = recognise(model.module())
     assert isinstance(layers, Recognised), layers
     if choice.trainer == "fused":
-        filtering = _kernels(choice, like).winograd
+        kernels = _kernels(choice, like)
 
         def network(plain: bool) -> LayersByHand:
-            return LayersByHand(layers, model, like, task, plain, products, filtering)
+            return LayersByHand(layers, model, like, task, plain, products, kernels)
 
-        return Fused(layers, task, rule, products, network)
+        return Fused(layers, task, rule, products, network, scorer(task) if kernels.classes else None)
     # Where the script's machine has no card but the workers have, those take the trainer for cards.
     if choice.trainer == "compiled" and not like.params.is_cuda:
         kernel = _kernel(layers, model, like, task)
@@ -173,7 +174,7 @@ def _kernels(choice: TrainerChoice, like: Weights) -> Kernels:
     """What the choice asks for; a card has its own."""
     if like.params.is_cuda:
         return BY_TORCH
-    sources = winograd.SOURCE, lstm.SOURCE, depthwise.SOURCE
+    sources = winograd.SOURCE, lstm.SOURCE, depthwise.SOURCE, operators.SOURCE
     for is_used, source in zip(choice.kernels, sources, strict=True):
         if is_used:
             _check_compiled(source, like.params.dtype, choice.trainer, "one_by_one")
@@ -185,6 +186,7 @@ def _made(used: KernelsUsed, dtype: torch.dtype) -> Kernels:
         Winograd(dtype) if used.winograd else None,
         CompiledLstm(dtype) if used.lstm else None,
         Depthwise(dtype) if used.depthwise else None,
+        used.classes,
     )
 
 

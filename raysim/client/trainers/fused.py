@@ -19,8 +19,9 @@ from raysim.client import dropout
 from raysim.client.chunk_clients import LocalInputs
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers import loss_gradient
+from raysim.client.trainers.class_scores import Scorer
 from raysim.client.trainers.client_by_client import LocalEnd, trained
-from raysim.client.trainers.kernel.winograd import Winograd
+from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
 from raysim.client.trainers.layers.build import for_one
 from raysim.client.trainers.layers.conv2d import channels_last
 from raysim.client.trainers.layers.elementwise import Dropout
@@ -62,6 +63,7 @@ class Fused:
         rule: what is done to a gradient, and the optimizer.
         precision: dtype of large products; weights and sums keep that of `like`.
         network: makes one for this rule; `plain` asks for steps instead of gradients.
+        scorer: computes losses and hits together, where it can.
     """
 
     trains_together = False
@@ -73,8 +75,9 @@ class Fused:
         rule: StepRule,
         precision: torch.dtype,
         network: Callable[[bool], Network],
+        scorer: Scorer | None = None,
     ) -> None:
-        self._task = task
+        self._task, self._scorer = task, scorer
         self._rule = rule
         # What only reshapes the examples is done once for all of a client's, before the first local step.
         self._flatten_first = flattens_first(recognised)
@@ -91,7 +94,7 @@ class Fused:
         def train_one(client: Client, targets: Tensor, scores: Scores) -> LocalEnd:
             return self._train_one(broadcast, client, targets, lr, start, scores)
 
-        return trained(self._task, clients, train_one)
+        return trained(self._task, clients, train_one, self._scorer)
 
     @torch.inference_mode()
     def _train_one(
@@ -155,7 +158,7 @@ class LayersByHand:
         task: Task,
         plain: bool,
         precision: torch.dtype,
-        winograd: Winograd | None = None,
+        kernels: Kernels = BY_TORCH,
     ) -> None:
         skipped = int(flattens_first(recognised))
         layers = recognised.layers[skipped:]
@@ -169,12 +172,12 @@ class LayersByHand:
             read.add(name)
             return Parameter(values[name], into[name], keep)
 
-        made = for_one(layers, parameter, like.params, precision, winograd)
+        made = for_one(layers, parameter, like.params, precision, kernels.winograd)
         self._unread = [] if plain else unread_gradient(model.params, read, self.gradient)
         self.dropouts = [layer for layer in every(made) if isinstance(layer, Dropout)]
         self._backward = [(made[i].backward, i > lowest) for i in range(len(made) - 1, lowest - 1, -1)]
         self._forward = [layer.forward for layer in made]
-        self._loss_gradient = loss_gradient.for_task(task)
+        self._loss_gradient = loss_gradient.for_task(task, in_c=kernels.classes)
 
     def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> tuple[Tensor, Tensor | None]:
         """See `Network`."""

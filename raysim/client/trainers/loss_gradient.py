@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from raysim.client.trainers import class_gradient
 from raysim.client.trainers.gradient_seed import gradients_from
 from raysim.models import task as tasks
 from raysim.models.masked import MaskedCrossEntropy, classes, stretch
@@ -24,12 +25,23 @@ LossGradient = Callable[[Tensor, Tensor], tuple[Tensor, float, Tensor | None]]
 """
 
 
-def for_task(task: Task, stacked: bool = False, recorded: bool = False) -> LossGradient:
+def for_task(task: Task, stacked: bool = False, recorded: bool = False, in_c: bool = False) -> LossGradient:
     """By hand for cross entropy and squared error, by autograd for a user's loss.
 
     `stacked`: rows are of several clients, so a row's bits must not depend on those beside it. `recorded`: it is called
-    in a step that is recorded, which writes to no memory of earlier steps.
+    in a step that is recorded, which writes to no memory of earlier steps. `in_c`: cross entropy over many classes is
+    computed in C.
     """
+    made = _for_task(task, stacked, recorded)
+    return _in_c(made, task) if in_c and has_classes(task) else made
+
+
+def has_classes(task: Task) -> bool:
+    """Whether the loss is cross entropy, of all places or of those that are not padding."""
+    return task.losses is tasks.cross_entropy or isinstance(task.losses, MaskedCrossEntropy)
+
+
+def _for_task(task: Task, stacked: bool, recorded: bool) -> LossGradient:
     softmax = Softmax(0 if stacked else MANY, keeps=not recorded)
     if task.losses is tasks.cross_entropy:
         return _cross_entropy(softmax)
@@ -48,7 +60,7 @@ def by_rows(task: Task) -> bool:
 
 def by_example(task: Task) -> bool:
     """Whether an example's loss is known to depend on its own output only."""
-    return task.losses in (tasks.cross_entropy, tasks.squared_error) or isinstance(task.losses, MaskedCrossEntropy)
+    return task.losses is tasks.squared_error or has_classes(task)
 
 
 def _cross_entropy(softmax: Softmax) -> LossGradient:
@@ -75,8 +87,31 @@ def _masked(of_all: LossGradient, padding: int, by_place: bool) -> LossGradient:
     def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, Tensor | None]:
         shares, factor, losses = of_all(outputs, classes(targets, padding))
         shares.masked_fill_((targets == padding).unsqueeze(-1), 0.0)
-        by_row = stretch(targets.view(1, -1) if by_place else targets, padding).to(shares.dtype)
-        return shares.mul_(by_row.view(-1, *[1] * (shares.dim() - 1))), factor, losses
+        by_row = _stretched(targets, padding, by_place).to(shares.dtype)
+        return shares.mul_(by_row.unsqueeze(-1)), factor, losses
+
+    return gradient
+
+
+def _stretched(targets: Tensor, padding: int, by_place: bool) -> Tensor:
+    """What makes up in each row for its places of padding; with the axes of the targets."""
+    by_row = stretch(targets.view(1, -1) if by_place else targets, padding)
+    return by_row.view(-1, *[1] * (targets.dim() - 1))
+
+
+def _in_c(otherwise: LossGradient, task: Task) -> LossGradient:
+    """The same, by `class_gradient` for the outputs that it knows."""
+    padding, by_place = getattr(task.losses, "padding", None), task.weights is not None
+
+    def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, Tensor | None]:
+        if not class_gradient.is_known(outputs, targets):
+            return otherwise(outputs, targets)
+        # All that the caller would multiply with: it need not pass over the gradient once more.
+        factors = outputs.new_full(targets.shape, 1 / targets.numel())
+        if padding is not None:
+            factors = factors * _stretched(targets, padding, by_place).to(outputs.dtype)
+            factors = factors.masked_fill(targets == padding, 0.0)
+        return class_gradient.gradient(outputs, targets, factors), float(len(targets)), None
 
     return gradient
 

@@ -121,21 +121,18 @@ class Scores:
             together = None if self._scorer is None else self._scorer(outputs, targets)
             losses = self._task.losses(outputs, targets) if together is None else together[0]
         self._weigh(losses, targets, rows)
-        if together is None:
-            self._count(outputs, targets, rows)
-        else:
-            self._add(1, together[1], rows)
+        self._count(outputs, targets, rows, None if together is None else together[1])
         if self._task.counted is not None or self._task.weights is not None:
             self._add(3, torch.ones(num_rows, device=targets.device), rows)
         self._kept, self._losses, self._numbers, self._scored = [], [], 0, rows.stop
 
-    def _count(self, outputs: Tensor | None, targets: Tensor, rows: slice) -> None:
+    def _count(self, outputs: Tensor | None, targets: Tensor, rows: slice, hits: Tensor | None) -> None:
         if self._task.correct is None:
             return
         if outputs is None:
             self._add(1, torch.full((len(targets),), torch.nan, device=targets.device), rows)
             return
-        self._add(1, self._task.correct(outputs, targets), rows)
+        self._add(1, self._task.correct(outputs, targets) if hits is None else hits, rows)
         if self._task.counted is not None:
             self._add(2, self._task.counted(targets), rows)
 

@@ -18,7 +18,8 @@ from torch import nn
 
 from raysim.client.trainers import loss_gradient
 from raysim.client.trainers.autograd import in_c
-from raysim.client.trainers.kernel import depthwise, lstm, winograd
+from raysim.client.trainers.class_scores import MANY
+from raysim.client.trainers.kernel import depthwise, lstm, operators, winograd
 from raysim.client.trainers.kernel.dense import SOURCE, dense
 from raysim.client.trainers.kernel.kernels import NONE_USED, KernelsUsed
 from raysim.client.trainers.recognise import KINDS, Recognised, recognise
@@ -69,6 +70,9 @@ STACK_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Numbers of all clients of a stack beyond which more of them win nothing: on a CPU it falls out of a core's cache;
 on a card, 256 MB of weights, a guess until it is measured on one."""
 
+BY_PLACES: tuple[TrainerName, ...] = ("recorded", "fused")
+"""Trainers that compute cross entropy over many classes in C: torch takes a pass over all outputs for each operator."""
+
 SHORT_STEPS = MappingProxyType({"recorded": 4.0, "interpreted": 1.0})
 """Local steps of each short length in a round from which these lengths are recorded: to record one costs 8 to 91 ms, as
 much as some fifty recorded steps save, and to make an interpreted one from those of two other lengths costs 3 to 20."""
@@ -108,9 +112,9 @@ class TrainingConditions:
     trainer, chunk_size, precision, dtype, threads: of the engine's section; the kernel takes one thread. device_kind:
     "cpu" or "cuda". batch_size: examples of a local step. by_kernel: whether the kernel can compute it whole
     (`StepRule.by_kernel`). short_steps: local steps of each short length in a round (engine/plan/short_batches.py).
-    places: that an LSTM goes through in an example, the first axis of x; where a forward makes them of another axis,
-    the choice may be the slower one. gradients: of a local step; "several": of a batch at several points, "twice": with
-    the Hessian. accumulate: pieces of a batch.
+    classes: of the data's labels; 0 where they are none. places: that an LSTM goes through in an example, the first
+    axis of x; where a forward makes them of another axis, the choice may be the slower one. gradients: of a local
+    step; "several": of a batch at several points, "twice": with the Hessian. accumulate: pieces of a batch.
     """
 
     trainer: TrainerName | Literal["auto"]
@@ -123,6 +127,7 @@ class TrainingConditions:
     by_kernel: bool
     short_steps: float = 0.0
     places: int = 0
+    classes: int = 0
     gradients: Literal["one", "several", "twice"] = "one"
     accumulate: int = 1
 
@@ -172,6 +177,8 @@ def choose(
     # A mode, or a function in the place of torch's, is to see each convolution.
     kernels = NONE_USED if changed else _kernels_used(given, name, module)
     has_own_loss = objective is None and loss_gradient.by_example(task)
+    if has_own_loss and not changed:
+        kernels = kernels._replace(classes=_has_many_classes(given, name, task))
     # What stands in the place of torch's loss is called, so steps begin with it.
     from_outputs = name in CALL_AUTOGRAD and has_own_loss and given.accumulate == 1 and not changed
     if given.chunk_size != "auto":
@@ -359,6 +366,13 @@ def _kernels_used(given: TrainingConditions, trainer: TrainerName, module: nn.Mo
         recurs,
         (by_channel or gained.depthwise) and compiled_c.obstacle(depthwise.SOURCE, torch.float32) is None,
     )
+
+
+def _has_many_classes(given: TrainingConditions, trainer: TrainerName, task: Task) -> bool:
+    """Whether the gradient of cross entropy, and its scores, are computed in C."""
+    fits = given.device_kind == "cpu" and given.threads == 1 and given.dtype == "float32"
+    gains = trainer in BY_PLACES and given.classes >= MANY and loss_gradient.has_classes(task)
+    return fits and gains and compiled_c.obstacle(operators.SOURCE, torch.float32) is None
 
 
 def _has_lstm(module: nn.Module) -> bool:

@@ -101,6 +101,8 @@ class Plan:
             meant += " compiled LSTMs"
         if choice.kernels.depthwise:
             meant += " compiled gradients of depthwise kernels"
+        if choice.kernels.classes:
+            meant += " compiled cross entropy"
         if choice.from_outputs:
             meant += " from outputs"
         meant += self.model.digest_of_frozen

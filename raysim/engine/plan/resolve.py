@@ -185,6 +185,7 @@ def training_conditions(experiment: Experiment, dataset: FederatedDataset, devic
         by_kernel=all(rule_for(one, sums_gradients=False, product_makes_step=True).by_kernel for one in trained),
         short_steps=short_batches.steps_of_each(experiment, dataset),
         places=next(iter(dataset.x.shape), 1),
+        classes=dataset.num_classes or 0,
         gradients="one" if client.personalisation is None else client.personalisation.gradients,
         accumulate=client.accumulate,
     )

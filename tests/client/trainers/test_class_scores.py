@@ -51,6 +51,27 @@ def test_losses_and_hits_are_the_tasks(shape: tuple[int, ...], classes: int, dty
     assert losses.dtype == dtype
 
 
+@pytest.mark.parametrize("by_place", [False, True])
+@pytest.mark.parametrize("padding", [0, 7, -100])
+def test_places_that_do_not_count_have_neither_loss_nor_hit(padding: int, by_place: bool) -> None:
+    needs_kernel()
+    task = task_for(2 * MANY, None, padding=padding, uncounted=(3,), by_place=by_place)
+    outputs = 9 * torch.randn(6, 5, 2 * MANY, generator=torch.Generator().manual_seed(5))
+    targets = outputs.argmax(-1)
+    targets[0, 3:] = targets[1, 0] = targets[2] = padding
+    targets[3], targets[4, 2] = 3, 4
+    # What is there is not read.
+    outputs[0, 4], outputs[1, 0, 3] = torch.nan, torch.inf
+    in_one_pass = scorer(task)
+    assert in_one_pass is not None
+    assert task.correct is not None
+    found = in_one_pass(outputs, targets)
+    assert found is not None
+    assert (found[0] - task.losses(outputs, targets)).abs().max() < 1e-4
+    assert torch.equal(found[1], task.correct(outputs, targets))
+    assert found[1][:3].tolist() == pytest.approx([0.6, 0.8, 0.0])
+
+
 def test_a_row_does_not_depend_on_the_others() -> None:
     outputs = torch.randn(9, MANY + 3, generator=torch.Generator().manual_seed(1))
     targets = torch.arange(9)
@@ -130,11 +151,10 @@ def test_outputs_whose_rows_lie_apart_are_scored_too() -> None:
     "task",
     [
         task_for(None, None),
-        task_for(MANY, None, padding=0),
-        task_for(MANY, None, uncounted=(1,)),
+        task_for(MANY, lambda outputs, targets: outputs.sum((1, 2)), padding=0),
         task_for(MANY, lambda outputs, targets: nn.functional.cross_entropy(outputs, targets, reduction="none")),
     ],
-    ids=["regression", "padding", "uncounted", "loss of one's own"],
+    ids=["regression", "loss of one's own of texts", "loss of one's own"],
 )
 def test_other_tasks_have_no_scorer(task: Task) -> None:
     assert class_scores.scorer(task) is None
@@ -146,9 +166,9 @@ def test_interpreted_steps_are_scored_so(trainer: TrainerName, in_c: bool, monke
     calls: list[int] = []
     in_one_pass = operators.class_scores
 
-    def watched(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+    def watched(outputs: Tensor, labels: Tensor, skipped: int | None) -> tuple[Tensor, Tensor] | None:
         calls.append(len(labels))
-        return in_one_pass(outputs, labels)
+        return in_one_pass(outputs, labels, skipped)
 
     monkeypatch.setattr(operators, "class_scores", watched)
     draw = np.random.default_rng(0)

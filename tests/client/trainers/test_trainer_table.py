@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from raysim.client.trainers.kernel.kernels import KernelsUsed
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import TrainerChoice
 from raysim.client.trainers.trainer_table import TrainingConditions, choose
@@ -251,7 +252,31 @@ def test_convolutions_are_torchs(without: dict[str, Any]) -> None:
 def test_steps_by_autograd_look_for_large_convolutions_alone() -> None:
     needs_kernel()
     assert not any(chosen(SMALL_MAPS, trainer="one_by_one").kernels)
-    assert chosen(SMALL_MAPS, trainer="recorded").kernels == (True, False, True)
+    assert chosen(SMALL_MAPS, trainer="recorded").kernels == KernelsUsed(winograd=True, depthwise=True)
+
+
+TEXTS = task_for(10_004, None, padding=0)
+
+
+@pytest.mark.parametrize("task", [TEXTS, task_for(10_004, None)], ids=["texts", "classes"])
+@pytest.mark.parametrize("trainer", ["recorded", "fused"])
+def test_cross_entropy_over_many_classes_is_computed_in_c(trainer: str, task: Task) -> None:
+    needs_kernel()
+    assert chosen(MIDDLE, task, trainer=trainer, classes=10_004).kernels.classes
+
+
+@pytest.mark.parametrize(
+    "without",
+    [{"classes": 255}, {"threads": 2}, {"device_kind": "cuda"}, {"dtype": "float64"}, {"trainer": "one_by_one"}],
+)
+def test_otherwise_it_is_torchs(without: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"trainer": "recorded", "classes": 10_004} | without
+    assert not chosen(MIDDLE, TEXTS, **given).kernels.classes
+
+
+def test_a_loss_of_ones_own_is_none_over_classes() -> None:
+    task = task_for(10_004, lambda outputs, targets: outputs.sum(-1))
+    assert not chosen(MIDDLE, task, trainer="recorded", classes=10_004).kernels.classes
 
 
 def test_a_mode_of_torch_sees_each_convolution() -> None:

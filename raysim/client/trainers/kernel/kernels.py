@@ -11,22 +11,24 @@ from raysim.client.trainers.kernel.winograd import Winograd
 
 class KernelsUsed(NamedTuple):
     """Which kernels are used. winograd: of convolutions that gain by it. lstm: of LSTMs. depthwise: of the gradient of
-    depthwise kernels."""
+    depthwise kernels. classes: of cross entropy over many classes."""
 
     winograd: bool = False
     lstm: bool = False
     depthwise: bool = False
+    classes: bool = False
 
 
 NONE_USED = KernelsUsed()
 
 
 class Kernels(NamedTuple):
-    """The kernels; None: torch computes it."""
+    """The kernels; None, False: torch computes it."""
 
     winograd: Winograd | None = None
     lstm: CompiledLstm | None = None
     depthwise: Depthwise | None = None
+    classes: bool = False
 
 
 BY_TORCH = Kernels()

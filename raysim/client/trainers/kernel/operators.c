@@ -813,13 +813,18 @@ static int64_t place_of_largest(int64_t n, const REAL *a, REAL most) {
     return -1;
 }
 
-/* -log softmax(a)[label] of rows of classes, and whether the label's output is the largest, the first of equal ones. The
-   first row whose label is no class, behind which nothing is written; -1: there is none. */
-int64_t class_scores(int64_t rows, int64_t classes, const REAL *outputs, const int64_t *labels, REAL *losses,
-                     uint8_t *hits) {
+/* -log softmax(a)[label] of rows of classes, and whether the label's output is the largest, the first of equal ones; 0 and
+   no where the label is `skipped`, if `skips`. The first row whose label is no class, behind which nothing is written;
+   -1: there is none. */
+int64_t class_scores(int64_t rows, int64_t classes, const REAL *outputs, const int64_t *labels, int64_t skips,
+                     int64_t skipped, REAL *losses, uint8_t *hits) {
     for (int64_t row = 0; row < rows; row++) {
         const REAL *a = outputs + row * classes;
         const int64_t label = labels[row];
+        if (skips && label == skipped) {
+            losses[row] = hits[row] = 0;
+            continue;
+        }
         if (label < 0 || label >= classes) return row;
         const REAL most = largest_of(classes, a);
         REAL total;
@@ -827,6 +832,31 @@ int64_t class_scores(int64_t rows, int64_t classes, const REAL *outputs, const i
         losses[row] = most - a[label] + (REAL)log(total);
         /* Where one is none, so is the total. */
         hits[row] = (total != total || a[label] == most) && place_of_largest(classes, a, most) == label;
+    }
+    return -1;
+}
+
+/* o = factor (softmax(a) - onehot(label)) of rows of classes; 0 where the factor is, whose label is not read. The first
+   row whose label is no class, behind which nothing is written; -1: there is none. */
+int64_t class_gradient(int64_t rows, int64_t classes, const REAL *outputs, const int64_t *labels, const REAL *factors,
+                       REAL *gradient) {
+    for (int64_t row = 0; row < rows; row++) {
+        const REAL *a = outputs + row * classes;
+        REAL *o = gradient + row * classes;
+        const REAL factor = factors[row];
+        if (factor == 0) {
+            memset(o, 0, (size_t)classes * sizeof *o);
+            continue;
+        }
+        const int64_t label = labels[row];
+        if (label < 0 || label >= classes) return row;
+        const REAL most = largest_of(classes, a);
+        REAL total;
+        APART for (int64_t i = 0; i < classes; i++) o[i] = exp_of(a[i] - most);
+        SUMMED(total, classes, o[i]);
+        const REAL share = factor / total;
+        APART for (int64_t i = 0; i < classes; i++) o[i] *= share;
+        o[label] -= factor;
     }
     return -1;
 }

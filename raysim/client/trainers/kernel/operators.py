@@ -225,23 +225,48 @@ class Interpreter:
             bases[at] = tensor.data_ptr()
 
 
-def class_scores(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+def class_scores(outputs: Tensor, labels: Tensor, skipped: int | None = None) -> tuple[Tensor, Tensor] | None:
     """Return -log softmax(outputs)[label] of each row, and whether the label's output is its first largest number.
 
     Args:
         outputs: contiguous (rows, classes), of a type that there is a library for.
         labels: contiguous int64 (rows,).
+        skipped: the label of rows without a loss or a hit.
 
     Returns:
         (rows,) each, in the dtype of the outputs and bool; None where a label is no class.
     """
-    rows, classes = outputs.shape
+    rows = len(outputs)
     losses, hits = torch.empty(rows, dtype=outputs.dtype), torch.empty(rows, dtype=torch.bool)
-    compiled = library(SOURCE, outputs.dtype)
-    compiled.class_scores.restype = ctypes.c_int64
-    sizes = ctypes.c_int64(rows), ctypes.c_int64(classes)
-    addresses = (ctypes.c_void_p(one.data_ptr()) for one in (outputs, labels, losses, hits))
-    return (losses, hits) if compiled.class_scores(*sizes, *addresses) < 0 else None
+    skip = ctypes.c_int64(skipped is not None), ctypes.c_int64(skipped or 0)
+    wrong = _of_classes("class_scores", outputs, labels, *skip, losses, hits)
+    return None if wrong >= 0 else (losses, hits)
+
+
+def class_gradient(outputs: Tensor, labels: Tensor, factors: Tensor) -> Tensor:
+    """Return factor (softmax(outputs) - onehot(label)) of each row; 0 where the factor is.
+
+    Args:
+        outputs: contiguous (rows, classes), of a type that there is a library for.
+        labels: contiguous int64 (rows,); those of rows with factor 0 are not read.
+        factors: contiguous (rows,), in the dtype of the outputs.
+
+    Raises:
+        IndexError: a label is no class.
+    """
+    gradient = torch.empty_like(outputs)
+    wrong = _of_classes("class_gradient", outputs, labels, factors, gradient)
+    if wrong >= 0:
+        raise IndexError(f"label {int(labels[wrong])} is none of the {outputs.shape[1]} classes.")
+    return gradient
+
+
+def _of_classes(name: str, outputs: Tensor, labels: Tensor, *others: Tensor | ctypes.c_int64) -> int:
+    """Call a function on rows of outputs for classes; returns the first row whose label is no class, or -1."""
+    function = getattr(library(SOURCE, outputs.dtype), name)
+    function.restype = ctypes.c_int64
+    given = (ctypes.c_void_p(one.data_ptr()) if isinstance(one, Tensor) else one for one in (outputs, labels, *others))
+    return int(function(*map(ctypes.c_int64, outputs.shape), *given))
 
 
 def packed(instructions: Sequence[Instruction]) -> Program:

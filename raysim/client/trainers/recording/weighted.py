@@ -41,7 +41,7 @@ def outputs_and_gradients(
     outputs = weighted.forward(x)
     with torch.no_grad():
         dy, factor, losses = loss_gradient(outputs.detach(), y)
-        dy = dy.mul_(factor / len(y))
+        dy = dy if factor == len(y) else dy.mul_(factor / len(y))
     return outputs, losses, *gradients_from(outputs, dy, weighted.parameters)
 
 
