@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -182,6 +183,20 @@ def test_a_copy_is_not_ahead_for_its_files_times(machine: Machine, time_s: int) 
     machine("one").pull()
     assert texts(one) == {"a": "of the other"}
     assert not list(one.path.parent.glob("*.aside-*"))
+
+
+def test_a_checkpoint_is_put_from_a_disk_without_hard_links(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*given: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    one = started(machine("one"))
+    (one.path / "checkpoints").mkdir()
+    (one.path / "checkpoints" / "round-1").write_text("state")
+    monkeypatch.setattr("os.link", no_links)
+    one.push()
+    two = machine("two")
+    two.pull()
+    assert texts(two) == {"checkpoints/round-1": "state"}
 
 
 def test_what_others_delete_here_is_not_deleted_there(machine: Machine) -> None:

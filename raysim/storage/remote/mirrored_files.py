@@ -183,6 +183,8 @@ def _pinned(
 
 def _pin_one(name: str, file: Path, copy: Path) -> None:
     if _IMMUTABLE & set(PurePosixPath(name).parts):
-        os.link(file, copy)
-    else:
-        shutil.copyfile(file, copy)
+        # Some disks have no hard links, or no more of them.
+        with suppress(OSError):
+            os.link(file, copy)
+            return
+    shutil.copyfile(file, copy)
