@@ -47,9 +47,40 @@ def _scored_masked(padding: int, hits: MaskedHits, outputs: Tensor, targets: Ten
     made = _by_place(outputs, targets, padding)
     if made is None:
         return None
-    losses, right = made
+    return _of_examples(*made, targets, padding, hits)
+
+
+def scored_rows(task: Task, rows: Tensor, targets: Tensor, places: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return loss and hits of each example, (batch,), from the outputs of some of its places.
+
+    Args:
+        task: classes of texts with padding.
+        rows: contiguous outputs of these places, (N, classes).
+        targets: of all places, (batch, time).
+        places: int64 (N,), which of all places; the others are padding.
+
+    Raises:
+        IndexError: a target is no class.
+    """
+    assert isinstance(task.losses, MaskedCrossEntropy)
+    made = operators.class_scores(rows, targets.flatten()[places], task.losses.padding)
+    if made is None:
+        raise IndexError(f"A target is none of the {rows.shape[1]} classes.")
+    losses = rows.new_zeros(targets.shape)
+    losses.view(-1)[places] = made[0]
+    right = torch.zeros_like(targets, dtype=torch.bool)
+    right.view(-1)[places] = made[1]
+    hits = task.correct if isinstance(task.correct, MaskedHits) else None
+    each, correct = _of_examples(losses, right, targets, task.losses.padding, hits)
+    return each, None if hits is None else correct
+
+
+def _of_examples(
+    losses: Tensor, right: Tensor, targets: Tensor, padding: int, hits: MaskedHits | None
+) -> tuple[Tensor, Tensor]:
+    """Loss and hits of each example from those of places."""
     each = losses.flatten(1).mean(1) * stretch(targets, padding).to(losses.dtype)
-    return each, share(right & hits.counts(targets), outputs)
+    return each, share(right if hits is None else right & hits.counts(targets), losses)
 
 
 def _by_place(outputs: Tensor, targets: Tensor, padding: int | None) -> tuple[Tensor, Tensor] | None:

@@ -204,8 +204,8 @@ class CompiledNetwork:
         self._unread = unread_gradient(layout, kernel.names, self.gradient)
         self.dropouts: list[Dropout] = []
 
-    def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> tuple[Tensor, None]:
+    def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> tuple[Tensor, None, None]:
         """See `fused.Network`."""
         for piece in self._unread:
             piece.zero_()
-        return self._kernel.gradient(self.params, h, targets, alpha, self.gradient), None
+        return self._kernel.gradient(self.params, h, targets, alpha, self.gradient), None, None

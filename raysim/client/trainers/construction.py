@@ -32,6 +32,7 @@ from raysim.client.trainers.kernel.lstm import CompiledLstm
 from raysim.client.trainers.kernel.winograd import Winograd
 from raysim.client.trainers.local_steps import Bend, Point, StepRule
 from raysim.client.trainers.one_by_one import OneByOne
+from raysim.client.trainers.packed_texts import PackedTexts
 from raysim.client.trainers.recognise import KINDS, Recognised, recognise
 from raysim.client.trainers.recording.recorded_steps import StepRecording
 from raysim.client.trainers.several_points import SeveralPoints
@@ -135,8 +136,9 @@ def _by_hand(
     if choice.trainer == "fused":
         kernels = _kernels(choice, like)
 
-        def network(plain: bool) -> LayersByHand:
-            return LayersByHand(layers, model, like, task, plain, products, kernels)
+        def network(plain: bool) -> LayersByHand | PackedTexts:
+            made = LayersByHand(layers, model, like, task, plain, products, kernels)
+            return made if kernels.lstm is None else PackedTexts(made, task)
 
         return Fused(layers, task, rule, products, network, scorer(task) if kernels.classes else None)
     # Where the script's machine has no card but the workers have, those take the trainer for cards.

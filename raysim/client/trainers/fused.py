@@ -34,6 +34,9 @@ from raysim.client.trainers.unread import unread_gradient
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
+Scored = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""Outputs, losses and hits of a batch."""
+
 
 class Network(Protocol):
     """Layers over flat weights of their own, `params` (P,), that make the gradient of a batch's mean loss.
@@ -46,10 +49,10 @@ class Network(Protocol):
     gradient: Tensor
     dropouts: list[Dropout]
 
-    def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> tuple[Tensor, Tensor | None]:
+    def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> Scored:
         """One pass forward and back of `batch` examples: alpha times the gradient of their mean loss.
 
-        The outputs, and the losses where they cannot be computed later.
+        What `Scores.keep` takes: the outputs, and the losses where they cannot be computed later; or losses and hits.
         """
         ...
 
@@ -172,24 +175,34 @@ class LayersByHand:
             read.add(name)
             return Parameter(values[name], into[name], keep)
 
-        made = for_one(layers, parameter, like.params, precision, kernels.winograd)
+        made = for_one(layers, parameter, like.params, precision, kernels)
         self._unread = [] if plain else unread_gradient(model.params, read, self.gradient)
-        self.dropouts = [layer for layer in every(made) if isinstance(layer, Dropout)]
+        self.every = list(every(made))
+        """The layers and those that they are made of."""
+        self.dropouts = [layer for layer in self.every if isinstance(layer, Dropout)]
         self._backward = [(made[i].backward, i > lowest) for i in range(len(made) - 1, lowest - 1, -1)]
         self._forward = [layer.forward for layer in made]
         self._loss_gradient = loss_gradient.for_task(task, in_c=kernels.classes)
 
-    def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> tuple[Tensor, Tensor | None]:
+    def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> Scored:
         """See `Network`."""
-        for piece in self._unread:
-            piece.zero_()
+        outputs = self.outputs(h)
+        dy, factor, losses = self._loss_gradient(outputs, targets)
+        self.go_back(dy, alpha * (factor / batch))
+        return outputs, losses, None
+
+    def outputs(self, h: Tensor) -> Tensor:
+        """The forward pass."""
         for forward in self._forward:
             h = forward(h)
-        dy, factor, losses = self._loss_gradient(h, targets)
-        alpha *= factor / batch
+        return h
+
+    def go_back(self, dy: Tensor, alpha: float) -> None:
+        """The backward pass: alpha times the gradient, from that of the outputs, which may be overwritten."""
+        for piece in self._unread:
+            piece.zero_()
         for backward, need_dx in self._backward:
             dy = backward(dy, alpha, need_dx)
-        return h, losses
 
 
 def flattens_first(recognised: Recognised) -> bool:

@@ -101,19 +101,26 @@ def _stretched(targets: Tensor, padding: int, by_place: bool) -> Tensor:
 
 def _in_c(otherwise: LossGradient, task: Task) -> LossGradient:
     """The same, by `class_gradient` for the outputs that it knows."""
-    padding, by_place = getattr(task.losses, "padding", None), task.weights is not None
 
     def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, Tensor | None]:
         if not class_gradient.is_known(outputs, targets):
             return otherwise(outputs, targets)
         # All that the caller would multiply with: it need not pass over the gradient once more.
-        factors = outputs.new_full(targets.shape, 1 / targets.numel())
-        if padding is not None:
-            factors = factors * _stretched(targets, padding, by_place).to(outputs.dtype)
-            factors = factors.masked_fill(targets == padding, 0.0)
+        factors = factors_of_places(task, targets, outputs.dtype)
         return class_gradient.gradient(outputs, targets, factors), float(len(targets)), None
 
     return gradient
+
+
+def factors_of_places(task: Task, targets: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what each place's cross entropy is multiplied with in the batch's mean loss, in the shape of the targets:
+    0 where a place does not count."""
+    factors = torch.full(targets.shape, 1 / targets.numel(), dtype=dtype, device=targets.device)
+    if not isinstance(task.losses, MaskedCrossEntropy):
+        return factors
+    padding = task.losses.padding
+    stretched = _stretched(targets, padding, by_place=task.weights is not None)
+    return (factors * stretched.to(dtype)).masked_fill(targets == padding, 0.0)
 
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, None]:

@@ -46,6 +46,7 @@ class Scores:
         self._targets, self._owners, self._real = targets, owners, real
         self._kept: list[Tensor] = []
         self._losses: list[Tensor] = []
+        self._hits: list[Tensor] = []
         self._kind: object = None
         self._numbers = self._scored = 0
         self._sums = torch.zeros((5, num_clients), dtype=torch.float64, device=targets.device)
@@ -56,12 +57,12 @@ class Scores:
         owners = torch.from_numpy(np.repeat(np.arange(len(visits)), visits)).to(targets.device)
         return cls(task, targets, owners, len(visits), scorer=scorer)
 
-    def keep(self, outputs: Tensor | None, losses: Tensor | None = None) -> None:
+    def keep(self, outputs: Tensor | None, losses: Tensor | None = None, hits: Tensor | None = None) -> None:
         """Outputs of the next rows, (rows, ...), which nobody writes to any more.
 
         `losses` (rows,) are given where they are known; otherwise they are computed, many local steps at once, which a
-        loss of the user's own, free to look at its whole batch, does not allow. Rows without outputs have losses; a
-        client with such rows has no hits.
+        loss of the user's own, free to look at its whole batch, does not allow. Rows without outputs have losses, and
+        `hits` (rows,) or none; a client with rows without hits has none.
 
         Raises:
             ValueError: outputs are one number.
@@ -73,7 +74,7 @@ class Scores:
             )
         # A recorded step leaves its losses to be computed, one by autograd gives them; an objective need not ask for
         # outputs in every step; and outputs of a module may have the batch's size in their shape.
-        kind = losses is None, None if outputs is None else outputs.shape[1:]
+        kind = losses is None, hits is None, None if outputs is None else outputs.shape[1:]
         is_large = outputs is not None and outputs.numel() >= LARGE
         if kind != self._kind or is_large:
             if self._kept or self._losses:
@@ -85,6 +86,8 @@ class Scores:
         if losses is not None:
             self._losses.append(losses)
             self._numbers += losses.numel()
+        if hits is not None:
+            self._hits.append(hits)
         if is_large or self._numbers > MOST_KEPT or len(self._kept or self._losses) >= MOST_STEPS:
             self._score()
 
@@ -113,26 +116,29 @@ class Scores:
         targets = self._targets[rows]
         is_joined = self._kept and (self._task.correct is not None or not self._losses)
         outputs = _joined(self._kept) if is_joined else None
-        together = None
+        hits = _joined(self._hits) if self._hits else None
         if self._losses:
             losses = _joined(self._losses)
         else:
             assert outputs is not None
             together = None if self._scorer is None else self._scorer(outputs, targets)
-            losses = self._task.losses(outputs, targets) if together is None else together[0]
+            losses, hits = together or (self._task.losses(outputs, targets), None)
         self._weigh(losses, targets, rows)
-        self._count(outputs, targets, rows, None if together is None else together[1])
+        self._count(outputs, targets, rows, hits)
         if self._task.counted is not None or self._task.weights is not None:
             self._add(3, torch.ones(num_rows, device=targets.device), rows)
-        self._kept, self._losses, self._numbers, self._scored = [], [], 0, rows.stop
+        self._kept, self._losses, self._hits, self._numbers, self._scored = [], [], [], 0, rows.stop
 
     def _count(self, outputs: Tensor | None, targets: Tensor, rows: slice, hits: Tensor | None) -> None:
         if self._task.correct is None:
             return
-        if outputs is None:
+        if hits is None and outputs is None:
             self._add(1, torch.full((len(targets),), torch.nan, device=targets.device), rows)
             return
-        self._add(1, self._task.correct(outputs, targets) if hits is None else hits, rows)
+        if hits is None:
+            assert outputs is not None
+            hits = self._task.correct(outputs, targets)
+        self._add(1, hits, rows)
         if self._task.counted is not None:
             self._add(2, self._task.counted(targets), rows)
 

@@ -22,6 +22,7 @@ from raysim.client.trainers.class_scores import MANY
 from raysim.client.trainers.kernel import depthwise, lstm, operators, winograd
 from raysim.client.trainers.kernel.dense import SOURCE, dense
 from raysim.client.trainers.kernel.kernels import NONE_USED, KernelsUsed
+from raysim.client.trainers.packed_texts import packs
 from raysim.client.trainers.recognise import KINDS, Recognised, recognise
 from raysim.client.trainers.step_obstacles import StepObstacles
 from raysim.client.trainers.trainer_choice import (
@@ -179,6 +180,8 @@ def choose(
     has_own_loss = objective is None and loss_gradient.by_example(task)
     if has_own_loss and not changed:
         kernels = kernels._replace(classes=_has_many_classes(given, name, task))
+        if name == "fused":
+            kernels = kernels._replace(lstm=_packs(given, task, layers))
     # What stands in the place of torch's loss is called, so steps begin with it.
     from_outputs = name in CALL_AUTOGRAD and has_own_loss and given.accumulate == 1 and not changed
     if given.chunk_size != "auto":
@@ -301,6 +304,8 @@ def _best(
             "interpreted",
             f"{numbers:,} numbers a client, and a local step of operators that raysim compiles",
         )
+    if recurs and _packs(given, task, layers):
+        return "fused", f"{numbers:,} numbers a client, and LSTMs that go through the places of texts that count alone"
     if recurs and _not_recorded(given, lambda: steps(False, _kernels_used(given, "recorded", module)).recorded) is None:
         return "recorded", f"{numbers:,} numbers a client, and LSTMs that raysim compiles"
     return "fused", f"{numbers:,} numbers a client, and every layer has a hand-written backward{lacking}"
@@ -366,6 +371,15 @@ def _kernels_used(given: TrainingConditions, trainer: TrainerName, module: nn.Mo
         recurs,
         (by_channel or gained.depthwise) and compiled_c.obstacle(depthwise.SOURCE, torch.float32) is None,
     )
+
+
+def _packs(given: TrainingConditions, task: Task, layers: Callable[[], Recognised | str]) -> bool:
+    """Whether hand-written layers train LSTMs on packed texts."""
+    if given.device_kind != "cpu" or given.threads != 1 or given.dtype != "float32":
+        return False
+    found = layers()
+    obstacles = (compiled_c.obstacle(source, torch.float32) for source in (lstm.SOURCE, operators.SOURCE))
+    return isinstance(found, Recognised) and packs(found, task) and all(one is None for one in obstacles)
 
 
 def _has_many_classes(given: TrainingConditions, trainer: TrainerName, task: Task) -> bool:

@@ -279,6 +279,18 @@ def test_a_loss_of_ones_own_is_none_over_classes() -> None:
     assert not chosen(MIDDLE, task, trainer="recorded", classes=10_004).kernels.classes
 
 
+WORDS = nn.Sequential(nn.Embedding(10_004, 96), Lstm(96, 670, 1), nn.Linear(670, 10_004))
+
+
+def test_large_lstms_of_padded_texts_are_trained_on_packed_ones() -> None:
+    needs_kernel()
+    choice = chosen(WORDS, TEXTS)
+    assert (choice.trainer, choice.kernels.lstm) == ("fused", True)
+    assert chosen(WORDS, task_for(10_004, None)).trainer == "recorded"
+    without = {"threads": 2}, {"device_kind": "cuda", "trainer": "fused"}, {"dtype": "float64"}
+    assert not any(chosen(WORDS, TEXTS, **one).kernels.lstm for one in without)
+
+
 def test_a_mode_of_torch_sees_each_convolution() -> None:
     needs_kernel()
     assert any(chosen(CONVOLVING, trainer="one_by_one").kernels)

@@ -4,6 +4,9 @@
    makes. All arrays are contiguous: gates (places, examples, 4, units) in the order i, f, g, o; states and cells (places
    + 1, examples, units) with those before the first place too; U (4 units, units).
 
+   Texts of several lengths, the longest first, are packed: a place has rows of those texts alone that reach it, which are
+   the first ones of the place before. The states and cells before the first place have a row of every text.
+
    U is laid out in panels of PANEL columns at first: a place's product reads it from one end to the other. A sum is added
    up in the order of its terms, whatever the width of vectors and the number of examples. */
 
@@ -16,6 +19,23 @@ typedef struct {
 } Shape;
 
 INLINE int64_t panels_of(int64_t columns) { return (columns + PANEL - 1) / PANEL; }
+
+/* Where a place's rows are. rows: how many there are. at: the first among gates and squashed cells. before, behind: the
+   first among states and cells. */
+typedef struct {
+    int64_t rows, at, before, behind;
+} Place;
+
+/* The place in which `step` is, of texts packed by `reaching`, how many reach each place, where `at` rows are before it; 0:
+   all texts are equally long. */
+INLINE Place place_of(const Shape *of, const int64_t *reaching, int64_t step, int64_t at) {
+    if (reaching) {
+        const int64_t all = reaching[0];
+        return (Place){reaching[step], at, step ? all + at - reaching[step - 1] : 0, all + at};
+    }
+    const int64_t each = of->examples, t = of->backwards ? of->places - 1 - step : step;
+    return (Place){each, t * each, (of->backwards ? t + 1 : t) * each, (of->backwards ? t : t + 1) * each};
+}
 
 /* Numbers of the room: panels of U turned; or panels of U, and behind each place a state's gradients. */
 int64_t room_for(const Shape *of) {
@@ -92,19 +112,19 @@ static void lay_out_turned(int64_t n, const REAL *u, REAL *panels) {
 
 /* `added`, in the shape of the gates: by inputs and biases. The first of states and cells (the last, backwards) are there.
    `squashed` (places, examples, units): tanh of the cells. */
-void forward(const Shape *of, const REAL *u, const REAL *added, REAL *gates, REAL *states, REAL *cells, REAL *squashed,
-             REAL *room) {
-    const int64_t n = of->units, each = of->examples * n;
+void forward(const Shape *of, const int64_t *reaching, const REAL *u, const REAL *added, REAL *gates, REAL *states,
+             REAL *cells, REAL *squashed, REAL *room) {
+    const int64_t n = of->units;
     lay_out_turned(n, u, room);
-    for (int64_t step = 0; step < of->places; step++) {
-        const int64_t t = of->backwards ? of->places - 1 - step : step;
-        const int64_t before = of->backwards ? t + 1 : t, behind = of->backwards ? t : t + 1;
-        REAL *a = gates + 4 * t * each;
-        multiply(of->examples, n, 4 * n, states + before * each, room, added + 4 * t * each, a);
-        for (int64_t r = 0; r < of->examples; r++) {
-            REAL *i = a + 4 * r * n, *f = i + n, *g = f + n, *o = g + n, *s = squashed + t * each + r * n;
-            const REAL *old = cells + before * each + r * n;
-            REAL *c = cells + behind * each + r * n, *h = states + behind * each + r * n;
+    for (int64_t step = 0, at = 0; step < of->places; step++) {
+        const Place own = place_of(of, reaching, step, at);
+        at += own.rows;
+        REAL *a = gates + 4 * own.at * n;
+        multiply(own.rows, n, 4 * n, states + own.before * n, room, added + 4 * own.at * n, a);
+        for (int64_t r = 0; r < own.rows; r++) {
+            REAL *i = a + 4 * r * n, *f = i + n, *g = f + n, *o = g + n, *s = squashed + (own.at + r) * n;
+            const REAL *old = cells + (own.before + r) * n;
+            REAL *c = cells + (own.behind + r) * n, *h = states + (own.behind + r) * n;
             APART for (int64_t j = 0; j < 2 * n; j++) i[j] = sigmoid_of(i[j]);
             APART for (int64_t j = 0; j < n; j++) g[j] = tanh_of(g[j]);
             APART for (int64_t j = 0; j < n; j++) o[j] = sigmoid_of(o[j]);
@@ -116,19 +136,26 @@ void forward(const Shape *of, const REAL *u, const REAL *added, REAL *gates, REA
 }
 
 /* `da` gets the gradients of what is squashed to gates, dh and dc those of the states and cells before all places; what is
-   behind all places has the gradients that are there. dy (places, examples, units): of the states as results. */
-void backward(const Shape *of, const REAL *u, const REAL *gates, const REAL *cells, const REAL *squashed, const REAL *dy,
-              REAL *da, REAL *dh, REAL *dc, REAL *room) {
-    const int64_t n = of->units, each = of->examples * n;
-    REAL *panels = room + each, *sum = room;
+   behind all places has the gradients that are there, which are 0 of packed texts. dy (places, examples, units): of the
+   states as results. */
+void backward(const Shape *of, const int64_t *reaching, const REAL *u, const REAL *gates, const REAL *cells,
+              const REAL *squashed, const REAL *dy, REAL *da, REAL *dh, REAL *dc, REAL *room) {
+    const int64_t n = of->units;
+    REAL *panels = room + of->examples * n, *sum = room;
+    int64_t at = 0;
+    if (reaching)
+        for (int64_t step = 0; step < of->places; step++) at += reaching[step];
     lay_out(n, u, panels);
     for (int64_t step = of->places - 1; step >= 0; step--) {
-        const int64_t t = of->backwards ? of->places - 1 - step : step, before = of->backwards ? t + 1 : t;
-        REAL *own = da + 4 * t * each;
-        for (int64_t j = 0; j < each; j++) sum[j] = dh[j] + dy[t * each + j];
-        for (int64_t r = 0; r < of->examples; r++) {
-            const REAL *i = gates + 4 * (t * of->examples + r) * n, *f = i + n, *g = f + n, *o = g + n;
-            const REAL *s = squashed + t * each + r * n, *old = cells + before * each + r * n, *d = sum + r * n;
+        if (reaching) at -= reaching[step];
+        const Place place = place_of(of, reaching, step, at);
+        const int64_t each = place.rows * n;
+        REAL *own = da + 4 * place.at * n;
+        const REAL *d_own = dy + place.at * n;
+        for (int64_t j = 0; j < each; j++) sum[j] = dh[j] + d_own[j];
+        for (int64_t r = 0; r < place.rows; r++) {
+            const REAL *i = gates + 4 * (place.at + r) * n, *f = i + n, *g = f + n, *o = g + n;
+            const REAL *s = squashed + (place.at + r) * n, *old = cells + (place.before + r) * n, *d = sum + r * n;
             REAL *to = own + 4 * r * n, *by_cell = dc + r * n;
             APART for (int64_t j = 0; j < n; j++) {
                 const REAL own_dc = by_cell[j] + d[j] * o[j] * (1 - s[j] * s[j]);
@@ -140,6 +167,6 @@ void backward(const Shape *of, const REAL *u, const REAL *gates, const REAL *cel
             }
         }
         for (int64_t j = 0; j < each; j++) dh[j] = 0;
-        multiply(of->examples, 4 * n, n, own, panels, dh, dh);
+        multiply(place.rows, 4 * n, n, own, panels, dh, dh);
     }
 }

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.kernel.operands import address, check
+from raysim.client.trainers.kernel.operands import address, check, int64s
 from raysim.client.trainers.kernel.vectorised import vectorised
 from raysim.storage.compiled_c import library
 
@@ -67,7 +68,7 @@ class CompiledLstm:
         # Names hold the copies for as long as the library works on them.
         added, u = added.contiguous(), u.contiguous()
         numbers = self._numbers(shape, backwards)
-        self._library.forward(numbers, *map(address, (u, added, gates, states, cells, squashed, self._room)))
+        self._library.forward(numbers, None, *map(address, (u, added, gates, states, cells, squashed, self._room)))
         return states, gates, cells, squashed
 
     def backward(
@@ -107,8 +108,68 @@ class CompiledLstm:
                 to.copy_(one)
         u, gates, cells, squashed, dy = (one.contiguous() for one in (u, gates, cells, squashed, dy))
         numbers = self._numbers(shape, backwards)
-        self._library.backward(numbers, *map(address, (u, gates, cells, squashed, dy, da, *ends, self._room)))
+        self._library.backward(numbers, None, *map(address, (u, gates, cells, squashed, dy, da, *ends, self._room)))
         return da, ends[0], ends[1]
+
+    def forward_packed(self, added: Tensor, u: Tensor, reaching: Sequence[int]) -> tuple[Tensor, ...]:
+        """The same of texts of several lengths, from zeros: states, gates, cells and their tanh.
+
+        States and cells are (B + N, H), gates (N, 4 H), the tanh (N, H). Rows are by place, of a place those of the
+        texts that reach it, the longest first; those of the first state come before all.
+
+        Args:
+            added: (N, 4 H).
+            u: (4 H, H).
+            reaching: how many texts reach each place, B of them the first; none more than the place before, N together.
+
+        Raises:
+            RuntimeError: as `forward`, or numbers that do not fall.
+        """
+        numbers, counts = self._packed(added, u, reaching)
+        (rows, _), units, texts = added.shape, u.shape[1], reaching[0]
+        states, cells = (torch.empty(texts + rows, units, dtype=self._dtype) for _ in range(2))
+        gates, squashed = torch.empty_like(added), torch.empty(rows, units, dtype=self._dtype)
+        states[:texts], cells[:texts] = 0, 0
+        added, u = added.contiguous(), u.contiguous()
+        self._library.forward(numbers, counts, *map(address, (u, added, gates, states, cells, squashed, self._room)))
+        return states, gates, cells, squashed
+
+    def backward_packed(self, dy: Tensor, kept: Sequence[Tensor], u: Tensor, reaching: Sequence[int]) -> Tensor:
+        """The gradient of `added`, (N, 4 H), by that of the states behind each place.
+
+        Args:
+            dy: (N, H).
+            kept: gates, cells and their tanh, as `forward_packed` returned them.
+            u, reaching: as there.
+
+        Raises:
+            RuntimeError: as there.
+        """
+        gates, cells, squashed = kept
+        numbers, counts = self._packed(gates, u, reaching)
+        rows, units = len(gates), u.shape[1]
+        self._check(cells, (reaching[0] + rows, units), "cells")
+        self._check(squashed, (rows, units), "squashed cells")
+        self._check(dy, (rows, units), "gradients")
+        da = torch.empty_like(gates)
+        ends = [torch.zeros(reaching[0], units, dtype=self._dtype) for _ in range(2)]
+        u, dy = u.contiguous(), dy.contiguous()
+        self._library.backward(numbers, counts, *map(address, (u, gates, cells, squashed, dy, da, *ends, self._room)))
+        return da
+
+    def _packed(
+        self, gates: Tensor, u: Tensor, reaching: Sequence[int]
+    ) -> tuple[ctypes.Array[ctypes.c_int64], ctypes.Array[ctypes.c_int64]]:
+        """`Shape` of lstm.c, and what reaches each place."""
+        falls = all(one >= other for one, other in pairwise(reaching))
+        if u.dim() != 2 or not reaching or reaching[-1] < 1 or not falls:
+            raise RuntimeError(f"Texts reach places in falling numbers, from 1 on, but got {list(reaching)}.")
+        units = u.shape[1]
+        self._check(u, (_GATES * units, units), "weights")
+        self._check(gates, (sum(reaching), _GATES * units), "gates")
+        if not gates.is_contiguous():
+            raise RuntimeError(f"An LSTM reads contiguous gates, but got strides {gates.stride()}.")
+        return self._numbers((len(reaching), reaching[0], units), backwards=False), int64s(reaching)
 
     def _made(self, shapes: Sequence[Sequence[int]], into: Sequence[Tensor]) -> list[Tensor]:
         """Where results go."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from raysim.client.trainers.kernel.winograd import Winograd
+from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
 from raysim.client.trainers.layers.attention import CausalSelfAttention
 from raysim.client.trainers.layers.chain import Chain, Residual, Tied
 from raysim.client.trainers.layers.conv2d import Conv2d, StackedConv2d
@@ -21,6 +21,7 @@ from raysim.client.trainers.layers.layer_norm import LayerNorm, StackedLayerNorm
 from raysim.client.trainers.layers.linear import Linear, StackedLinear
 from raysim.client.trainers.layers.lstm import Lstm, StackedLstm
 from raysim.client.trainers.layers.max_pool2d import MaxPool2d
+from raysim.client.trainers.layers.packed_lstm import PackedLstm
 from raysim.client.trainers.layers.parameter import Parameter
 from raysim.client.trainers.recognise import Placed, every, lowest_with_parameters
 from raysim.models import layers as modules
@@ -74,11 +75,13 @@ def for_one(
     parameters: Parameters,
     like: Tensor,
     precision: torch.dtype,
-    winograd: Winograd | None = None,
+    kernels: Kernels = BY_TORCH,
 ) -> list[Layer]:
     """Layers for one client after another; `like` gives dtype and device, `precision` that of large products.
-    `winograd` computes convolutions that gain by it."""
-    kinds = _ONE._replace(conv2d=partial(Conv2d, winograd=winograd))
+    `kernels` compute convolutions that gain by it, and LSTMs over packed texts."""
+    kinds = _ONE._replace(conv2d=partial(Conv2d, winograd=kernels.winograd))
+    if (passes := kernels.lstm) is not None:
+        kinds = kinds._replace(lstm=lambda weights, _: PackedLstm(weights, passes))
     return _layers(kinds, placed, parameters, like, precision)
 
 
