@@ -86,6 +86,13 @@ def changed_part(h: Tensor) -> Tensor:
     return made
 
 
+def filled_part(h: Tensor, number: Tensor) -> Tensor:
+    """Hidden numbers, of which a forward makes a column one number, which is computed."""
+    made = h * 2
+    made[:, 6] = number
+    return made
+
+
 def changed_between(convolution: nn.Module, h: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     """What a convolution without a backward pass makes of maps, and of the same maps when they were changed."""
     with torch.no_grad():
@@ -174,6 +181,10 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
         lambda h: h + (h.view(-1, 3, 4)[..., :0] @ h.view(-1, 4, 3)[:, :0]).sum((1, 2))[:, None]
     ),
     "a change of a part": of(changed_part),
+    "a part filled with a weight": lambda: Between(
+        lambda self, h: filled_part(h, self.scale), scale=nn.Parameter(torch.tensor(1.5))
+    ),
+    "a part filled with a number of the batch": of(lambda h: filled_part(h, h.detach().mean())),
     "signs": of(lambda h: h.square() * torch.sgn(h) + torch.sign(h)),
     "a mask of truth values": of(lambda h: h * (torch.arange(WIDTH) < 7) + torch.tensor(2)),
     "powers": of(lambda h: (h * h + 1).pow(0.5).pow(-1) + h.pow(3) + torch.rsub(h, 2.0, alpha=3)),
@@ -220,6 +231,7 @@ BY_TORCH: Mapping[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "the largest": (of(lambda h: h.view(-1, 3, 4).max(2).values.repeat(1, 4)), {"max"}),
     "sorted": (of(lambda h: h.sort(1).values * 2), {"sort"}),
     "an average of the largest": (of(lambda h: h.topk(3, 1).values.mean(1, keepdim=True) + h), {"topk"}),
+    "a power of the batch": (of(lambda h: h.abs().add(1).pow(h[0, 0].detach().sign() + 2)), {"pow"}),
     "an elu of its own scale": (of(lambda h: functional.celu(h, 2.0)), {"celu", "elu_backward"}),
     "a large convolution": (lambda: LargeConvolution(nn.Identity()), {"convolution"}),
     "a large batch norm": (lambda: LargeConvolution(nn.BatchNorm2d(8)), {"convolution", "native_batch_norm"}),

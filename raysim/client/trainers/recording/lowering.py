@@ -148,6 +148,9 @@ def _neg(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
 
 def _power(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
     a, exponent = named["self"], named["exponent"]
+    if isinstance(exponent, Tensor):
+        # Its number may be another one in the next step.
+        raise NotInterpreted("raises to a power that is computed")
     match exponent:
         case 1:
             lines.by_number(Code.COPY, out, a)
@@ -456,7 +459,12 @@ def _fill(number: float | str) -> Lower:
     """With a number, or with the argument of this name."""
 
     def lower(lines: InstructionList, out: Tensor, named: Mapping[str, Any]) -> None:
-        lines.by_number(Code.FILL, out, p=float(named[number] if isinstance(number, str) else number))
+        value = named[number] if isinstance(number, str) else number
+        if isinstance(value, Tensor):
+            # Its number may be another one in the next step.
+            lines.by_number(Code.COPY, out, value)
+        else:
+            lines.by_number(Code.FILL, out, p=float(value))
 
     return lower
 
