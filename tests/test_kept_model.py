@@ -66,6 +66,39 @@ def test_a_module_takes_the_exported_model(
     assert not torch.equal(before["frozen.weight"], held["frozen.weight"])
 
 
+class LeavesOut(nn.Module):
+    """Buffers that no state_dict holds: one as it was made, one that training changes, one that is drawn."""
+
+    still: torch.Tensor
+    scale: torch.Tensor
+    drawn: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(5, 3)
+        self.register_buffer("still", torch.ones(5), persistent=False)
+        self.register_buffer("scale", torch.ones(5), persistent=False)
+        self.register_buffer("drawn", torch.rand(5), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            with torch.no_grad():
+                self.scale.mul_(0.9)
+        outputs: torch.Tensor = self.last(x * self.scale * self.still * self.drawn)
+        return outputs
+
+
+def test_numbers_that_no_state_dict_holds_are_named(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts: Any = {"dataset": dataset, "model": LeavesOut}
+    raysim.run(experiment(model=None, client=FULL, engine={"workers": 0}), path=tmp_path / "run", **parts)
+    caplog.clear()
+    kept_model.export(tmp_path / "run", tmp_path / "model.safetensors", **parts)
+    assert "registers scale, drawn with persistent=False" in caplog.text
+    assert set(load_file(tmp_path / "model.safetensors")) == {"last.weight", "last.bias"}
+
+
 def test_a_folder_holds_frozen_values_that_a_script_has_given(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:

@@ -121,6 +121,7 @@ def export(
         return state.round
     if merged:
         _lora(plan.experiment)
+    _warn_of_left_out(plan, module)
     held = lora.merged(module) if merged else module.state_dict()
     if others := [name for name, value in held.items() if not isinstance(value, torch.Tensor)]:
         raise ModelError(f"The module's state {others[0]!r} is not a tensor, so safetensors cannot hold it.")
@@ -164,6 +165,21 @@ def _lora(experiment: Experiment) -> lora.Lora:
     if experiment.model is None or experiment.model.lora is None:
         raise ModelError("The run trains no adapters: model.lora puts them on layers.")
     return experiment.model.lora
+
+
+def _warn_of_left_out(plan: Plan, module: nn.Module) -> None:
+    """Warn of buffers that `state_dict` leaves out, if a new module has others: training or chance made these."""
+    saved = module.state_dict().keys()
+    left_out = {name: buffer for name, buffer in module.named_buffers() if name not in saved}
+    if not left_out:
+        return
+    new = dict(replace(plan.model, seed=plan.model.seed + 1).module().named_buffers())
+    if lost := [name for name, buffer in left_out.items() if not torch.equal(new[name].to(buffer), buffer)]:
+        log.warning(
+            "the module registers %s with persistent=False, so its state_dict, and the file, do not hold what the run "
+            "has there; a module that loads the file has other numbers there, and may have other outputs",
+            ", ".join(lost),
+        )
 
 
 def _warn_of_statistics(plan: Plan, state: ServerState) -> None:
