@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from raysim import card
@@ -161,6 +162,17 @@ def _lacks_params(passed: Passed, path: Path) -> bool:
     return had is not None and had.has_params and not passed.has_params
 
 
+_IN_C: Mapping[str, str] = MappingProxyType(
+    {
+        "winograd": "convolutions",
+        "lstm": "LSTMs",
+        "depthwise": "depthwise convolutions",
+        "classes": "gradients of cross entropy",
+    }
+)
+"""What the record of a run calls what was computed in C, and what messages call it."""
+
+
 def _other_course(plan: Plan, path: Path) -> str:
     """Return the likely cause of another fingerprint where settings, data and frozen parameters are the same."""
     if other := other_tensors(plan, path):
@@ -174,7 +186,7 @@ def _other_course(plan: Plan, path: Path) -> str:
                 f"engine.{key} = 'auto' meant {before[key]!r} there, and means {now[key]!r} here, because of another "
                 f"kind of device, of module or of loss, or for want of a C compiler"
             )
-    for name, what in (("winograd", "convolutions"), ("lstm", "LSTMs"), ("depthwise", "depthwise convolutions")):
+    for name, what in _IN_C.items():
         if before.get(name) and not now.get(name):
             return (
                 f"its {what} were computed by a compiled library, which takes a CPU, float32, a C compiler and "

@@ -112,6 +112,21 @@ def test_a_label_that_is_no_class_is_an_error(label: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("targets", "factors"),
+    [
+        (torch.zeros(1, dtype=torch.int64), torch.ones(2)),
+        (torch.zeros(2, dtype=torch.int64), torch.ones(1)),
+        (torch.zeros(2, dtype=torch.int64), torch.ones(2, dtype=torch.float64)),
+        (torch.zeros(2, dtype=torch.int32), torch.ones(2)),
+    ],
+    ids=["few labels", "few factors", "double factors", "int32"],
+)
+def test_what_does_not_fit_is_refused(targets: Tensor, factors: Tensor) -> None:
+    with pytest.raises(RuntimeError, match=r"Cross entropy needs (labels|factors) of shape"):
+        class_gradient.gradient(torch.zeros(2, CLASSES), targets, factors)
+
+
+@pytest.mark.parametrize(
     ("outputs", "targets"),
     [
         (torch.zeros(2, MANY - 1), torch.tensor([0, 1])),

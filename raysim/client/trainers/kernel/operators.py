@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from raysim.client.trainers.kernel.operands import check
 from raysim.client.trainers.kernel.vectorised import vectorised
 from raysim.storage.compiled_c import library
 
@@ -235,8 +236,12 @@ def class_scores(outputs: Tensor, labels: Tensor, skipped: int | None = None) ->
 
     Returns:
         (rows,) each, in the dtype of the outputs and bool; None where a label is no class.
+
+    Raises:
+        RuntimeError: labels do not fit the outputs.
     """
     rows = len(outputs)
+    check("Cross entropy", "labels", labels, (rows,), torch.int64)
     losses, hits = torch.empty(rows, dtype=outputs.dtype), torch.empty(rows, dtype=torch.bool)
     skip = ctypes.c_int64(skipped is not None), ctypes.c_int64(skipped or 0)
     wrong = _of_classes("class_scores", outputs, labels, *skip, losses, hits)
@@ -253,7 +258,10 @@ def class_gradient(outputs: Tensor, labels: Tensor, factors: Tensor) -> Tensor:
 
     Raises:
         IndexError: a label is no class.
+        RuntimeError: labels or factors do not fit the outputs.
     """
+    check("Cross entropy", "labels", labels, outputs.shape[:1], torch.int64)
+    check("Cross entropy", "factors", factors, outputs.shape[:1], outputs.dtype)
     gradient = torch.empty_like(outputs)
     wrong = _of_classes("class_gradient", outputs, labels, factors, gradient)
     if wrong >= 0:
