@@ -26,18 +26,22 @@ def clear(path: Path) -> None:
     The lock stays, which other processes may have open. The record goes last: without it, it would be unknown whose the
     rest is. Checkpoints go first, and at once: there is never one without what it takes to go on from it.
 
+    At a URI its content has to go, too: the next run would fetch checkpoints of this one.
+
     Raises:
-        DiskError: something cannot be deleted. Where a folder in it may not be emptied, nothing has changed.
+        DiskError: something cannot be deleted, or not at the URI. Where a folder in it may not be emptied, nothing has
+            changed.
     """
+    removed.check_notable(path)
     entries = sorted(path.iterdir(), key=_turn)
     folders = [entry for entry in entries if entry.is_dir() and not entry.is_symlink()]
     for folder in folders:
         removed.check_deletable(folder)
     for entry in entries:
         if entry in folders:
-            removed.rmtree(entry)
+            removed.rmtree(entry, must_note=True)
         elif entry.name != lock.FILE:
-            removed.unlink(entry)
+            removed.unlink(entry, must_note=True)
 
 
 def _turn(entry: Path) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +17,9 @@ from typer.testing import CliRunner
 
 import raysim
 from raysim.cli import app
+from raysim.errors import DiskError
 from raysim.run_folder.cost_columns import tells_cost
-from raysim.storage.remote import folder
+from raysim.storage.remote import folder, removed
 from raysim.storage.remote.mirror import Mirror
 from raysim.storage.remote.remote import Remote
 from raysim.storage.remote.removed import MIRRORS
@@ -34,6 +38,12 @@ def equal(result: raysim.Result, other: raysim.Result) -> bool:
     same = [name for name in other.rounds.column_names if not tells_cost(name)]
     params = all(torch.equal(value, other.params[name]) for name, value in result.params.items())
     return params and bool(result.rounds.select(same).equals(other.rounds.select(same)))
+
+
+def read(uri: str) -> raysim.Result:
+    found = raysim.read(uri)
+    assert isinstance(found, raysim.Result)
+    return found
 
 
 def lose(machine: Path) -> None:
@@ -69,6 +79,31 @@ def test_another_machine_resumes_what_one_left(
     afresh = raysim.run(experiment(rounds=1), dataset=dataset, path=shared, overwrite=True)
     assert afresh.rounds.num_rows == 1
     assert Remote(shared).find("checkpoints/round-000004.safetensors") is None
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EIO])
+@pytest.mark.parametrize("fails_first", [True, False], ids=["before anything is deleted", "behind the first deletion"])
+def test_a_run_whose_files_cannot_go_at_the_uri_is_not_overwritten(
+    experiment: Make, dataset: raysim.FederatedDataset, shared: str, monkeypatch: pytest.MonkeyPatch, number: int,
+    fails_first: bool,
+) -> None:  # fmt: skip
+    """Its later checkpoints would be fetched, and belong to another run."""
+    old = raysim.run(experiment(rounds=3, checkpoint={"every": 1}), dataset=dataset, path=shared)
+    notes, calls = removed._notes, list[Path]()
+
+    def fails(home: Path, mode: str) -> Any:
+        calls.append(home)
+        if mode != "r" and (fails_first or len(calls) > 1):
+            raise OSError(number, os.strerror(number), str(home / removed.NOTES))
+        return notes(home, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(removed, "_notes", fails)
+        with pytest.raises(DiskError, match=f"{removed.NOTES} could not be written"):
+            raysim.run(experiment(rounds=1, seed=1), dataset=dataset, path=shared, overwrite=True)
+    assert equal(read(shared), old)
+    new = raysim.run(experiment(rounds=1, seed=1), dataset=dataset, path=shared, overwrite=True)
+    assert equal(read(shared), new)
 
 
 def test_a_sweep_lies_elsewhere_and_is_compared_from_there(

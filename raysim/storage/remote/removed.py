@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NoReturn
 
+from raysim.errors import DiskError
 from raysim.storage import atomic, disk
 from raysim.storage.cache import cache_root
 from raysim.storage.remote.index import INDEX
@@ -51,15 +52,17 @@ def copy_around(path: Path) -> Path | None:
     return None
 
 
-def unlink(file: Path) -> None:
+def unlink(file: Path, must_note: bool = False) -> None:
     """Delete a file of a run's folder, which may be missing, and note it if the folder is a copy.
 
+    `must_note`: at the URI, too, it has to go.
+
     Raises:
-        DiskError: it cannot be deleted.
+        DiskError: it cannot be deleted, or not be noted where it must be.
     """
     with disk.deleting(file):
         file.unlink(missing_ok=True)
-    _note(file, [file])
+    _note(file, [file], must_note)
 
 
 def check_deletable(folder: Path) -> None:
@@ -68,19 +71,28 @@ def check_deletable(folder: Path) -> None:
         _deletable(folder)
 
 
-def rmtree(folder: Path) -> None:
+def check_notable(folder: Path) -> None:
+    """Raise DiskError if nothing that is deleted in this folder can be noted, though it is a copy."""
+    if (copy := copy_around(folder.absolute())) is not None:
+        with disk.writing(copy.parent / NOTES), _notes(copy.parent, "a"):
+            pass
+
+
+def rmtree(folder: Path, must_note: bool = False) -> None:
     """Delete a folder of a run's folder with all that is in it, and note its files if the folder is a copy.
 
-    It is renamed first: a process that is killed leaves all of it or nothing under its name.
+    It is renamed first: a process that is killed leaves all of it or nothing under its name. `must_note`: at the URI,
+    too, they have to go.
 
     Raises:
-        DiskError: it cannot be deleted. Where a folder in it may not be emptied, nothing has changed.
+        DiskError: it cannot be deleted, or not be noted where it must be. Where a folder in it may not be emptied,
+            nothing has changed.
     """
     aside = atomic.beside(folder)
     with disk.deleting(folder):
         files = _deletable(folder)
         folder.rename(aside)
-        _note(folder, files)
+        _note(folder, files, must_note)
         shutil.rmtree(aside)
 
 
@@ -146,14 +158,16 @@ def _deletable(folder: Path) -> list[Path]:
     return files
 
 
-def _note(place: Path, files: Sequence[Path]) -> None:
+def _note(place: Path, files: Sequence[Path], must: bool) -> None:
     copy = copy_around(place.absolute())
     if copy is None or not files:
         return
     lines = "".join(f"{file.absolute().relative_to(copy).as_posix()}\n" for file in files)
     try:
-        with _notes(copy.parent, "a") as notes:
+        with disk.writing(copy.parent / NOTES), _notes(copy.parent, "a") as notes:
             notes.write(lines)
-    except OSError as error:
-        # The files stay at the URI, where no reader needs them.
+    except DiskError as error:
+        if must:
+            raise
+        # The files stay at the URI, where no reader of this run needs them.
         log.debug("what was deleted in %s is not noted: %s", copy, error)
