@@ -90,10 +90,12 @@ def test_a_run_whose_files_cannot_go_at_the_uri_is_not_overwritten(
     """Its later checkpoints would be fetched, and belong to another run."""
     old = raysim.run(experiment(rounds=3, checkpoint={"every": 1}), dataset=dataset, path=shared)
     notes, calls = removed._notes, list[Path]()
+    copy = Mirror.of(shared).path
+    here = set(copy.rglob("*"))
 
     def fails(home: Path, mode: str) -> Any:
-        calls.append(home)
-        if mode != "r" and (fails_first or len(calls) > 1):
+        calls.extend([home] if mode == "a" else [])
+        if mode == "a" and (fails_first or len(calls) > 1):
             raise OSError(number, os.strerror(number), str(home / removed.NOTES))
         return notes(home, mode)
 
@@ -101,6 +103,7 @@ def test_a_run_whose_files_cannot_go_at_the_uri_is_not_overwritten(
         patch.setattr(removed, "_notes", fails)
         with pytest.raises(DiskError, match=f"{removed.NOTES} could not be written"):
             raysim.run(experiment(rounds=1, seed=1), dataset=dataset, path=shared, overwrite=True)
+    assert not fails_first or here <= set(copy.rglob("*"))
     assert equal(read(shared), old)
     new = raysim.run(experiment(rounds=1, seed=1), dataset=dataset, path=shared, overwrite=True)
     assert equal(read(shared), new)

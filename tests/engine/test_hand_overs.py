@@ -22,11 +22,14 @@ def records(units: int, unit_s: float, *, before: Sequence[int] = (), after: Seq
     table, held, sent = DispatchTable(("here",), 0.0), {0: set[int](), 1: set[int]()}, list[Sent]()
     change(table, events.CapacityAdded(2), 0.0)
     start(table, before)
-    change(table, events.Submitted(1, JobFacts(0, ("train", 0), [1.0] * units, 1_000_000, "gathered")), 0.0)
+    # The longest first is another order than that of the tree.
+    costs = [1 + 7 * unit % 16 / 1_000 for unit in range(units)]
+    change(table, events.Submitted(1, JobFacts(0, ("train", 0), costs, 1_000_000, "gathered")), 0.0)
     start(table, after)
     now_s = 0.0
     while table.jobs:
         change(table, events.RepliesRead(), now_s)
+        assert any(isinstance(call, Work) for call in table.calls.values()), "nobody takes what is left"
         now_s += unit_s
         for number, call in list(table.calls.items()):
             if not isinstance(call, Work):
@@ -62,6 +65,11 @@ def test_each_worker_hands_over_half_the_tree_also_if_it_was_starting(before: Se
 @pytest.mark.parametrize("before", [(), (0,)])
 def test_a_worker_that_never_starts_leaves_its_half_to_the_other(before: Sequence[int]) -> None:
     assert records(16, 0.1, before=before, after=(0,)) == [(0, 1)]
+
+
+def test_however_little_is_left_it_does_not_wait_for_a_worker_that_starts() -> None:
+    """To send a second record would take longer than all units, which is a reason not to take a working one's."""
+    assert records(16, 0.0001, before=(0,), after=()) == [(0, 1)]
 
 
 def test_what_soon_is_a_whole_half_is_not_handed_over_in_parts() -> None:

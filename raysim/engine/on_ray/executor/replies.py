@@ -65,7 +65,7 @@ def _held_long(table: DispatchTable, job: JobState, worker: Worker) -> bool:
     if worker.held_s <= hold_s:
         return False
     rest_s = table.expected_s(job.facts.work, job.schedule.cost / len(table.workers))
-    return worker.held_s > 2 * hold_s or rest_s is None or rest_s > hold_s
+    return rest_s is None or rest_s > hold_s
 
 
 def count_gathered(turn: Turn, job: JobState, gather: Gather, lost: bool) -> None:
