@@ -72,6 +72,11 @@ def test_however_little_is_left_it_does_not_wait_for_a_worker_that_starts() -> N
     assert records(16, 0.0001, before=(0,), after=()) == [(0, 1)]
 
 
+def test_a_job_is_as_long_as_it_takes_those_that_have_started() -> None:
+    """One worker of two is there, and works for 12 s: behind six of eight units 3 s are left, and not half as many."""
+    assert len(records(8, 1.5, after=(0,))) == 4
+
+
 def test_what_soon_is_a_whole_half_is_not_handed_over_in_parts() -> None:
     """Each works for 2.4 s, and has held its results for longer than two before its last unit."""
     assert sorted(records(16, 0.3)) == [(0, 1), (1, 1)]

@@ -47,6 +47,22 @@ def test_the_region_of_a_lost_worker_comes_before_a_fuller_one() -> None:
     assert [schedule.take(0, least=100) for _ in range(3)] == [0, 1, None]
 
 
+def test_of_open_regions_that_with_most_work_left_is_first() -> None:
+    schedule = Schedule([2, 2, 1, 1], [0, 1])
+    schedule.open_region(0, ())
+    schedule.open_region(1, ())
+    assert schedule.take(7) in (0, 1)
+
+
+def test_a_region_that_is_closed_again_is_its_workers_unless_much_is_left() -> None:
+    schedule = Schedule([1, 1, 1, 1], [0, 1])
+    schedule.open_region(1, ())
+    schedule.close_region(1)
+    schedule.close_region(0)
+    assert [schedule.take(0, least=3) for _ in range(3)] == [0, 1, None]
+    assert schedule.take(0, least=2) == 3
+
+
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=50), st.integers(1, 7), st.data())
 def test_every_unit_is_given_once(costs: list[float], workers: int, data: st.DataObject) -> None:
     schedule = Schedule(costs, list(range(workers)))

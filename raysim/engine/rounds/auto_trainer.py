@@ -59,8 +59,8 @@ def with_kept_trainer(plan: Plan, folder: Path | None = None) -> Plan:
 def _with_last_digits(plan: Plan, fingerprint: str) -> Plan:
     """Return the plan with what the run began with, of all that decides last digits beside its trainer.
 
-    An earlier version had no kernels for convolutions and LSTMs, took short batches in other ways, and began steps by
-    autograd with the loss.
+    An earlier version had no kernels for convolutions, LSTMs and cross entropy, took short batches in other ways,
+    and began steps by autograd with the loss.
     """
     choice = plan.choice
     ways = dict.fromkeys((choice.short_batches, *get_args(ShortBatches)))

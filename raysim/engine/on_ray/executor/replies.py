@@ -13,8 +13,8 @@ from raysim.engine.on_ray.executor.table import DispatchTable, Gather, JobState,
 from raysim.engine.on_ray.executor.turn import Turn
 
 HOLD_S = 2.0
-"""A worker hands over its results after this much work, so that losing it costs little more than that; but not before
-it has worked `HOLD_RECORDS` times as long as a record takes. Where the job is expected to end within the same time
+"""A worker hands over its results after this much work, so that losing it costs about twice that at most; but not
+before it has worked `HOLD_RECORDS` times as long as a record takes. Where the job is expected to end within the same time
 again, the results wait for its end: a region that is complete is one record, and half of one may be several."""
 
 HOLD_RECORDS = 100
@@ -64,7 +64,8 @@ def _held_long(table: DispatchTable, job: JobState, worker: Worker) -> bool:
     hold_s = max(HOLD_S, HOLD_RECORDS * record_s(job))
     if worker.held_s <= hold_s:
         return False
-    rest_s = table.expected_s(job.facts.work, job.schedule.cost / len(table.workers))
+    started = sum(map(len, table.workers_on.values()))
+    rest_s = table.expected_s(job.facts.work, job.schedule.cost / max(1, started))
     return rest_s is None or rest_s > hold_s
 
 

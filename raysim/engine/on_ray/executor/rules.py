@@ -41,6 +41,9 @@ def change(table: DispatchTable, event: events.Event, now_s: float) -> list[even
         case events.Ready(number, node):
             ping = turn.table.remove(number)
             assert isinstance(ping, Ping)
+            if not table.workers[ping.worker].node:
+                for job in table.jobs.values():
+                    job.schedule.close_region(ping.worker)
             table.place(ping.worker, node)
         case events.Gathered(number, lost):
             gather = turn.table.remove(number)
@@ -61,7 +64,7 @@ def change(table: DispatchTable, event: events.Event, now_s: float) -> list[even
 
 
 def _schedule(table: DispatchTable, costs: Sequence[float]) -> Schedule:
-    """Divide a job among the available workers; the first job also among those that are starting."""
+    """Divide a job among the available workers; as long as nothing is measured, also among those that are starting."""
     available = table.by_node(table.available())
     # Later, whoever starts takes the place of a lost worker, or waits for room: it may be late by many rounds.
     starting = [] if table.seconds_per_cost else sorted(set(table.workers) - set(available))

@@ -8,7 +8,6 @@ computation.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
@@ -37,7 +36,7 @@ class Schedule:
             self._regions[NO_WORKER] = deque(range(len(costs)))
             self._open.add(NO_WORKER)
         self._left: dict[int, float] = {}
-        self._fullest: list[tuple[float, int]] = []
+        self._fullest: list[tuple[bool, float, int]] = []
         """A heap of regions and what was left in them; an entry that is no longer true is passed over."""
         for worker, region in self._regions.items():
             self._regions[worker] = deque(sorted(region, key=lambda unit: -costs[unit]))
@@ -90,12 +89,12 @@ class Schedule:
         if self._regions[worker]:
             heappush(self._fullest, self._entry(worker))
 
-    def _entry(self, worker: int) -> tuple[float, int]:
-        return -math.inf if worker in self._open else -self._left[worker], -worker
+    def _entry(self, worker: int) -> tuple[bool, float, int]:
+        return worker not in self._open, -self._left[worker], -worker
 
     def _with_most_left(self) -> int | None:
         while self._fullest:
-            worker = -self._fullest[0][1]
+            worker = -self._fullest[0][-1]
             if self._regions[worker] and self._fullest[0] == self._entry(worker):
                 return worker
             heappop(self._fullest)
@@ -108,3 +107,9 @@ class Schedule:
         self._regions.setdefault(worker, deque()).extend(back)
         self._open.add(worker)
         self._count(worker, self._left.get(worker, 0.0) + sum(self._costs[unit] for unit in back))
+
+    def close_region(self, worker: int) -> None:
+        """Leave the region to its worker, which has started: the others take from it only if much is left."""
+        if worker in self._open:
+            self._open.remove(worker)
+            self._count(worker, self._left[worker])
