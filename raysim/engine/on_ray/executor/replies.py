@@ -14,8 +14,8 @@ from raysim.engine.on_ray.executor.turn import Turn
 
 HOLD_S = 2.0
 """A worker hands over its results after this much work, so that losing it costs about twice that at most; but not
-before it has worked `HOLD_RECORDS` times as long as a record takes. Where the job is expected to end within the same time
-again, the results wait for its end: a region that is complete is one record, and half of one may be several."""
+before it has worked `HOLD_RECORDS` times as long as a record takes. Where the job is expected to end within the same
+time again, the results wait for its end: a region that is complete is one record, and half of one may be several."""
 
 HOLD_RECORDS = 100
 
