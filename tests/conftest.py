@@ -12,7 +12,7 @@ from hypothesis import settings
 
 import raysim
 from raysim.client.trainers import trainer_table
-from tests.support import ray_mark
+from tests.support import ray_mark, steady_names
 from tests.support.executors import DiesOnce
 from tests.support.interrupted import Stops
 from tests.support.kernel import needs_kernel
@@ -36,6 +36,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests on Ray are marked, so that one can leave them out: scripts/test -m "not ray"."""
+    steady_names.check(items)
     ray_mark.put(items)
 
 
