@@ -199,6 +199,33 @@ def test_a_checkpoint_is_put_from_a_disk_without_hard_links(machine: Machine, mo
     assert texts(two) == {"checkpoints/round-1": "state"}
 
 
+def test_copies_of_checkpoints_of_one_attempt_lie_beside_the_copy_at_a_time(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model that fills half of the disk there is no room for more."""
+    one = started(machine("one"))
+    checkpoints = one.path / "checkpoints"
+    checkpoints.mkdir()
+    (checkpoints / "round-1").write_text("state")
+    copied, held = shutil.copyfile, list[int]()
+
+    def copied_while_a_newer_one_is_written(file: Path, aside: Path) -> None:
+        # What was listed is deleted for it: all are pinned once more.
+        copied(file, aside)
+        if "checkpoints" in aside.parts:
+            (checkpoints / f"round-{len(held) + 2}").write_text("state")
+            file.unlink()
+            held.append(len(list(aside.parents[2].rglob("round-*"))))
+
+    def no_links(*given: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr("os.link", no_links)
+    monkeypatch.setattr(shutil, "copyfile", copied_while_a_newer_one_is_written)
+    one.push()
+    assert held == [1] * mirrored_files.PIN_ATTEMPTS
+
+
 def test_what_others_delete_here_is_not_deleted_there(machine: Machine) -> None:
     one = started(machine("one"), a="first", b="same")
     one.push()

@@ -83,9 +83,10 @@ def test_another_machine_resumes_what_one_left(
 
 @pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EIO])
 @pytest.mark.parametrize("fails_first", [True, False], ids=["before anything is deleted", "behind the first deletion"])
+@pytest.mark.parametrize("is_read", [True, False], ids=["then read", "then overwritten"])
 def test_a_run_whose_files_cannot_go_at_the_uri_is_not_overwritten(
-    experiment: Make, dataset: raysim.FederatedDataset, shared: str, monkeypatch: pytest.MonkeyPatch, number: int,
-    fails_first: bool,
+    experiment: Make, dataset: raysim.FederatedDataset, shared: str, monkeypatch: pytest.MonkeyPatch, machine: Path,
+    number: int, fails_first: bool, is_read: bool,
 ) -> None:  # fmt: skip
     """Its later checkpoints would be fetched, and belong to another run."""
     old = raysim.run(experiment(rounds=3, checkpoint={"every": 1}), dataset=dataset, path=shared)
@@ -104,9 +105,12 @@ def test_a_run_whose_files_cannot_go_at_the_uri_is_not_overwritten(
         with pytest.raises(DiskError, match=f"{removed.NOTES} could not be written"):
             raysim.run(experiment(rounds=1, seed=1), dataset=dataset, path=shared, overwrite=True)
     assert not fails_first or here <= set(copy.rglob("*"))
-    assert equal(read(shared), old)
+    assert not is_read or equal(read(shared), old)
     new = raysim.run(experiment(rounds=1, seed=1), dataset=dataset, path=shared, overwrite=True)
     assert equal(read(shared), new)
+    lose(machine)
+    assert equal(read(shared), new)
+    assert Remote(shared).find("checkpoints/round-000003.safetensors") is None
 
 
 def test_a_sweep_lies_elsewhere_and_is_compared_from_there(

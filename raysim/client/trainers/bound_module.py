@@ -120,9 +120,8 @@ class BoundModule:
             keys=self._keys,
             state=[*(() if plain else (self.gradient,)), *weights.vectors],
         )
-        # The interpreter has instructions of its own for it, and would pause.
         in_c = recording.kernels.classes
-        by_hand = loss_gradient.for_task(task, recorded=True, in_c=in_c and not recording.interprets)
+        by_hand = loss_gradient.for_task(task, recorded=True, in_c=in_c)
         self._recorded = RecordedSteps(weighted, by_hand, _unheld(self._outputs_by_autograd), recording)
         self._at_outputs = loss_gradient.for_task(task, in_c=in_c) if recording.from_outputs else None
         self._in_c = by_kernels(self.module, recording.kernels, self._dtype)

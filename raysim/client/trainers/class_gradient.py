@@ -3,7 +3,7 @@
 Outputs are read once, and those of places that do not count are not read at all.
 
 torch's softmax, the subtraction at the label, the mask and the factors are a pass over all outputs each. It is an
-operator of torch, so that it can be recorded. The bits of a row do not depend on the others.
+operator of torch, so that it can be recorded; it has no derivative. The bits of a row do not depend on the others.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from raysim.client.trainers.class_scores import MANY
 from raysim.client.trainers.kernel import operators
 
 
-def is_known(outputs: Tensor, targets: Tensor) -> bool:
-    """Whether the operator computes the gradient of such outputs, (..., classes), for targets (...)."""
+def is_known(outputs: Tensor, targets: Tensor, dtype: torch.dtype) -> bool:
+    """Whether the operator computes the gradient of such outputs, (..., classes), for targets (...).
+
+    dtype: for which there is a library in C.
+    """
     has_classes = outputs.dim() >= 2 and outputs.shape[:-1] == targets.shape and outputs.shape[-1] >= MANY
-    return has_classes and outputs.dtype in (torch.float32, torch.float64) and targets.dtype is torch.int64
+    return has_classes and outputs.dtype == dtype and targets.dtype is torch.int64
 
 
 def gradient(outputs: Tensor, targets: Tensor, factors: Tensor) -> Tensor:

@@ -24,17 +24,21 @@ Scorer = Callable[[Tensor, Tensor], tuple[Tensor, Tensor] | None]
 """(outputs, targets) -> loss and hits of each example, (rows,); None: the task's functions have to be called."""
 
 
-def scorer(task: Task) -> Scorer | None:
-    """Return what scores on a CPU with a C compiler; None for other tasks than classes."""
+def scorer(task: Task, dtype: torch.dtype) -> Scorer | None:
+    """Return what scores on a CPU with a C compiler; None for other tasks than classes.
+
+    dtype: of the outputs, for which there is a library in C. Those of another one are left to the task's functions.
+    """
     if task.losses is tasks.cross_entropy and task.correct is tasks.hits:
-        return _scored
-    if isinstance(task.losses, MaskedCrossEntropy) and isinstance(task.correct, MaskedHits):
-        return partial(_scored_masked, task.losses.padding, task.correct)
+        return partial(_scored, dtype)
+    of_places = isinstance(task.losses, MaskedCrossEntropy) or task.losses is tasks.cross_entropy
+    if of_places and isinstance(task.correct, MaskedHits):
+        return partial(_scored_places, dtype, getattr(task.losses, "padding", None), task.correct)
     return None
 
 
-def _scored(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor] | None:
-    made = _by_place(outputs, targets, None)
+def _scored(dtype: torch.dtype, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor] | None:
+    made = _by_place(dtype, outputs, targets, None)
     if made is None:
         return None
     losses, right = made
@@ -43,8 +47,10 @@ def _scored(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor] | None:
     return losses.flatten(1).mean(1), share(right, outputs)
 
 
-def _scored_masked(padding: int, hits: MaskedHits, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor] | None:
-    made = _by_place(outputs, targets, padding)
+def _scored_places(
+    dtype: torch.dtype, padding: int | None, hits: MaskedHits, outputs: Tensor, targets: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    made = _by_place(dtype, outputs, targets, padding)
     if made is None:
         return None
     return _of_examples(*made, targets, padding, hits)
@@ -76,16 +82,20 @@ def scored_rows(task: Task, rows: Tensor, targets: Tensor, places: Tensor) -> tu
 
 
 def _of_examples(
-    losses: Tensor, right: Tensor, targets: Tensor, padding: int, hits: MaskedHits | None
+    losses: Tensor, right: Tensor, targets: Tensor, padding: int | None, hits: MaskedHits | None
 ) -> tuple[Tensor, Tensor]:
     """Loss and hits of each example from those of places."""
-    each = losses.flatten(1).mean(1) * stretch(targets, padding).to(losses.dtype)
+    each = losses.flatten(1).mean(1)
+    if padding is not None:
+        each = each * stretch(targets, padding).to(losses.dtype)
     return each, share(right if hits is None else right & hits.counts(targets), losses)
 
 
-def _by_place(outputs: Tensor, targets: Tensor, padding: int | None) -> tuple[Tensor, Tensor] | None:
+def _by_place(
+    dtype: torch.dtype, outputs: Tensor, targets: Tensor, padding: int | None
+) -> tuple[Tensor, Tensor] | None:
     """Losses, and whether the label's output is the largest, in the shape of the targets."""
-    is_known = outputs.dtype in (torch.float32, torch.float64) and targets.dtype is torch.int64
+    is_known = outputs.dtype == dtype and targets.dtype is torch.int64
     if not is_known or outputs.shape[:-1] != targets.shape or not len(outputs) or outputs.shape[-1] < MANY:
         return None
     flat = outputs.reshape(-1, outputs.shape[-1]).contiguous()

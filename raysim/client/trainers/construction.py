@@ -140,7 +140,8 @@ def _by_hand(
             made = LayersByHand(layers, model, like, task, plain, products, kernels)
             return made if kernels.lstm is None else PackedTexts(made, task)
 
-        return Fused(layers, task, rule, products, network, scorer(task) if kernels.classes else None)
+        of_scores = None if kernels.classes is None else scorer(task, kernels.classes)
+        return Fused(layers, task, rule, products, network, of_scores)
     # Where the script's machine has no card but the workers have, those take the trainer for cards.
     if choice.trainer == "compiled" and not like.params.is_cuda:
         kernel = _kernel(layers, model, like, task)
@@ -188,7 +189,7 @@ def _made(used: KernelsUsed, dtype: torch.dtype) -> Kernels:
         Winograd(dtype) if used.winograd else None,
         CompiledLstm(dtype) if used.lstm else None,
         Depthwise(dtype) if used.depthwise else None,
-        used.classes,
+        dtype if used.classes else None,
     )
 
 

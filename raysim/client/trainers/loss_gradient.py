@@ -25,15 +25,17 @@ LossGradient = Callable[[Tensor, Tensor], tuple[Tensor, float, Tensor | None]]
 """
 
 
-def for_task(task: Task, stacked: bool = False, recorded: bool = False, in_c: bool = False) -> LossGradient:
+def for_task(
+    task: Task, stacked: bool = False, recorded: bool = False, in_c: torch.dtype | None = None
+) -> LossGradient:
     """By hand for cross entropy and squared error, by autograd for a user's loss.
 
     `stacked`: rows are of several clients, so a row's bits must not depend on those beside it. `recorded`: it is called
     in a step that is recorded, which writes to no memory of earlier steps. `in_c`: cross entropy over many classes is
-    computed in C.
+    computed in C for outputs of this dtype.
     """
     made = _for_task(task, stacked, recorded)
-    return _in_c(made, task) if in_c and has_classes(task) else made
+    return _in_c(made, task, in_c) if in_c is not None and has_classes(task) else made
 
 
 def has_classes(task: Task) -> bool:
@@ -99,11 +101,11 @@ def _stretched(targets: Tensor, padding: int, by_place: bool) -> Tensor:
     return by_row.view(-1, *[1] * (targets.dim() - 1))
 
 
-def _in_c(otherwise: LossGradient, task: Task) -> LossGradient:
+def _in_c(otherwise: LossGradient, task: Task, dtype: torch.dtype) -> LossGradient:
     """The same, by `class_gradient` for the outputs that it knows."""
 
     def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, Tensor | None]:
-        if not class_gradient.is_known(outputs, targets):
+        if not class_gradient.is_known(outputs, targets, dtype):
             return otherwise(outputs, targets)
         # All that the caller would multiply with: it need not pass over the gradient once more.
         factors = factors_of_places(task, targets, outputs.dtype)

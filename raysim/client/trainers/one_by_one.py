@@ -70,8 +70,8 @@ class OneByOne(OnModules):
         self._anchor = bound(plain=False) if rule.anchored else None
         modules = [self._own] if self._anchor is None else [self._own, self._anchor]
         # What interprets steps has a C compiler.
-        in_c = recording.interprets or recording.kernels.classes
-        super().__init__(task, modules, model, objective, scorer(task) if in_c else None)
+        in_c = recording.interprets or recording.kernels.classes is not None
+        super().__init__(task, modules, model, objective, scorer(task, like.params.dtype) if in_c else None)
 
     def _train_on(self, given: LocalTraining) -> LocalEnd:
         own, anchor, client, broadcast = self._own, self._anchor, given.client, given.broadcast

@@ -144,6 +144,9 @@ def pin(folder: Path, record: Mapping[str, Known], aside: Path) -> Pinned:
     pinned once more, a few times: where rounds are short, each checkpoint is soon deleted for a newer one.
     """
     for attempt in range(PIN_ATTEMPTS):
+        if attempt:
+            # Without hard links these are copies of all checkpoints.
+            shutil.rmtree(aside / str(attempt - 1), ignore_errors=True)
         listed = dict(sorted(files(folder), key=lambda item: not needs_others(item[0])))
         pinned = _pinned(folder, listed, record, aside / str(attempt))
         # Checkpoints last: one that is still there has all that it needs, so that was there too.

@@ -49,7 +49,7 @@ def batch(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 def scaled(task: Task, outputs: Tensor, targets: Tensor, in_c: bool) -> Tensor:
     """The gradient of the mean loss, which takes a factor of its caller."""
-    made, factor, losses = loss_gradient.for_task(task, in_c=in_c)(outputs, targets)
+    made, factor, losses = loss_gradient.for_task(task, in_c=outputs.dtype if in_c else None)(outputs, targets)
     assert losses is None
     return made * (factor / len(targets))
 
@@ -131,14 +131,35 @@ def test_what_does_not_fit_is_refused(targets: Tensor, factors: Tensor) -> None:
     [
         (torch.zeros(2, MANY - 1), torch.tensor([0, 1])),
         (torch.zeros(2, MANY, dtype=torch.bfloat16), torch.tensor([0, 1])),
+        (torch.zeros(2, MANY, dtype=torch.float64), torch.tensor([0, 1])),
         (torch.zeros(2, MANY), torch.tensor([0, 1], dtype=torch.int32)),
         (torch.zeros(2, 3, MANY), torch.tensor([0, 1])),
         (torch.zeros(MANY), torch.tensor(0)),
     ],
-    ids=["few classes", "bfloat16", "int32", "places", "one number"],
+    ids=["few classes", "bfloat16", "float64", "int32", "places", "one number"],
 )
 def test_what_it_does_not_know_is_torchs(outputs: Tensor, targets: Tensor) -> None:
-    assert not class_gradient.is_known(outputs, targets)
+    assert not class_gradient.is_known(outputs, targets, torch.float32)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        torch.zeros(2 * CLASSES),
+        torch.zeros(1, 2, CLASSES),
+        torch.zeros(CLASSES, 2).t(),
+        torch.zeros(2, 2 * CLASSES)[:, ::2],
+    ],
+    ids=["one axis", "three axes", "turned", "every other"],
+)
+def test_what_does_not_lie_in_rows_is_refused(outputs: Tensor) -> None:
+    labels = torch.zeros(2, dtype=torch.int64)
+    for call in (
+        lambda: operators.class_gradient(outputs, labels, torch.ones(2)),
+        lambda: operators.class_scores(outputs, labels),
+    ):
+        with pytest.raises(RuntimeError, match="Cross entropy needs contiguous rows of outputs"):
+            call()
 
 
 class Texts(nn.Module):

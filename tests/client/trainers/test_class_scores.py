@@ -26,7 +26,7 @@ TASK = task_for(2 * MANY, None)
 
 def scored(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor] | None:
     needs_kernel()
-    of_task = scorer(TASK)
+    of_task = scorer(TASK, torch.float64 if outputs.dtype == torch.float64 else torch.float32)
     assert of_task is not None
     return of_task(outputs, targets)
 
@@ -62,7 +62,7 @@ def test_places_that_do_not_count_have_neither_loss_nor_hit(padding: int, by_pla
     targets[3], targets[4, 2] = 3, 4
     # What is there is not read.
     outputs[0, 4], outputs[1, 0, 3] = torch.nan, torch.inf
-    in_one_pass = scorer(task)
+    in_one_pass = scorer(task, torch.float32)
     assert in_one_pass is not None
     assert task.correct is not None
     found = in_one_pass(outputs, targets)
@@ -70,6 +70,23 @@ def test_places_that_do_not_count_have_neither_loss_nor_hit(padding: int, by_pla
     assert (found[0] - task.losses(outputs, targets)).abs().max() < 1e-4
     assert torch.equal(found[1], task.correct(outputs, targets))
     assert found[1][:3].tolist() == pytest.approx([0.6, 0.8, 0.0])
+
+
+def test_labels_that_accuracy_does_not_count_have_a_loss_and_no_hit() -> None:
+    needs_kernel()
+    task = task_for(2 * MANY, None, uncounted=(3,))
+    outputs = 9 * torch.randn(4, 5, 2 * MANY, generator=torch.Generator().manual_seed(6))
+    targets = outputs.argmax(-1)
+    targets[0, 3:] = targets[2] = 3
+    outputs[0, 3:, 3] = outputs[2, :, 3] = 99.0
+    in_one_pass = scorer(task, torch.float32)
+    assert in_one_pass is not None
+    assert task.correct is not None
+    found = in_one_pass(outputs, targets)
+    assert found is not None
+    assert (found[0] - task.losses(outputs, targets)).abs().max() < 1e-4
+    assert torch.equal(found[1], task.correct(outputs, targets))
+    assert found[1].tolist() == pytest.approx([0.6, 1.0, 0.0, 1.0])
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:
@@ -157,7 +174,7 @@ def test_outputs_whose_rows_lie_apart_are_scored_too() -> None:
     ids=["regression", "loss of one's own of texts", "loss of one's own"],
 )
 def test_other_tasks_have_no_scorer(task: Task) -> None:
-    assert class_scores.scorer(task) is None
+    assert class_scores.scorer(task, torch.float32) is None
 
 
 @pytest.mark.parametrize(("trainer", "in_c"), [("interpreted", True), ("recorded", False), ("one_by_one", False)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
+
 from raysim.client.trainers.kernel.depthwise import Depthwise
 from raysim.client.trainers.kernel.lstm import CompiledLstm
 from raysim.client.trainers.kernel.winograd import Winograd
@@ -23,12 +25,12 @@ NONE_USED = KernelsUsed()
 
 
 class Kernels(NamedTuple):
-    """The kernels; None, False: torch computes it."""
+    """The kernels; None: torch computes it. classes: the dtype of the outputs whose cross entropy is computed in C."""
 
     winograd: Winograd | None = None
     lstm: CompiledLstm | None = None
     depthwise: Depthwise | None = None
-    classes: bool = False
+    classes: torch.dtype | None = None
 
 
 BY_TORCH = Kernels()

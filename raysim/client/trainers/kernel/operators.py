@@ -238,9 +238,10 @@ def class_scores(outputs: Tensor, labels: Tensor, skipped: int | None = None) ->
         (rows,) each, in the dtype of the outputs and bool; None where a label is no class.
 
     Raises:
-        RuntimeError: labels do not fit the outputs.
+        RuntimeError: outputs are not such, or labels do not fit them.
     """
     rows = len(outputs)
+    _check_outputs(outputs)
     check("Cross entropy", "labels", labels, (rows,), torch.int64)
     losses, hits = torch.empty(rows, dtype=outputs.dtype), torch.empty(rows, dtype=torch.bool)
     skip = ctypes.c_int64(skipped is not None), ctypes.c_int64(skipped or 0)
@@ -258,8 +259,9 @@ def class_gradient(outputs: Tensor, labels: Tensor, factors: Tensor) -> Tensor:
 
     Raises:
         IndexError: a label is no class.
-        RuntimeError: labels or factors do not fit the outputs.
+        RuntimeError: outputs are not such, or labels or factors do not fit them.
     """
+    _check_outputs(outputs)
     check("Cross entropy", "labels", labels, outputs.shape[:1], torch.int64)
     check("Cross entropy", "factors", factors, outputs.shape[:1], outputs.dtype)
     gradient = torch.empty_like(outputs)
@@ -267,6 +269,12 @@ def class_gradient(outputs: Tensor, labels: Tensor, factors: Tensor) -> Tensor:
     if wrong >= 0:
         raise IndexError(f"label {int(labels[wrong])} is none of the {outputs.shape[1]} classes.")
     return gradient
+
+
+def _check_outputs(outputs: Tensor) -> None:
+    if outputs.dim() != 2 or not outputs.is_contiguous():
+        raise RuntimeError(f"Cross entropy needs contiguous rows of outputs, but got shape {tuple(outputs.shape)}.")
+    check("Cross entropy", "outputs", outputs, outputs.shape, outputs.dtype)
 
 
 def _of_classes(name: str, outputs: Tensor, labels: Tensor, *others: Tensor | ctypes.c_int64) -> int:
