@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import raysim
+from raysim.client.trainers import trainer_table
 from raysim.client.trainers.kernel import lstm, operators
+from raysim.client.trainers.trainer_choice import TrainerChoice
+from raysim.engine.plan import trainer_trials
 from raysim.engine.plan.resolve import resolve
 from raysim.errors import RunFolderError
 from tests.support.kernel import needs_kernel, without_library
@@ -56,7 +60,7 @@ def experiment(**changes: Any) -> raysim.Experiment:
     ("engine", "recorded"),
     [
         ({"trainer": "fused"}, ["classes", "lstm"]),
-        ({"trainer": "recorded"}, ["classes", "lstm"]),
+        ({"trainer": "recorded"}, ["classes", "counted", "lstm"]),
         ({"trainer": "one_by_one"}, []),
         ({"trainer": "fused", "dtype": "float64"}, []),
         ({"trainer": "fused", "threads": 2}, []),
@@ -117,3 +121,39 @@ def test_a_run_whose_cross_entropy_was_torchs_goes_on_so(
         without_library(patch, operators.SOURCE)
         with pytest.raises(RunFolderError, match="its gradients of cross entropy were computed by a compiled library"):
             raysim.run(experiment(**by_operators), path=tmp_path / "other", resume=True, dataset=texts)
+
+
+class OwnWords(nn.Module):
+    """The next word by the last one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.scores = nn.Embedding(WORDS, 8), nn.Linear(8, WORDS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores of each place."""
+        made: torch.Tensor = self.scores(self.words(x).tanh())
+        return made
+
+
+def test_a_run_that_made_outputs_of_all_places_goes_on_so(
+    texts: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(rounds: int, name: str, resume: bool = False) -> raysim.Run:
+        exp = experiment(model=None, rounds=rounds, engine={"workers": 0, "trainer": "recorded"})
+        return raysim.run(exp, path=tmp_path / name, resume=resume, dataset=texts, model=OwnWords)
+
+    of_all = trainer_table.choose
+
+    def chosen(*given: Any) -> TrainerChoice:
+        choice = of_all(*given)
+        return replace(choice, kernels=choice.kernels._replace(counted=False))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer_trials, "choose", chosen)
+        before = run(3, "before")
+        run(2, "resumed")
+    assert torch.equal(params(run(3, "resumed", resume=True)), params(before))
+    whole = run(3, "whole")
+    torch.testing.assert_close(params(whole), params(before), rtol=1e-4, atol=1e-5)
+    assert not torch.equal(params(whole), params(before))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import ParamSpec, TypeVar
 from weakref import WeakMethod
 
@@ -15,6 +16,7 @@ from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient, side_effects
 from raysim.client.trainers.autograd.in_c import by_kernels
+from raysim.client.trainers.class_scores import scored_rows
 from raysim.client.trainers.cuda_graphs import Recordings
 from raysim.client.trainers.gradient_seed import gradients_from
 from raysim.client.trainers.loss_gradient import LossGradient
@@ -122,7 +124,9 @@ class BoundModule:
         )
         in_c = recording.kernels.classes
         by_hand = loss_gradient.for_task(task, recorded=True, in_c=in_c)
-        self._recorded = RecordedSteps(weighted, by_hand, _unheld(self._outputs_by_autograd), recording)
+        # Of texts with padding, outputs of the places alone that count.
+        score_rows = partial(scored_rows, task) if recording.kernels.counted else None
+        self._recorded = RecordedSteps(weighted, by_hand, _unheld(self._outputs_by_autograd), recording, score_rows)
         self._at_outputs = loss_gradient.for_task(task, in_c=in_c) if recording.from_outputs else None
         self._in_c = by_kernels(self.module, recording.kernels, self._dtype)
         self._graphs = None
@@ -181,7 +185,7 @@ class BoundModule:
 
     def differentiate(
         self, x: Tensor, y: Tensor, keys: StepKeys | None, alpha: float, at: ObjectiveAt | None = None
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ) -> tuple[Tensor | None, ...]:
         """Make gradient or step of one batch, without autograd's marks on what is returned.
 
         Args:
@@ -191,7 +195,8 @@ class BoundModule:
             at: for the objective.
 
         Returns:
-            outputs, None where there are none to score; losses, None where the outputs say it all.
+            outputs, None where there are none to score; losses, None where the outputs say it all; or none, losses and
+            hits.
         """
         if keys is not None:
             self._keys.copy_(keys.now)
@@ -208,7 +213,7 @@ class BoundModule:
 
     def differentiate_several(
         self, x: Tensor, y: Tensor, length: int, alpha: float
-    ) -> Iterator[tuple[Tensor | None, Tensor | None]]:
+    ) -> Iterator[tuple[Tensor | None, ...]]:
         """Make what `differentiate` makes of batches without keys and objective, one behind the other, of this length.
 
         Yields what it returns, of one batch or several: between two of them, Python takes as long as half a step of a
@@ -225,7 +230,7 @@ class BoundModule:
 
     def in_pieces(
         self, x: Tensor, y: Tensor, keys: StepKeys | None, alpha: float, at: ObjectiveAt | None = None
-    ) -> Iterator[tuple[Tensor | None, Tensor | None]]:
+    ) -> Iterator[tuple[Tensor | None, ...]]:
         """Make what `differentiate` makes, and yield what it returns, piece by piece: their outputs need not be kept.
 
         Masks of dropouts are those of the whole batch in the first piece, and others in each further one.
@@ -277,7 +282,7 @@ class BoundModule:
         assert outputs is not None
         return outputs, losses
 
-    def _step_as_pass(self, inputs: Sequence[Tensor], alpha: float) -> tuple[Tensor, Tensor | None]:
+    def _step_as_pass(self, inputs: Sequence[Tensor], alpha: float) -> tuple[Tensor | None, ...]:
         x, y = inputs
         recorded = self._recorded.get(y.shape[0])
         assert recorded is not None

@@ -177,7 +177,7 @@ def _kernels(choice: TrainerChoice, like: Weights) -> Kernels:
     """What the choice asks for; a card has its own."""
     if like.params.is_cuda:
         return BY_TORCH
-    sources = winograd.SOURCE, lstm.SOURCE, depthwise.SOURCE, operators.SOURCE
+    sources = winograd.SOURCE, lstm.SOURCE, depthwise.SOURCE, operators.SOURCE, operators.SOURCE
     for is_used, source in zip(choice.kernels, sources, strict=True):
         if is_used:
             _check_compiled(source, like.params.dtype, choice.trainer, "one_by_one")
@@ -190,6 +190,7 @@ def _made(used: KernelsUsed, dtype: torch.dtype) -> Kernels:
         CompiledLstm(dtype) if used.lstm else None,
         Depthwise(dtype) if used.depthwise else None,
         dtype if used.classes else None,
+        used.counted,
     )
 
 

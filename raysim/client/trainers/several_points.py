@@ -81,9 +81,9 @@ class SeveralPoints(OnModules):
             # A copy at every point: a forward may write to its input.
             if self._step.curved:
                 outputs, losses, curved = at_y.differentiate_twice(batch.clone(), targets, keys, at)
+                given.scores.keep(outputs, losses)
             else:
-                outputs, losses = at_y.differentiate(batch.clone(), targets, keys, 1.0, at)
-            given.scores.keep(outputs, losses)
+                given.scores.keep(*at_y.differentiate(batch.clone(), targets, keys, 1.0, at))
 
             def elsewhere(
                 point: Tensor,

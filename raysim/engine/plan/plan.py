@@ -103,6 +103,8 @@ class Plan:
             meant += " compiled gradients of depthwise kernels"
         if choice.kernels.classes:
             meant += " compiled cross entropy"
+        if choice.kernels.counted:
+            meant += " of places that count"
         if choice.from_outputs:
             meant += " from outputs"
         meant += self.model.digest_of_frozen

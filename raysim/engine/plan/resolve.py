@@ -6,6 +6,7 @@ Warnings about unexpected or slow settings also come before the first round.
 from __future__ import annotations
 
 import logging
+import math
 import os
 from typing import Unpack
 
@@ -186,6 +187,7 @@ def training_conditions(experiment: Experiment, dataset: FederatedDataset, devic
         short_steps=short_batches.steps_of_each(experiment, dataset),
         places=next(iter(dataset.x.shape), 1),
         classes=dataset.num_classes or 0,
+        labels=math.prod(dataset.y.shape),
         gradients="one" if client.personalisation is None else client.personalisation.gradients,
         accumulate=client.accumulate,
     )

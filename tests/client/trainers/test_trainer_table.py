@@ -279,6 +279,26 @@ def test_a_loss_of_ones_own_is_none_over_classes() -> None:
     assert not chosen(MIDDLE, task, trainer="recorded", classes=10_004).kernels.classes
 
 
+@pytest.mark.parametrize(
+    ("task", "trainer", "counted"),
+    [(TEXTS, "recorded", True), (TEXTS, "fused", False), (task_for(10_004, None, uncounted=(1,)), "recorded", False)],
+    ids=["recorded", "fused", "without padding"],
+)
+def test_outputs_of_places_that_count_alone_are_for_recorded_texts(task: Task, trainer: str, counted: bool) -> None:
+    needs_kernel()
+    assert chosen(MIDDLE, task, trainer=trainer, classes=10_004).kernels.counted is counted
+
+
+@pytest.mark.parametrize("module", [OWN, FUSED], ids=["own", "layers"])
+@pytest.mark.parametrize("task", [TEXTS, task_for(10_004, None)], ids=["texts", "classes"])
+def test_where_a_batch_has_many_outputs_steps_are_not_interpreted(module: nn.Module, task: Task) -> None:
+    needs_kernel()
+    many, few = (chosen(module, task, classes=10_004, labels=labels) for labels in (7, 6))
+    assert (few.trainer, few.kernels.classes) == ("interpreted", False)
+    assert many.trainer == ("recorded" if module is OWN else "fused")
+    assert many.kernels.classes
+
+
 WORDS = nn.Sequential(nn.Embedding(10_004, 96), Lstm(96, 670, 1), nn.Linear(670, 10_004))
 
 

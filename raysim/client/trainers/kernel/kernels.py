@@ -13,24 +13,28 @@ from raysim.client.trainers.kernel.winograd import Winograd
 
 class KernelsUsed(NamedTuple):
     """Which kernels are used. winograd: of convolutions that gain by it. lstm: of LSTMs. depthwise: of the gradient of
-    depthwise kernels. classes: of cross entropy over many classes."""
+    depthwise kernels. classes: of cross entropy over many classes. counted: with that, of those places alone that
+    count."""
 
     winograd: bool = False
     lstm: bool = False
     depthwise: bool = False
     classes: bool = False
+    counted: bool = False
 
 
 NONE_USED = KernelsUsed()
 
 
 class Kernels(NamedTuple):
-    """The kernels; None: torch computes it. classes: the dtype of the outputs whose cross entropy is computed in C."""
+    """The kernels; None, False: torch computes it. classes: the dtype of the outputs whose cross entropy is computed in
+    C."""
 
     winograd: Winograd | None = None
     lstm: CompiledLstm | None = None
     depthwise: Depthwise | None = None
     classes: torch.dtype | None = None
+    counted: bool = False
 
 
 BY_TORCH = Kernels()

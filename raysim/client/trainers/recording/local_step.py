@@ -19,6 +19,7 @@ from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording import another_point, attention, channels_last, convolution
+from raysim.client.trainers.recording.counted_rows import by_counted_rows
 from raysim.client.trainers.recording.fixed_point import to_fixed_point, without_own_numbers
 from raysim.client.trainers.recording.instruction_list import NotInterpreted
 from raysim.client.trainers.recording.interpreted import interpreted
@@ -27,7 +28,7 @@ from raysim.client.trainers.recording.minimal_filtering import by_filtering, gai
 from raysim.client.trainers.recording.own_kernels import by_own_kernels
 from raysim.client.trainers.recording.promotion import promoted
 from raysim.client.trainers.recording.recurrence import by_passes
-from raysim.client.trainers.recording.replay import Replay, replay
+from raysim.client.trainers.recording.replay import Replay, ScoredStep, replay
 from raysim.client.trainers.recording.resized import SPOILT, Sized, spoil
 from raysim.client.trainers.recording.simplify import Program, simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Op, Slot, Tape, record
@@ -61,6 +62,10 @@ Batches of 4, 10 and 20 texts of 20 places: with 64 numbers a state .5 to .6 of 
 with 128 (65,536 weights) .95 to 1.04, with 192 1.2 to 1.8. To prepare 80 places takes a second (AMD EPYC, Zen 4)."""
 
 
+ScoreRows = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
+"""(outputs (N, classes), targets, places (N,)) -> losses and hits, from the outputs of those places that count."""
+
+
 class Recorded(NamedTuple):
     """A recorded step, which may be called in any mode of autograd.
 
@@ -68,7 +73,7 @@ class Recorded(NamedTuple):
     sized: what steps of other lengths are made from, if they can be.
     """
 
-    step: Replay
+    step: ScoredStep
     not_interpreted: str | None
     sized: Sized | None = None
 
@@ -80,10 +85,12 @@ def record_step(
     y: Tensor,
     interprets: bool = False,
     kernels: Kernels = BY_TORCH,
+    score_rows: ScoreRows | None = None,
 ) -> Recorded:
     """Record the local step on this batch and on another, and try it; tensors and generators are left as they were.
 
-    `interprets`: the interpreter carries it out where it can. `kernels`: compute what they can.
+    `interprets`: the interpreter carries it out where it can. `kernels`: compute what they can. `score_rows`: where not
+    all places count, which lets the step make the outputs of those alone that do.
 
     Raises:
         NotRecorded: the step cannot be repeated, or does something else when it is; says why.
@@ -123,13 +130,13 @@ def record_step(
             if not isinstance(sized, str):
                 return Recorded(InterpretedStep(sized, made), None, sized)
             why_not = sized
-        convolved = _convolved(program, first, weighted, kernels)
-        laid_out = channels_last.channels_last(convolved, first.tape.values)
-        if laid_out is program:
-            return Recorded(made, why_not)
         put_back()
         another_point.move(module, values, keys)
-        return Recorded(if_carried_out(lambda: _compiled(laid_out, first, weighted), batch) or made, why_not)
+        laid_out = _laid_out(_Made(first, program, made), weighted, kernels, batch)
+        if score_rows is None:
+            return Recorded(laid_out.step, why_not)
+        put_back()
+        return Recorded(_of_counted_rows(laid_out, weighted, loss_gradient, (x, y), score_rows), why_not)
 
 
 def resize_step(
@@ -221,6 +228,55 @@ def _passing(
     except NotRecorded:
         return None
     return step
+
+
+def _laid_out(made: _Made, weighted: Weighted, kernels: Kernels, batch: tuple[Tensor, Tensor]) -> _Made:
+    """The same with convolutions in C and channels last, where that is another program and can be carried out."""
+    attempt, program, _ = made
+    convolved = _convolved(program, attempt, weighted, kernels)
+    laid_out = channels_last.channels_last(convolved, attempt.tape.values)
+    if laid_out is program:
+        return made
+    step = if_carried_out(lambda: _compiled(laid_out, attempt, weighted), batch)
+    return made if step is None else _Made(attempt, laid_out, step)
+
+
+def _of_counted_rows(
+    made: _Made,
+    weighted: Weighted,
+    loss_gradient: LossGradient,
+    batch: tuple[Tensor, Tensor],
+    score_rows: ScoreRows,
+) -> ScoredStep:
+    """The step that makes the outputs of those places alone that count; the same one, where that is not to be had."""
+    counted = by_counted_rows(made.program, made.attempt.tape.values, torch.ops.raysim.class_gradient.default)
+    if counted is None:
+        return made.step
+    try:
+        step = _compiled(counted, made.attempt, weighted)
+        with _on_fixed(weighted, loss_gradient, batch) as fixed:
+            outputs = fixed.wanted[0]
+            assert outputs is not None
+
+            def among_all(x: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, None]:
+                rows, places = step(x, y, alpha)
+                every = outputs.flatten(0, -2).clone()
+                every[places] = rows
+                return every.view(outputs.shape), None
+
+            check_against_autograd(among_all, weighted, fixed.batch, fixed.wanted, fixed.left)
+    except NotRecorded:
+        return made.step
+    return _scored(step, score_rows)
+
+
+def _scored(step: Replay, score_rows: ScoreRows) -> ScoredStep:
+    def scored(x: Tensor, y: Tensor, alpha: float) -> tuple[Tensor | None, ...]:
+        outputs, places = step(x, y, alpha)
+        assert places is not None
+        return None, *score_rows(outputs, y, places)
+
+    return scored
 
 
 @dataclass(frozen=True)

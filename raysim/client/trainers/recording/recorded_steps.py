@@ -10,8 +10,8 @@ from torch import Tensor
 from raysim.client.trainers.cuda_graphs import Recorder
 from raysim.client.trainers.kernel.kernels import BY_TORCH, Kernels
 from raysim.client.trainers.loss_gradient import LossGradient
-from raysim.client.trainers.recording.local_step import Recorded, record_step
-from raysim.client.trainers.recording.replay import Replay
+from raysim.client.trainers.recording.local_step import Recorded, ScoreRows, record_step
+from raysim.client.trainers.recording.replay import Replay, ScoredStep
 from raysim.client.trainers.recording.resized import Sized
 from raysim.client.trainers.recording.resized_steps import ResizedSteps, of_length
 from raysim.client.trainers.recording.trial import changes_module
@@ -54,14 +54,20 @@ class RecordedSteps:
         loss_gradient: of the loss at the outputs.
         by_autograd: the same step, which says what is wrong with an index out of its range.
         recording: which lengths, and by what.
+        score_rows: of the places that count, where not all do.
     """
 
     def __init__(
-        self, weighted: Weighted, loss_gradient: LossGradient, by_autograd: Replay, recording: StepRecording
+        self,
+        weighted: Weighted,
+        loss_gradient: LossGradient,
+        by_autograd: Replay,
+        recording: StepRecording,
+        score_rows: ScoreRows | None = None,
     ) -> None:
         self._weighted, self._loss_gradient, self._by_autograd = weighted, loss_gradient, by_autograd
-        self._recording = recording
-        self._steps: dict[int, Replay | None] = {}
+        self._recording, self._score_rows = recording, score_rows
+        self._steps: dict[int, ScoredStep | None] = {}
         """None: it cannot be recorded."""
         self._attempts: dict[int, Recorded | None] = {}
         """Of the lengths whose steps were not made from others."""
@@ -70,7 +76,7 @@ class RecordedSteps:
         """Whether a forward of this length changes what the module holds, of lengths beside recorded ones."""
         self._are_replayed = True
 
-    def get(self, length: int) -> Replay | None:
+    def get(self, length: int) -> ScoredStep | None:
         """The step of batches of so many examples; None where it is not recorded, or not to be used."""
         return self._steps.get(length) if self._are_replayed else None
 
@@ -97,9 +103,9 @@ class RecordedSteps:
     def attempt(self, x: Tensor, y: Tensor) -> Recorded:
         """Record the step of this batch; see `record_step`."""
         how = self._recording
-        return record_step(self._weighted, self._loss_gradient, x, y, how.interprets, how.kernels)
+        return record_step(self._weighted, self._loss_gradient, x, y, how.interprets, how.kernels, self._score_rows)
 
-    def _made(self, x: Tensor, y: Tensor) -> Replay | None:
+    def _made(self, x: Tensor, y: Tensor) -> ScoredStep | None:
         longest = self._recording.longest
         if longest is not None and len(y) < longest and (step := self._resized(x, y, longest)) is not None:
             return step
@@ -108,7 +114,7 @@ class RecordedSteps:
         recorded = self._by_itself(x, y)
         return None if recorded is None else recorded.step
 
-    def _resized(self, x: Tensor, y: Tensor, longest: int) -> Replay | None:
+    def _resized(self, x: Tensor, y: Tensor, longest: int) -> ScoredStep | None:
         """The step made from those of full batches and of batches with one example less, if it can be."""
         sized: list[Sized] = []
         for length in (longest, longest - 1):

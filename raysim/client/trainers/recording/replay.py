@@ -18,6 +18,9 @@ from raysim.client.trainers.recording.update import Product, WeightUpdates
 Replay = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor | None]]
 """(x, y, alpha) -> outputs and losses; writes into the weights, or into their gradients."""
 
+ScoredStep = Callable[[Tensor, Tensor, float], tuple[Tensor | None, ...]]
+"""The same, or none, losses and hits, (rows,) each: what `Scores.keep` takes."""
+
 
 def replay(
     program: Program,

@@ -1,0 +1,249 @@
+"""Recorded steps of texts with padding make the outputs of those places alone that count, and nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from raysim import FederatedDataset
+from raysim.client import local_training
+from raysim.client.section import ClientSection
+from raysim.client.trainers.class_scores import MANY
+from raysim.client.trainers.construction import make
+from raysim.client.trainers.kernel import operators
+from raysim.client.trainers.kernel.kernels import KernelsUsed
+from raysim.client.trainers.trainer_choice import TrainerChoice, TrainerName
+from raysim.data.on_device import Examples
+from raysim.models.model import create
+from raysim.models.task import Task, task_for
+from tests.support.kernel import needs_kernel
+
+WORDS, PLACES, PADDING = MANY + 13, 6, 7
+LENGTHS = (6, 3, 1, 5, 0, 6, 0, 0, 2, 4)
+"""Places of each text that count."""
+PLAIN = {"batch_size": 4}
+COUNTED = KernelsUsed(classes=True, counted=True)
+
+
+@pytest.fixture(autouse=True)
+def _needs_a_compiler() -> None:
+    needs_kernel()
+
+
+class Tied(nn.Module):
+    """Scores words by their embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.hidden = nn.Embedding(WORDS, 8), nn.Linear(8, 8)
+        self.scores = nn.Linear(8, WORDS, bias=False)
+        self.scores.weight = self.words.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of each place."""
+        made: Tensor = self.scores(self.hidden(self.words(x)).tanh())
+        return made
+
+
+class Unturned(nn.Module):
+    """Has its last weights as a script writes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.scores = nn.Embedding(WORDS, 8), nn.Parameter(torch.ones(8, WORDS))
+        nn.init.normal_(self.scores)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of each place."""
+        made: Tensor = self.words(x).tanh().flatten(0, 1) @ self.scores
+        return made.view(*x.shape, WORDS)
+
+
+class Recurrent(nn.Module):
+    """Goes through the places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.states = nn.Embedding(WORDS, 8), nn.GRU(8, 5, batch_first=True)
+        self.scores = nn.Linear(5, WORDS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of each place."""
+        made: Tensor = self.scores(self.states(self.words(x))[0])
+        return made
+
+
+class Last(nn.Module):
+    """Does something with the scores of its last layer. by: what."""
+
+    def __init__(self, by: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.words, self.scores, self.by = nn.Embedding(WORDS, 8), nn.Linear(8, WORDS), by
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of each place."""
+        return self.by(self.scores(self.words(x).tanh()))
+
+
+def _by_place_first(scores: Tensor) -> Tensor:
+    return scores.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def _less_the_mean(scores: Tensor) -> Tensor:
+    return scores - scores.mean(-1, keepdim=True)
+
+
+def dense() -> nn.Module:
+    """Two layers behind the words."""
+    return nn.Sequential(nn.Embedding(WORDS, 8), nn.Linear(8, 9), nn.ReLU(), nn.LayerNorm(9), nn.Linear(9, WORDS))
+
+
+FOUND: dict[str, Callable[[], nn.Module]] = {
+    "dense": dense,
+    "without bias": lambda: nn.Sequential(nn.Embedding(WORDS, 8), nn.Tanh(), nn.Linear(8, WORDS, bias=False)),
+    "tied": Tied,
+    "unturned": Unturned,
+    "recurrent": Recurrent,
+}
+NOT_FOUND: dict[str, Callable[[], nn.Module]] = {
+    "halved": lambda: Last(lambda scores: 0.5 * scores),
+    "less the mean": lambda: Last(_less_the_mean),
+    "by place first": lambda: Last(_by_place_first),
+    "turned": lambda: Last(lambda scores: scores.roll(1, 0).roll(-1, 0)),
+}
+
+
+def words() -> Tensor:
+    """Texts with padding, and the word behind each."""
+    draws = torch.Generator().manual_seed(2)
+    words = torch.randint(PADDING + 1, WORDS, (len(LENGTHS), PLACES + 1), generator=draws)
+    for row, length in enumerate(LENGTHS):
+        words[row, length + 1 :] = PADDING
+        # One between others does not count either, as where a script masks words.
+        words[row, 2] = PADDING if row % 3 == 0 else words[row, 2]
+    return words
+
+
+def texts() -> FederatedDataset:
+    given = words().numpy()
+    return FederatedDataset.from_clients(train={"it": (given[:, :-1], given[:, 1:])})
+
+
+def rows_in_c(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of each gradient at outputs from now on."""
+    rows: list[int] = []
+    in_one_pass = operators.class_gradient
+
+    def watched(outputs: Tensor, *others: Tensor) -> Tensor:
+        rows.append(len(outputs))
+        return in_one_pass(outputs, *others)
+
+    monkeypatch.setattr(operators, "class_gradient", watched)
+    return rows
+
+
+def compared(
+    module: Callable[[], nn.Module],
+    task: Task,
+    given: dict[str, Any],
+    rows: list[int],
+    kernels: KernelsUsed = COUNTED,
+) -> list[int]:
+    """Train by autograd and by recorded steps, in float64, and compare; return the rows of the steps' gradients."""
+    section = ClientSection.model_validate(given)
+    model, weights = create(module, 0, torch.float64)
+    members = local_training.members(Examples(texts()), (0,), section, 0, 0, weights.params)
+
+    def trained(trainer: TrainerName, kernels: KernelsUsed) -> Any:
+        choice = TrainerChoice.of_size(trainer, 1, short_batches="recorded", kernels=kernels)
+        made = make(choice, model, weights, task, section, "float32")
+        for _ in range(2):
+            # The second time, all steps are recorded.
+            rows.clear()
+            (one,) = local_training.train(made, weights, members, 0.5, model.params)
+        return one.updates
+
+    wanted = trained("one_by_one", KernelsUsed())
+    found = trained("recorded", kernels)
+    assert (found.delta - wanted.delta).abs().max() < 1e-12
+    assert found.delta.abs().max() > 1e-3
+    assert found.loss.tolist() == pytest.approx(wanted.loss.tolist(), rel=1e-12)
+    assert found.correct.tolist() == wanted.correct.tolist()
+    return rows
+
+
+@pytest.mark.parametrize("by_place", [False, True])
+@pytest.mark.parametrize("module", FOUND.values(), ids=FOUND)
+def test_outputs_of_those_places_alone_are_made(
+    module: Callable[[], nn.Module], by_place: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_for(WORDS, None, padding=PADDING, uncounted=(9,), by_place=by_place)
+    rows = compared(module, task, PLAIN, rows_in_c(monkeypatch))
+    counted = (words()[:, 1:] != PADDING).sum(1)
+    assert len(rows) == 3
+    assert sum(rows) == counted.sum()
+
+
+def test_texts_of_which_nothing_counts_change_nothing() -> None:
+    section = ClientSection.model_validate(PLAIN)
+    model, weights = create(dense, 0, torch.float64)
+    given = words().numpy()
+    nothing = torch.full((8, PLACES), PADDING).numpy()
+    data = FederatedDataset.from_clients(
+        train={"it": (given[:, :-1], given[:, 1:]), "other": (given[:8, :-1], nothing)}
+    )
+    members = local_training.members(Examples(data), (0, 1), section, 0, 0, weights.params)
+    choice = TrainerChoice.of_size("recorded", 1, short_batches="recorded", kernels=COUNTED)
+    trainer = make(choice, model, weights, task_for(WORDS, None, padding=PADDING), section, "float32")
+    (made,) = local_training.train(trainer, weights, members, 0.5, model.params)
+    assert made.updates.delta.any(1).tolist() == [True, False]
+    assert made.updates.loss.tolist()[1] == made.updates.correct.tolist()[1] == 0.0
+
+
+@pytest.mark.parametrize("module", NOT_FOUND.values(), ids=NOT_FOUND)
+def test_where_more_is_done_with_outputs_all_are_made(
+    module: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_for(WORDS, None, padding=PADDING)
+    rows = compared(module, task, PLAIN, rows_in_c(monkeypatch))
+    assert rows == [4 * PLACES, 4 * PLACES, 2 * PLACES]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9}},
+        {"optimizer": {"name": "adam", "lr": 0.01}},
+        {"max_grad_norm": 0.1},
+        {"correction": {"name": "prox", "mu": 0.1}},
+        {"epochs": 2},
+    ],
+    ids=["momentum", "adam", "clipped", "proximal", "two epochs"],
+)
+def test_local_steps_of_every_kind_have_them(given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = compared(dense, task_for(WORDS, None, padding=PADDING), {**PLAIN, **given}, rows_in_c(monkeypatch))
+    assert max(rows) < 4 * PLACES
+
+
+def test_where_that_is_not_used_all_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, kernels = task_for(WORDS, None, uncounted=(PADDING,)), KernelsUsed(classes=True)
+    rows = compared(dense, task, PLAIN, rows_in_c(monkeypatch), kernels)
+    assert rows == [4 * PLACES, 4 * PLACES, 2 * PLACES]
+
+
+def test_a_label_that_is_no_word_is_an_error() -> None:
+    given = words()
+    given[5, 3] = WORDS
+    data = FederatedDataset.from_clients(train={"it": (given[:, :-1].clamp(max=9).numpy(), given[:, 1:].numpy())})
+    section = ClientSection.model_validate(PLAIN)
+    model, weights = create(dense, 0, torch.float64)
+    members = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
+    choice = TrainerChoice.of_size("recorded", 1, short_batches="recorded", kernels=COUNTED)
+    trainer = make(choice, model, weights, task_for(WORDS + 1, None, padding=PADDING), section, "float32")
+    with pytest.raises(local_training.ClientFailure) as raised:
+        list(local_training.train(trainer, weights, members, 0.5, model.params))
+    assert isinstance(raised.value.__cause__, IndexError)
