@@ -40,6 +40,11 @@ class Cells(NamedTuple):
     groups: dict[tuple[int, int], list[Group]]
     names: Mapping[str, str]
 
+    @property
+    def has_several(self) -> bool:
+        """Whether a cell has several groups, of which it shows the best."""
+        return any(len(groups) > 1 for groups in self.groups.values())
+
     def table(self, what: str, **columns: Sequence[float | None]) -> pa.Table:
         """Return one row per cell: the keys' values, and these columns; `what` is its group."""
         return pa.table(

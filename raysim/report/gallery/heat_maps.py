@@ -40,8 +40,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
 
 def over(found: Cells) -> str:
     """Return what a cell with several groups shows."""
-    several = any(len(groups) > 1 for groups in found.groups.values())
-    return "where other keys differ too, the best over them" if several else "mean over trials"
+    return "where other keys differ too, the best over them" if found.has_several else "mean over trials"
 
 
 def _text(found: Cells, is_loss: bool, cell: tuple[int, int]) -> str:

@@ -54,16 +54,22 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
         {
             "group": [ratio.lane.label for ratio, rows in known for _ in rows],
             "cohort_size": [ratio.size for ratio, rows in known for _ in rows],
+            "over_cohort_size": [ratio.lane.sizes[0] for ratio, rows in known for _ in rows],
             "target": np.concatenate([ratio.targets[rows] for ratio, rows in known]),
             "relative": np.concatenate([ratio.ratios[rows] for ratio, rows in known]),
         }
     )
-    sizes = list(along.ticks)
+    sizes, smallest = list(along.ticks), list(dict.fromkeys(ratio.lane.sizes[0] for ratio in found))
+    which = (
+        f"The smallest cohort has {smallest[0]:g} clients."
+        if len(smallest) == 1
+        else "Each panel has a smallest cohort of its own, whose size is on its axis."
+    )
     yield Figure(
         "time-ratio",
         "Simulated time to an accuracy, relative to the smallest cohort's",
-        f"The smallest cohort has {sizes[0]:g} clients. Below 1 a larger cohort arrives before it. Mean over trials; a "
-        "line ends where a trial of it, or of the smallest cohort, arrives no more.",
+        f"{which} Below 1 a larger cohort arrives before it. Mean over trials; a line ends where a trial of it, or of "
+        "the smallest cohort, arrives no more.",
         data,
         tuple(
             Panel(lane.label, partial(_draw, of_lane, sizes))
@@ -91,6 +97,7 @@ def _times(group: Group, column: str, targets: Float64s) -> Float64s:
 
 
 def _draw(found: Sequence[_Ratio], sizes: Sequence[float], axes: Axes) -> None:
+    # A size looks the same in all panels.
     look_of = dict(zip(sizes[1:], looks(sizes[1:]), strict=True))
     axes.axhline(1, linestyle=(0, (3, 2)), color=GREY, linewidth=1.2)
     for one in found:
@@ -99,4 +106,4 @@ def _draw(found: Sequence[_Ratio], sizes: Sequence[float], axes: Axes) -> None:
     # Not a limit: panels share the axis, and the next would not widen it.
     axes.axhline(0, linewidth=0)
     axes.set_xlabel("target accuracy")
-    axes.set_ylabel(f"time over that of M = {sizes[0]:g}")
+    axes.set_ylabel(f"time over that of M = {found[0].lane.sizes[0]:g}")

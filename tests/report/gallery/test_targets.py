@@ -202,6 +202,20 @@ def test_a_heat_map_takes_the_fewest_rounds_over_other_keys(tmp_path: Path) -> N
     assert "the best over them" in figure.caption
 
 
+def test_a_heat_map_says_how_many_trials_a_mean_is_of(tmp_path: Path) -> None:
+    for epochs, rate in itertools.product((1, 5), (0.1, 0.2)):
+        for seed in range(3):
+            client = {"epochs": epochs, "optimizer": {"name": "sgd", "lr": rate}}
+            after = None if (epochs, rate) == (5, 0.2) and seed else 2 * epochs
+            write(tmp_path / f"{epochs}-{rate}-{seed}", rising(after), client=client, rounds=10, seed=seed)
+    (figure,) = rounds_heat_maps.make(groups(tmp_path), [0.9])
+    (axes,) = drawn(figure)
+    assert sorted(texts(axes)) == ["10\n(0.2x)", "10, 1 of 3\n(0.2x)", "2", "2"]
+    counts = {(row["rounds"], row["reached"], row["trials"]) for row in figure.data.to_pylist()}
+    assert counts == {(2.0, 3, 3), (10.0, 3, 3), (10.0, 1, 3)}
+    assert "mean over the trials that reached it" in figure.caption
+
+
 def test_time_ratios_are_by_target_and_a_panel_per_lambda(tmp_path: Path) -> None:
     for size, takes_s, scale in ((5, 10.0, 1.0), (10, 15.0, 2.0)):
         for slow in (1.0, 10.0):
@@ -229,6 +243,21 @@ def test_a_time_ratio_is_of_mean_times_and_ends_where_a_trial_does_not_arrive(tm
     # To 0.4 the trials of 5 clients take 40 s and 80 s, those of 10 take 20 s. Then the first trial arrives no more.
     assert last["target"] == pytest.approx(0.4)
     assert last["relative"] == pytest.approx(20 / 60)
+
+
+def test_a_time_ratio_names_the_smallest_cohort_that_it_is_over(tmp_path: Path) -> None:
+    """A method may lack the smallest cohort that others have."""
+    for slow, sizes in ((1.0, (5, 10, 20)), (10.0, (10, 20))):
+        for size in sizes:
+            rows = [{**row, "simulated_time_s": slow * size} for row in rising(8, 8)]
+            time = {"name": "straggler", "alpha": 1.0, "lambda": slow}
+            write(tmp_path / f"{size}-{slow}", rows, cohort={"size": size}, systems={"time": time}, rounds=8)
+    (figure,) = time_ratio.make(groups(tmp_path))
+    assert [axes.get_ylabel() for axes in drawn(figure)] == ["time over that of M = 5", "time over that of M = 10"]
+    rows = figure.data.to_pylist()
+    found = {(row["cohort_size"], row["over_cohort_size"]): row["relative"] for row in rows}
+    assert found == {(10, 5): pytest.approx(2), (20, 5): pytest.approx(4), (20, 10): pytest.approx(2)}
+    assert "The smallest cohort has" not in figure.caption
 
 
 def test_monotone_curves_are_each_trials_best_so_far(tmp_path: Path) -> None:
