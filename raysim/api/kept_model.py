@@ -116,8 +116,7 @@ def export(
         plan, state = _opened(where, best, parts, "raysim.export(path, out")
     module = bind(plan.model, state.weights, torch.device("cpu"))
     if adapter:
-        _write_adapter(module, plan.experiment, Path(out))
-        _warn_of_statistics(plan, state)
+        _warn_of_statistics(plan, state, _write_adapter(module, plan.experiment, Path(out)))
         return state.round
     if merged:
         _lora(plan.experiment)
@@ -142,7 +141,8 @@ def _write_sealed(content: bytes, file: Path) -> None:
     sealed.seal(file)
 
 
-def _write_adapter(module: nn.Module, experiment: Experiment, out: Path) -> None:
+def _write_adapter(module: nn.Module, experiment: Experiment, out: Path) -> Sequence[str]:
+    """Write the adapters; returns the layers that are there whole."""
     made = lora.adapter_of(module, _lora(experiment))
     with disk.writing(out), scratch_folder() as aside:
         made.config.save_pretrained(aside)
@@ -155,6 +155,7 @@ def _write_adapter(module: nn.Module, experiment: Experiment, out: Path) -> None
             atomic.write(out / file.name, partial(shutil.copyfile, file))
     content = save({name: tensor.clone() for name, tensor in made.tensors.items()}, {"format": "pt"})
     atomic.write(out / _TENSORS, lambda place: place.write_bytes(content))
+    return made.whole
 
 
 def _differs(old: Path, new: Path) -> bool:
@@ -182,10 +183,14 @@ def _warn_of_left_out(plan: Plan, module: nn.Module) -> None:
         )
 
 
-def _warn_of_statistics(plan: Plan, state: ServerState) -> None:
-    """Warn of buffers that changed in training: the base, into which peft loads the adapters, has its own."""
+def _warn_of_statistics(plan: Plan, state: ServerState, whole: Sequence[str]) -> None:
+    """Warn of buffers that changed in training: the base, into which peft loads the adapters, has its own.
+
+    Those of layers that are trained whole lie beside the adapters.
+    """
     before, after = (plan.model.buffers.views(weights.buffers) for weights in (plan.initial, state.weights))
-    changed = [name for name, value in after.items() if not torch.equal(value, before[name])]
+    lacking = [name for name in after if not lora.is_whole(name, whole)]
+    changed = [name for name in lacking if not torch.equal(after[name], before[name])]
     if changed:
         log.warning(
             "an adapter holds no running statistics, and training has changed %s: with those of the base, outputs "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, NamedTuple
@@ -50,10 +50,14 @@ class Lora(Section):
 
 
 class Adapter(NamedTuple):
-    """Trained adapters as peft reads them: its configuration, and tensors by the names in its file."""
+    """Trained adapters as peft reads them: its configuration, and tensors by the names in its file.
+
+    whole: the layers that are there with all that they hold.
+    """
 
     config: Any
     tensors: Mapping[str, Tensor]
+    whole: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,11 @@ class WithLora:
 def is_adapter(name: str) -> bool:
     """Whether a parameter is one of an adapter."""
     return any(held in name for held in _HELD)
+
+
+def is_whole(name: str, layers: Iterable[str]) -> bool:
+    """Whether a tensor is of one of the layers that are trained whole."""
+    return name.startswith(tuple(f"{layer}." for layer in layers))
 
 
 def base_name(name: str) -> str:
@@ -91,13 +100,16 @@ def adapter_of(module: nn.Module, section: Lora) -> Adapter:
     targets = [name.partition(_HELD[0])[0] for name, _ in module.named_parameters() if _HELD[0] in name]
     whole = _whole(module, section)
     start = _start(module, [*targets, *whole])
+    # peft asks for all that a layer trained whole holds, its buffers too.
+    saved = module.state_dict().keys()
+    buffers = {name: buffer for name, buffer in module.named_buffers() if name in saved}
     tensors = {
-        f"base_model.model.{_in_file(name).removeprefix(start)}": parameter.detach().contiguous()
-        for name, parameter in module.named_parameters()
-        if is_adapter(name) or name.startswith(tuple(f"{layer}." for layer in whole))
+        f"base_model.model.{_in_file(name).removeprefix(start)}": value.detach().contiguous()
+        for name, value in {**dict(module.named_parameters()), **buffers}.items()
+        if is_adapter(name) or is_whole(name, whole)
     }
     inside = ([name.removeprefix(start) for name in names] for names in (targets, whole))
-    return Adapter(_config(section, *inside), tensors)
+    return Adapter(_config(section, *inside), tensors, whole)
 
 
 def merged(module: nn.Module) -> dict[str, Any]:
@@ -149,7 +161,7 @@ def _with_adapters(module: nn.Module, section: Lora) -> nn.Module:
             # peft makes them as short as the layer.
             parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
             parameter.requires_grad_(not (section.freeze_a and _HELD[0] in name))
-        elif name.startswith(tuple(f"{layer}." for layer in whole)):
+        elif is_whole(name, whole):
             parameter.requires_grad_(True)
     return module
 

@@ -393,6 +393,29 @@ def test_who_exports_adapters_is_told_of_statistics_that_they_lack(
         assert ("training has changed norm.running_mean, norm.running_var:" in caplog.text) is not held
 
 
+def test_peft_reads_a_norm_that_is_trained_whole_with_its_statistics(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    import peft
+
+    parts: Any = {"dataset": dataset, "model": Tied}
+    exp = here(lora={"r": 1, "targets": ["head"], "whole": ["norm"]}).changed({"client.batch_size": "full"})
+    raysim.run(exp, path=tmp_path / "run", **parts)
+    caplog.clear()
+    kept_model.export(tmp_path / "run", tmp_path / "adapter", adapter=True, **parts)
+    assert "running statistics" not in caplog.text
+    kept_model.export(tmp_path / "run", tmp_path / "merged.safetensors", merged=True, **parts)
+    expected, merged = Tied(), load_file(tmp_path / "merged.safetensors")
+    expected.load_state_dict(merged)
+    assert merged["norm.running_mean"].any()
+    base, first = Tied(), resolve(here(), **parts)
+    # Without the second name of the tied weight, and with the buffer that no state dict has.
+    base.load_state_dict(first.initial.to_named(first.model), strict=False)
+    loaded = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    x = torch.linspace(-1, 1, 35).view(7, 5)
+    assert torch.allclose(loaded(x), expected.eval()(x), atol=1e-5)
+
+
 def test_norms_under_adapters_stay_still_if_they_are_held(dataset: raysim.FederatedDataset, here: Make) -> None:
     for held in (True, False):
         exp = here(lora={"r": 1, "targets": ["head"]})
