@@ -14,6 +14,16 @@ def share(fraction: float) -> str:
     return f"{100 * fraction:.1f} %"
 
 
+def asked_share(fraction: float) -> str:
+    """Return a fraction that was asked for in percent, with all of its decimals: 0.9996 is not 100 %.
+
+    >>> asked_share(0.9), asked_share(0.9996)
+    ('90.0 %', '99.96 %')
+    """
+    written = f"{100 * fraction:.10g}"
+    return f"{written} %" if "." in written else share(fraction)
+
+
 def tick(fraction: float) -> str:
     """Return a fraction in percent, with the decimals that it has: ticks may be close to each other.
 

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from raysim.report import number_formats
 from raysim.report.gallery import cells, run_cost, speed_up_base, target
 from raysim.report.gallery.cells import Cells, ColourMeaning
 from raysim.report.gallery.figure import Figure
@@ -46,13 +45,13 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
             baseline = ", ".join(f"{key} = {at[key]}" for key in (found.row_key, found.column_key) if key in at)
             yield Figure(
                 f"rounds-heat-map-{found.row_key}-{found.column_key}" + (f"-{aim:g}" if len(targets) > 1 else ""),
-                f"Rounds to {number_formats.share(aim)} over {found.row_key} and {found.column_key}",
-                f"Rounds until {number_formats.share(aim)} ({aims.by}), mean over the trials that reached it"
+                f"Rounds to {aims.written(aim)} over {found.row_key} and {found.column_key}",
+                f"Rounds until {aims.written(aim)} ({aims.by}), mean over the trials that reached it"
                 f"{_of_several(found)}. "
                 + (f"In brackets the speed-up over {baseline}. " if baseline else "")
                 + "Grey cells did not reach it in the rounds that they say; empty ones were not run.",
                 found.table(
-                    f"rounds to {number_formats.share(aim)}",
+                    f"rounds to {aims.written(aim)}",
                     rounds=found.amounts.ravel().tolist(),
                     speed_up=[speed_ups.get(cell) for cell in places],
                     reached=[None if count is None else count[0] for count in counts],

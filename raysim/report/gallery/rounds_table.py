@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from raysim.report import number_formats
 from raysim.report.gallery import run_cost, speed_up_base, target, written_table
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.target import Reach
@@ -60,7 +59,7 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
         rows = {group.label: [make_cell(groups, group, aims.column, aim) for aim in shown] for group in groups}
         head = [
             *([""] if is_named else [names.get(key, key) for key in keys]),
-            *(f"rounds to {number_formats.share(aim)}" for aim in shown),
+            *(f"rounds to {aims.written(aim)}" for aim in shown),
         ]
         lines = [
             [*([group.label] if is_named else _settings(group, keys, names)), *map(_text, rows[group.label])]

@@ -92,7 +92,7 @@ def _lanes(found: Target, is_speed_up: bool, axes: Axes) -> None:
 def _targets(found: Sequence[Target], lane: Lane, is_speed_up: bool, axes: Axes) -> None:
     for one, look in zip(found, looks(one.target for one in found), strict=True):
         # Of several targets the ideal numbers of rounds would be as many lines again; the speed-ups share one.
-        _line(axes, one, lane, is_speed_up, f"to {number_formats.share(one.target)}", look, has_ideal=is_speed_up)
+        _line(axes, one, lane, is_speed_up, f"to {number_formats.asked_share(one.target)}", look, has_ideal=is_speed_up)
     _frame(axes, found[0], is_speed_up)
 
 

@@ -18,6 +18,10 @@ DEFAULT_SHARE = 0.95
 """The default target is this share of the best group's mean final accuracy."""
 
 
+GIVEN = "given"
+"""Where targets come from that a reader asked for."""
+
+
 class Reach(NamedTuple):
     """`mean` and `deviation` over the trials that reached the target, `reached` of `trials`; None if none did.
 
@@ -48,10 +52,14 @@ class Aims(NamedTuple):
     targets: tuple[float, ...]
     by: str
 
+    def written(self, target: float) -> str:
+        """Return a target for people: what is a share of the best is rounded, what was asked for is not."""
+        return number_formats.asked_share(target) if self.by == GIVEN else number_formats.share(target)
+
     @property
     def caption(self) -> str:
         """The targets, as a sentence."""
-        named = ", ".join(map(number_formats.share, self.targets))
+        named = ", ".join(map(self.written, self.targets))
         return f"The target{'s are' if len(self.targets) > 1 else ' is'} {named} ({self.by})."
 
 
@@ -120,7 +128,7 @@ def aims(groups: Sequence[Group], targets: Sequence[float]) -> Aims | None:
     if not finals or not column.endswith("accuracy"):
         return None
     if targets:
-        return Aims(column, tuple(sorted(set(targets))), "given")
+        return Aims(column, tuple(sorted(set(targets))), GIVEN)
     by = f"{number_formats.share(DEFAULT_SHARE)} of the best; --target takes another"
     return Aims(column, (DEFAULT_SHARE * max(finals),), by)
 

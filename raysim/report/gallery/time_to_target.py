@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from raysim.report import number_formats
 from raysim.report.gallery import lanes, reference_marks, run_cost, target
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.target import Target
@@ -30,7 +29,7 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
         several = len(aims.targets) > 1
         yield Figure(
             "time-to-target" + (f"-{found.target:g}" if several else ""),
-            f"Simulated time to {number_formats.share(found.target)}, relative to the smallest cohort that reaches it",
+            f"Simulated time to {aims.written(found.target)}, relative to the smallest cohort that reaches it",
             f"{'' if several else aims.caption + ' '}Below 1 a larger cohort arrives before that one; above 1 "
             f"waiting for its slowest clients costs more time than its fewer rounds save.{found.missed}",
             found.table("seconds", "relative", lambda first, mean: mean / first),

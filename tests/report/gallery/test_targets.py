@@ -18,6 +18,7 @@ from raysim.report.gallery import (
     rounds_to_target,
     speed_up_base,
     time_ratio,
+    time_to_target,
 )
 from raysim.report.groups import Group, group_runs, with_labels
 from raysim.report.runs import read_all
@@ -177,6 +178,26 @@ def test_several_targets_are_lines_of_a_panel_each_method(tmp_path: Path) -> Non
         assert axes.get_legend_handles_labels()[1] == ["to 45.0 %", "to 90.0 %"]
         assert (axes.get_xlabel(), axes.get_ylabel()) == ("clients in a round", "rounds")
     assert set(figures["rounds-to-target"].data["target"].to_pylist()) == {0.45, 0.9}
+
+
+def test_targets_that_are_asked_for_are_not_rounded(tmp_path: Path) -> None:
+    """0.9996 is not 100 %, and not 0.9995 either."""
+    for size, rate in itertools.product((5, 10), (0.1, 0.2)):
+        client = {"optimizer": {"name": "sgd", "lr": rate}}
+        rows = [{**row, "simulated_time_s": 1.0} for row in accuracies(0.5, 1.0)]
+        write(tmp_path / f"{size}-{rate}", rows, cohort={"size": size}, client=client, rounds=2)
+    found, targets = groups(tmp_path), [0.9995, 0.9996]
+    (table,) = rounds_table.make(found, targets)
+    (axes,) = drawn(table)
+    assert {"rounds to\n99.95 %", "rounds to\n99.96 %"} <= set(texts(axes))
+    assert "The targets are 99.95 %, 99.96 % (given)." in table.caption
+    assert [figure.title[:17] for figure in rounds_heat_maps.make(found, targets)] == [
+        "Rounds to 99.95 %",
+        "Rounds to 99.96 %",
+    ]
+    lines = next(rounds_to_target.make(found, targets))
+    assert drawn(lines)[0].get_legend_handles_labels()[1] == ["to 99.95 %", "to 99.96 %"]
+    assert [figure.title[18:25] for figure in time_to_target.make(found, targets)] == ["99.95 %", "99.96 %"]
 
 
 def test_the_heat_map_has_rounds_and_says_who_misses(tmp_path: Path) -> None:
