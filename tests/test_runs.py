@@ -28,6 +28,8 @@ from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.worker.lockstep_rule import lockstep_key
 from raysim.engine.worker.pool import Pool
+from raysim.report import groups
+from raysim.report.runs import read_all
 from raysim.run_folder import client_table, cost_columns, experiment_record, kept_checkpoints, round_table
 from raysim.run_folder.writer import RunFolder
 from tests.support.executors import own_actors
@@ -504,6 +506,19 @@ def gone_on(
         runs.start([(after, folder / "after")], resume=True)
         assert all(report.error is None for report in runs.reports())
     return round_table.read_rounds(folder / "after").to_pylist()
+
+
+def test_a_report_says_which_rounds_are_another_runs(
+    dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path
+) -> None:
+    before, after = experiment(rounds=1), experiment(rounds=2, server={"optimizer": {"name": "sgd", "lr": 0.5}})
+    gone_on(before, after, tmp_path, dataset)
+    raysim.run(after, path=tmp_path / "whole", dataset=dataset, progress=False, executor="local")
+    runs, notes = read_all([tmp_path / "after", tmp_path / "whole"])
+    assert [run.goes_on_after for run in runs] == [1, 0]
+    (note,) = notes
+    assert "after goes on from another run: its first round is that run's" in note
+    assert len(groups.group_runs(runs)[0]) == 2
 
 
 @pytest.mark.parametrize(

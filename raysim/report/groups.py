@@ -74,7 +74,8 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
     notes = []
     for run in runs:
         alike = methods.setdefault(json.dumps(_method(run), sort_keys=True), [])
-        # Data or code of parts that differ make other methods, though no setting tells.
+        # Data, code of parts, or the run from which one goes on make other methods where they differ, though no setting
+        # tells.
         of_method = next((each for each in alike if all(_are_alike(run, trial) for trial in each.values())), None)
         if of_method is None:
             of_method = {}
@@ -206,6 +207,7 @@ def _method(run: Run) -> dict[str, Any]:
     """Return the settings that define a method: without seeds and diagnostics, and of evaluation what changes a figure.
 
     Of data, a model and whatever else came from a script without a label, only the run's name distinguishes methods.
+    A run whose first rounds are another run's was not trained by its own settings alone.
     """
     experiment = run.experiment
     record = experiment.determining()
@@ -219,6 +221,8 @@ def _method(run: Run) -> dict[str, Any]:
     record["server"] = {key: value for key, value in record["server"].items() if key != "diagnostics"}
     if experiment.data is None or experiment.model is None:
         record["run"] = experiment.name
+    if run.goes_on_after:
+        record["rounds of another run"] = run.goes_on_after
     return record | {part: experiment.name for part in run.passed if part in _WITHOUT_LABEL}
 
 
@@ -233,7 +237,7 @@ def _told(runs: Sequence[Run], apart: Sequence[Sequence[Run]]) -> dict[str, Any]
     of_script = first.experiment.data is None
     # Beside methods of files, the run's name tells those of a script's data.
     apart = [alike for alike in apart if not of_script or alike[0].experiment.data is None]
-    apart = [alike for alike in apart if not all(starmap(_is_other_code, combinations(alike, 2)))]
+    apart = [alike for alike in apart if not all(starmap(_has_other_code_or_origin, combinations(alike, 2)))]
     if apart:
         record["data"] = {**(record["data"] or {}), **files(first)}
         if any(len({json.dumps(files(each), sort_keys=True) for each in alike}) < len(alike) for alike in apart):
@@ -243,11 +247,12 @@ def _told(runs: Sequence[Run], apart: Sequence[Sequence[Run]]) -> dict[str, Any]
 
 
 def _are_alike(run: Run, other: Run) -> bool:
-    return same_data(run, other) and not _is_other_code(run, other)
+    return same_data(run, other) and not _has_other_code_or_origin(run, other)
 
 
-def _is_other_code(run: Run, other: Run) -> bool:
-    return bool(other_code(run.code, other.code))
+def _has_other_code_or_origin(run: Run, other: Run) -> bool:
+    # Trials go on from the trials of another method, each from its own.
+    return bool(other_code(run.code, other.code)) or (run.seeds == other.seeds and run.origin != other.origin)
 
 
 def _told_by_code(runs: Sequence[Run], apart: Sequence[Sequence[Run]]) -> dict[str, Any]:

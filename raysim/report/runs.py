@@ -57,7 +57,8 @@ class Run:
     rounds: a row per finished round. clients: a row per client of the newest evaluation. data_fingerprint: of its
     dataset, None if an older raysim did not record it. cautions: notes that a reader must know. training_clients: of
     its dataset, None likewise. passed: keywords of the parts that a script passed. code: digests of the code of those
-    that have such.
+    that have such. goes_on_after: how many of its first rounds are another run's; 0: none. origin: of such a run, what
+    tells the state from which it goes on from others.
     """
 
     path: Path
@@ -70,6 +71,8 @@ class Run:
     training_clients: int | None = None
     passed: tuple[str, ...] = ()
     code: Mapping[str, str] = field(default_factory=dict)
+    goes_on_after: int = 0
+    origin: str | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -188,6 +191,10 @@ def read(path: Path) -> Run:
             finished = f"{rounds.num_rows:,} of {experiment.rounds:,} rounds"
             going = "it is still going, or was stopped, and is shown as far as it is."
             notes.append(Note("", f" has finished {finished}: {going}"))
+    goes_on_after = experiment_record.stored_goes_on_after(path) or 0
+    if goes_on_after:
+        first = "round is" if goes_on_after == 1 else f"{goes_on_after:,} rounds are"
+        notes.append(Note("", f" goes on from another run: its first {first} that run's, whose settings may be others."))
     if (privacy := experiment_record.stored_privacy(path)) is not None:
         notes.append(_private(privacy, rounds))
     try:
@@ -210,6 +217,8 @@ def read(path: Path) -> Run:
         experiment_record.stored_training_clients(path),
         () if passed is None else passed.names,
         {} if passed is None else passed.code,
+        goes_on_after,
+        experiment_record.stored_owner(path) if goes_on_after else None,
     )
 
 

@@ -243,6 +243,35 @@ def test_runs_whose_part_of_a_script_has_other_code_are_other_methods(tmp_path: 
     assert all(str(tmp_path / name) in note for name in ("0", "1"))
 
 
+def test_a_run_that_goes_on_from_another_is_no_trial_of_those_that_began_by_its_settings(tmp_path: Path) -> None:
+    """Its first rounds were trained by other settings, which its record does not have."""
+    for seed in range(2):
+        write(tmp_path / f"whole-{seed}", accuracies(0.5, 0.6), seed=seed)
+        write(tmp_path / f"branch-{seed}", accuracies(0.7, 0.8), seed=seed, goes_on=(1, f"of seed {seed}"))
+    runs, notes = read_all([tmp_path])
+    (note,) = notes
+    assert all(str(tmp_path / f"branch-{seed}") in note for seed in range(2))
+    assert note.endswith("goes on from another run: its first round is that run's, whose settings may be others.")
+    groups, told = group_runs(runs)
+    assert not told
+    assert {group.label: [run.path.name for run in group.runs] for group in groups} == {
+        "rounds of another run = 1": ["branch-0", "branch-1"],
+        "rounds of another run = none": ["whole-0", "whole-1"],
+    }
+
+
+def test_runs_of_one_seed_that_go_on_from_different_runs_are_different_methods(tmp_path: Path) -> None:
+    write(tmp_path / "0", accuracies(0.5, 0.6), goes_on=(1, "a"))
+    write(tmp_path / "1", accuracies(0.7, 0.8), goes_on=(1, "b"))
+    write(tmp_path / "2", accuracies(0.7, 0.8), goes_on=(1, "b"))
+    groups, (told,) = of(tmp_path)
+    assert [[run.path.name for run in group.runs] for group in groups] == [["0"], ["1"]]
+    assert "2 has the settings and seeds of" in told
+    assert len({group.label for group in groups}) == 2
+    # Their data are the same: a label by these would name what does not tell them apart.
+    assert not any("fingerprint" in group.label or "data" in group.label for group in groups)
+
+
 def test_runs_of_the_same_code_or_of_none_that_is_known_are_one_method(tmp_path: Path) -> None:
     own = {"aggregator": {"name": "own"}}
     known = {"aggregator": "3.11/3:aaaa"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,19 @@ def write(
     own_models: Mapping[str, Mapping[str, Any]] | None = None,
     passed: tuple[str, ...] = (),
     code: Mapping[str, str] | None = None,
+    goes_on: tuple[int, str] | None = None,
     **sections: Any,
 ) -> Path:
     """Record a run with these rows; `round` is counted. `clients`: accuracy by client of a split, after the last.
 
     `own_models`: by client, columns of its row of personal models on that split. `passed`, `code`: of parts.
+    `goes_on`: the number of first rounds that are another run's, and the owner by which that one is told.
     """
     counted = [{"round": index, **row} for index, row in enumerate(rows)]
-    facts = experiment_record.PlannedFacts(data_fingerprint, training_clients, passed=Passed(passed, code=code or {}))
+    parts = Passed(passed, code=code or {})
+    facts = experiment_record.PlannedFacts(data_fingerprint, training_clients, passed=parts)
+    if goes_on is not None:
+        facts = replace(facts, goes_on_after=goes_on[0], owner=goes_on[1])
     RunFolder.create(path, experiment(**sections), "fingerprint", facts=facts)
     run_table.write_table(table(counted), path / "rounds.parquet")
     if clients is not None:
