@@ -194,7 +194,9 @@ def read(path: Path) -> Run:
     goes_on_after = experiment_record.stored_goes_on_after(path) or 0
     if goes_on_after:
         first = "round is" if goes_on_after == 1 else f"{goes_on_after:,} rounds are"
-        notes.append(Note("", f" goes on from another run: its first {first} that run's, whose settings may be others."))
+        notes.append(
+            Note("", f" goes on from another run: its first {first} that run's, whose settings may be others.")
+        )
     if (privacy := experiment_record.stored_privacy(path)) is not None:
         notes.append(_private(privacy, rounds))
     try:

@@ -30,7 +30,7 @@ from raysim.client.trainers.recording.promotion import promoted
 from raysim.client.trainers.recording.recurrence import by_passes
 from raysim.client.trainers.recording.replay import Replay, ScoredStep, replay
 from raysim.client.trainers.recording.resized import SPOILT, Sized, spoil
-from raysim.client.trainers.recording.simplify import Program, simplified, storage, writes
+from raysim.client.trainers.recording.simplify import Program, computed_once, simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Op, Slot, Tape, record
 from raysim.client.trainers.recording.trial import (
     RESIZED_ROUNDING,
@@ -249,11 +249,14 @@ def _of_counted_rows(
     score_rows: ScoreRows,
 ) -> ScoredStep:
     """The step that makes the outputs of those places alone that count; the same one, where that is not to be had."""
-    counted = by_counted_rows(made.program, made.attempt.tape.values, torch.ops.raysim.class_gradient.default)
-    if counted is None:
+    attempt = made.attempt
+    steady = computed_once(attempt.tape, attempt.weights)
+    zeros = frozenset(number for number, one in steady.items() if not one.any())
+    counted = by_counted_rows(made.program, attempt.tape.values, torch.ops.raysim.class_gradient.default, zeros)
+    step = None if counted is None else if_carried_out(lambda: _compiled(counted, attempt, weighted), batch)
+    if step is None:
         return made.step
     try:
-        step = _compiled(counted, made.attempt, weighted)
         with _on_fixed(weighted, loss_gradient, batch) as fixed:
             outputs = fixed.wanted[0]
             assert outputs is not None

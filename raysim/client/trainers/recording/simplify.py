@@ -62,7 +62,7 @@ def simplified(tape: Tape, weights: Iterable[Slot], changing: Iterable[Slot], wa
     ops, wanted = _without_aliases(tape, tape.ops, tuple(wanted))
     program = _folded(tape, ops, {slot.number for slot in weights}, {slot.number for slot in changing}, wanted)
     program = _without_equal_views(program)
-    return replace(program, ops=_used(program.ops, program.wanted))
+    return replace(program, ops=used(program.ops, program.wanted))
 
 
 def computed_once(tape: Tape, weights: Iterable[Slot]) -> dict[int, Tensor]:
@@ -160,7 +160,7 @@ def _folded(
                 if operands[0] in steady:
                     steady.add(slot.number)
             continue
-        if op.function in _OF_A_SHAPE or (all(number in steady for number in operands) and _is_pure(op)):
+        if op.function in _OF_A_SHAPE or (all(number in steady for number in operands) and is_pure(op)):
             numbers = [slot.number for slot in op.result_slots]
             if not any(storage(tape.values[number]) in written for number in numbers):
                 steady.update(numbers)
@@ -191,11 +191,12 @@ def _without_equal_views(program: Program) -> Program:
     return replace(program, ops=tuple(kept), wanted=wanted)
 
 
-def _used(ops: Iterable[Op], wanted: Iterable[Slot | None]) -> tuple[Op, ...]:
+def used(ops: Iterable[Op], wanted: Iterable[Slot | None]) -> tuple[Op, ...]:
+    """The operators without those that nobody needs."""
     needed = {slot for slot in wanted if slot is not None}
     kept = []
     for op in reversed(list(ops)):
-        if needed.intersection(op.result_slots) or not _is_pure(op):
+        if needed.intersection(op.result_slots) or not is_pure(op):
             needed.update(op.operands)
             kept.append(op)
     return tuple(reversed(kept))
@@ -234,7 +235,8 @@ def _argument(op: Op, index: int) -> Any:
     return op.kwargs.get(argument.name) if argument.kwarg_only or index >= len(op.args) else op.args[index]
 
 
-def _is_pure(op: Op) -> bool:
+def is_pure(op: Op) -> bool:
+    """Whether the operator neither writes nor draws."""
     return not op.function._schema.is_mutable and not writes(op) and not draws(op)
 
 
