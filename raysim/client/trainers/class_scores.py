@@ -61,7 +61,7 @@ def scored_rows(task: Task, rows: Tensor, targets: Tensor, places: Tensor) -> tu
 
     Args:
         task: classes of texts with padding.
-        rows: contiguous outputs of these places, (N, classes).
+        rows: outputs of these places, (N, classes).
         targets: of all places, (batch, time).
         places: int64 (N,), which of all places; the others are padding.
 
@@ -69,7 +69,7 @@ def scored_rows(task: Task, rows: Tensor, targets: Tensor, places: Tensor) -> tu
         IndexError: a target is no class.
     """
     assert isinstance(task.losses, MaskedCrossEntropy)
-    made = operators.class_scores(rows, targets.flatten()[places], task.losses.padding)
+    made = operators.class_scores(rows.contiguous(), targets.flatten()[places], task.losses.padding)
     if made is None:
         raise IndexError(f"A target is none of the {rows.shape[1]} classes.")
     losses = rows.new_zeros(targets.shape)

@@ -154,6 +154,7 @@ FOUND: dict[str, Callable[[], nn.Module]] = {
     "halved": lambda: Last(lambda scores: 0.5 * scores),
     "less the mean": lambda: Last(_less_the_mean),
     "by place first": lambda: Last(_by_place_first),
+    "some of more": lambda: Last(lambda scores: torch.cat([scores, scores], -1)[..., 3 : WORDS + 3]),
     "capped": lambda: Last(lambda scores: 3 * (scores / 3).tanh()),
 }
 NOT_FOUND: dict[str, Callable[[], nn.Module]] = {
