@@ -168,7 +168,7 @@ _IN_C: Mapping[str, str] = MappingProxyType(
         "lstm": "LSTMs",
         "depthwise": "depthwise convolutions",
         "classes": "gradients of cross entropy",
-        "counted": "gradients of cross entropy at the places that count",
+        "counted": "texts without their padding",
     }
 )
 """What the record of a run calls what was computed in C, and what messages call it."""

@@ -21,7 +21,7 @@ PADDING = 0
 
 
 class WordLstm(nn.Module):
-    """An LSTM of 670 states between 96 numbers a word: 4.05 million numbers (Reddi et al. 2021, table 9)."""
+    """An LSTM of 670 states between 96 numbers a word: 4.05 million numbers (Charles et al. 2021, A.1)."""
 
     def __init__(self) -> None:
         super().__init__()

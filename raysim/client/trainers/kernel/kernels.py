@@ -13,8 +13,8 @@ from raysim.client.trainers.kernel.winograd import Winograd
 
 class KernelsUsed(NamedTuple):
     """Which kernels are used. winograd: of convolutions that gain by it. lstm: of LSTMs. depthwise: of the gradient of
-    depthwise kernels. classes: of cross entropy over many classes. counted: with that, of those places alone that
-    count."""
+    depthwise kernels. classes: of cross entropy over many classes. counted: with that, of texts with padding
+    those places alone that count, see recording/counted_rows.py."""
 
     winograd: bool = False
     lstm: bool = False
