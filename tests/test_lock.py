@@ -173,6 +173,30 @@ def test_a_lock_of_a_killed_writer_is_taken_over(
     assert not (run / lock.FILE).read_text()
 
 
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_lock_that_cannot_be_emptied_is_named_and_hides_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk that copies what it changes (Btrfs, ZFS) has no room for a shorter file either."""
+
+    def fails() -> None:
+        with lock.locked(tmp_path):
+            monkeypatch.setattr(lock._LockFile, "truncate", no_room)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    with pytest.raises(raysim.DiskError, match=r"\.lock could not be written: No space left"), lock.locked(tmp_path):
+        pass
+    monkeypatch.undo()
+    with lock.locked(tmp_path):
+        pass
+    assert not (tmp_path / lock.FILE).read_text()
+
+
 @pytest.mark.parametrize("held", [lock.alone, lock.among_others])
 def test_what_a_lock_s_name_leads_to_is_not_written_to(held: Callable[..., Any], tmp_path: Path) -> None:
     """As in a cache that several users share."""

@@ -133,17 +133,19 @@ def locked(folder: Path, run: str | None = None) -> Iterator[HeldLock]:
         if not _acquired(file):
             raise RunFolderError(_refusal(folder))
         _check_is_lock(file, folder / FILE)
-        file.truncate(0)
         since = datetime.now(UTC).isoformat(timespec="seconds")
         holder = {"host": socket.gethostname(), "process": os.getpid(), "since": since, "run": run}
         with disk.writing(folder / FILE):
+            file.truncate(0)
             file.write(json.dumps(holder).encode())
         held = HeldLock(folder, file)
         try:
             yield held
         finally:
             if not (file.closed or held.is_lost):
-                file.truncate(0)
+                # Who held it may stay there, as after a kill; an error of the block is not replaced.
+                with suppress(OSError):
+                    file.truncate(0)
 
 
 @contextmanager

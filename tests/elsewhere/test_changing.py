@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from raysim.errors import DiskError
 from raysim.storage import atomic, lock, sealed
 from raysim.storage.remote import mirrored_files, removed
 from raysim.storage.remote.index import Content, Record
@@ -225,3 +227,20 @@ def test_no_file_is_read_again_whose_size_and_time_are_known(copy: Copy, monkeyp
     count = len(read)
     copy().pull()
     assert len(read) == count
+
+
+def test_a_disk_without_room_for_the_lock_of_those_who_change_a_copy_is_named(
+    copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first_round(copy())
+    (copy().path.parent / WRITERS).unlink()
+    opened = os.open
+
+    def full(path: str | Path, *more: int) -> int:
+        if Path(path).name == WRITERS:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return opened(path, *more)
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(DiskError, match=rf"{WRITERS} could not be written: No space left"), copy().changing():
+        pass

@@ -116,7 +116,9 @@ class Mirror:
             DiskError: the record cannot be written.
         """
         try:
-            with lock.among_others(self._home / WRITERS):
+            with ExitStack() as held:
+                with disk.writing(self._home / WRITERS):
+                    held.enter_context(lock.among_others(self._home / WRITERS))
                 with self._alone():
                     if not (record := self._record()).ahead:
                         self._keep(replaced(record, ahead=True), flushed=True)
