@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from raysim.run_folder.files import RECORD, STUDY
-from raysim.storage import inside, lock
+from raysim.storage import disk, inside, lock
 from raysim.storage.atomic import write_text
 from raysim.storage.reading import json_object
 from tuning.errors import OtherFolderError, StudyError
@@ -48,8 +48,9 @@ def opened(folder: Path, storage: str, name: str) -> Iterator[None]:
 
     Raises:
         StudyError: as of `check`: another process has begun there meanwhile.
+        DiskError: the folder cannot be made.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    disk.make_folder(folder)
     with lock.in_turn(folder):
         check(folder, storage, name)
         yield

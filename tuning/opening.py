@@ -14,6 +14,7 @@ from raysim import Experiment, dataset_of
 from raysim.run_folder.experiment_record import stored_passed
 from raysim.run_folder.files import RECORD
 from raysim.run_folder.passed_parts import Passed
+from raysim.storage import disk
 from tuning import folder, kept_trial, pruners, result, samplers
 from tuning.budget import CLIENT_UPDATES, StudyBudget, written
 from tuning.errors import StudyError
@@ -44,12 +45,13 @@ def opened(plan: StudyPlan, progress: bool | None) -> Iterator[OpenStudy]:
         StorageError: the storage cannot be reached, or no longer answers.
         StudyError: storage and folder are of different studies, or the study is of another folder, or they have more
             trials than `trials`.
+        DiskError: the folder cannot be made.
     """
     where, name, own = plan.folder, plan.experiment.name, plan.tuning.storage is None
     with ExitStack() as stack:
         stack.enter_context(answering(plan.url))
         if own:
-            where.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(where)
         storage = stack.enter_context(open_storage(plan.url))
         with folder.opened(where, plan.portable_url, name), folder.released_if_refused(where):
             open_study(storage, name, plan.tuning.directions, plan.identity, shown(plan.url), plan.way_out)

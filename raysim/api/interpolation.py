@@ -30,6 +30,7 @@ from raysim.report.gallery import interpolated
 from raysim.report.picture_files import free_places, save
 from raysim.run_folder import checkpoint, experiment_record, frozen, kept_checkpoints, lost_checkpoint
 from raysim.server.state import ServerState
+from raysim.storage import disk
 from raysim.storage.remote.folder import read_only_copy
 from raysim.storage.remote.uri import check_is_path
 
@@ -112,7 +113,7 @@ def between_runs(
         rows = interpolate(experiment.changed({"evaluation.split": split, **UNUSED}), first, second, **parts)
         with _folder(second) as other:
             names = _name(where, first), _name(other, second)
-        out.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(out)
         save(interpolated.figure(rows.to_pylist(), names, split), out, report)
         return rows
 

@@ -129,8 +129,7 @@ def export(
     metadata = {"checksum": sealed.BLANK, "format": "pt", "experiment": plan.experiment.name}
     content = save(tensors, {**metadata, "rounds": str(state.round)})
     file = Path(out)
-    with disk.writing(file.parent):
-        file.parent.mkdir(parents=True, exist_ok=True)
+    disk.make_folder(file.parent)
     atomic.write(file, partial(_write_sealed, content))
     return state.round
 

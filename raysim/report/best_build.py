@@ -64,8 +64,7 @@ def build(
     every = [[choose(each, column, rounds) for each in found] for column, rounds in itertools.product(by, after)]
     report = found[0].groups[0].runs[0].experiment.report.changed(changes)
     notes = list(dict.fromkeys(note for of_folder in unread for note in of_folder))
-    with disk.writing(out):
-        out.mkdir(parents=True, exist_ok=True)
+    disk.make_folder(out)
     lines: list[str] = []
     pictures: list[Path] = []
     for choices in every:

@@ -106,8 +106,7 @@ def build(
         pieces = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES, suffixes)
         with disk.writing(out / PAGE), (aside / PAGE).open("w", encoding="utf-8") as text:
             text.writelines(pieces)
-        with disk.writing(pictures):
-            pictures.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(pictures)
         for file in former:
             # The new report may lack some of them. Other files there are not the report's.
             file.unlink()

@@ -109,7 +109,7 @@ def draw(dataset: FederatedDataset, split: str, path: Path) -> None:
         _bars(axes, one)
     for axes in every[len(histograms) :]:
         axes.set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    disk.make_folder(path.parent)
     with disk.writing(path):
         figure.savefig(path)
 

@@ -71,6 +71,6 @@ def draw(dataset: FederatedDataset, split: str, path: Path) -> None:
     below.set_xlabel(f"{number} of {len(dataset.split(split)):,} clients of {split}")
     if len(labels) <= 20:
         below.set_yticks(np.arange(len(labels)), labels.tolist())
-    path.parent.mkdir(parents=True, exist_ok=True)
+    disk.make_folder(path.parent)
     with disk.writing(path):
         figure.savefig(path)

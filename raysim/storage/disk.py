@@ -48,6 +48,16 @@ def writing(path: Path, needed_bytes: int | None = None, then: str = AGAIN) -> I
         ) from error
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those that it lies in, where they are missing.
+
+    Raises:
+        DiskError: it cannot be made; see `writing`.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 def _with_remedy(then: str, error: OSError) -> str:
     if error.errno in FULL:
         return then.replace(REMEDY, "make room")

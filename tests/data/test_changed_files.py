@@ -18,7 +18,7 @@ from raysim.data.sources.emnist import Emnist
 from raysim.data.sources.leaf import Leaf
 from raysim.data.sources.shakespeare import Shakespeare
 from raysim.data.sources.table import Table
-from raysim.errors import DataError, RaysimError
+from raysim.errors import DataError, DiskError, RaysimError
 from raysim.storage import parquet
 from raysim.storage.remote.remote import Remote
 
@@ -99,6 +99,17 @@ def test_a_table_at_a_uri_that_changes_while_it_is_fetched_is_refused(
         with pytest.raises(DataError, match=r"there/t\.parquet changed while it was read: try again"):
             prepare(section, 0)
     assert labels_of(section) == [1, 0]
+
+
+def test_a_cache_that_takes_no_table_from_a_uri_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, cache = tmp_path / "there", tmp_path / "cache"
+    there.mkdir()
+    write(there / "t.parquet", 0, 1)
+    monkeypatch.setenv("RAYSIM_CACHE", str(cache))
+    cache.mkdir()
+    (cache / "files").touch()
+    with pytest.raises(DiskError, match=r"cache/files/\w+ could not be written: Not a directory"):
+        prepare(Table(root=there.as_uri(), train="t.parquet"), 0)
 
 
 LEAF_FORMS: Mapping[str, tuple[type[Emnist | Leaf | Shakespeare], dict[str, str], list[Any], list[Any]]] = {

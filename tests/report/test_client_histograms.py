@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from raysim.data import FederatedDataset
-from raysim.report import client_histograms
+from raysim.errors import DiskError
+from raysim.report import client_histograms, label_picture
 from raysim.report.client_histograms import BINS, counted, draw, edges
 
 
@@ -58,3 +60,12 @@ def test_no_bar_splits_a_whole_number_and_every_number_has_one(numbers: list[int
 def test_the_picture_has_a_panel_for_each(tmp_path: Path) -> None:
     draw(dataset(), "train", tmp_path / "made" / "clients.png")
     assert (tmp_path / "made" / "clients.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("of", [client_histograms.draw, label_picture.draw])
+def test_a_folder_that_cannot_be_made_is_named(
+    of: Callable[[FederatedDataset, str, Path], None], tmp_path: Path
+) -> None:
+    (tmp_path / "made").touch()
+    with pytest.raises(DiskError, match="made could not be written: File exists"):
+        of(dataset(), "train", tmp_path / "made" / "clients.png")

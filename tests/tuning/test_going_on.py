@@ -32,6 +32,12 @@ def test_a_study_that_is_done_is_read(study: Callable[..., tuning.Study], tmp_pa
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "study").rglob("rounds.parquet")} == written
 
 
+def test_a_folder_that_cannot_be_made_is_named(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(raysim.DiskError, match=r"file/study could not be written: Not a directory\. First see to that"):
+        tuning.tune(tuned(), dataset=small, path=tmp_path / "file" / "study")
+
+
 def test_a_study_is_read_again(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
     found = study(budget={"rounds": 8}, final=1)
     assert tuning.read(tmp_path / "study") == found

@@ -14,6 +14,7 @@ from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.looks import nth
 from raysim.report.picture_files import DATA, save
+from raysim.storage import disk
 from raysim.storage.remote.uri import check_is_path
 from tuning.budget import written
 from tuning.errors import StudyError
@@ -33,7 +34,7 @@ def write(comparison: TunerComparison, folder: Path, report: ReportSection | Non
     """
     check_is_path(folder, "The folder of picture and CSV (--out)", StudyError)
     report = report or ReportSection()
-    folder.mkdir(parents=True, exist_ok=True)
+    disk.make_folder(folder)
     picture = figure(comparison)
     save(picture, folder, report)
     return [folder / f"{picture.name}.{kind}" for kind in (*(report.formats or EVERY_FORMAT), DATA)]

@@ -59,8 +59,7 @@ class Packed:
         """
         if all((folder / name).is_file() for name in self.names):
             return []
-        with disk.writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(folder)
         # Within the folder, because a rename is atomic only there.
         beside = folder / self.names[0]
         atomic.sweep_folders(beside)

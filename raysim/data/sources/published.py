@@ -95,8 +95,7 @@ class Published:
         """
         if any((folder / name).is_file() for name in (self.name, *self.others)):
             return None
-        with disk.writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        disk.make_folder(folder)
         atomic.sweep(folder)
         with atomic.aside(folder / self.name) as partial:
             with partial.open("wb") as file:

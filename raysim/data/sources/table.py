@@ -27,7 +27,7 @@ from raysim.data.populated import Populated
 from raysim.data.source import ClientRows, Population
 from raysim.data.sources.published import SourceFile
 from raysim.errors import DataError
-from raysim.storage import arrow_file, atomic, parquet, unpacked
+from raysim.storage import arrow_file, atomic, disk, parquet, unpacked
 from raysim.storage.cache import cache_root, hasher
 from raysim.storage.inside import in_cache, inside
 from raysim.storage.nearby import nearest
@@ -339,6 +339,7 @@ def _fetched(uri: str, names: Iterable[str]) -> Path:
 
     Raises:
         DataError: one of the files is missing, or changes meanwhile.
+        DiskError: this machine's cache cannot be written to.
         RemoteError: nothing answers.
     """
     remote, digest = Remote(uri), hasher()
@@ -352,7 +353,7 @@ def _fetched(uri: str, names: Iterable[str]) -> Path:
         known = target.with_name(f".{target.name}.stamp")
         # A pipe in place of a file would be waited for.
         if not (target.is_file() and known.is_file() and known.read_bytes() == _stamped(stamp, target)):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            disk.make_folder(target.parent)
             with atomic.aside(target) as aside:
                 with aside.open("wb") as file:
                     file.writelines(remote.read(name))
