@@ -23,7 +23,7 @@ from raysim.run_folder.writer import PARTS, RunFolder
 from raysim.storage import lock
 from raysim.storage.cache import checksum
 from raysim.storage.remote import removed
-from raysim.storage.remote.folder import named
+from raysim.storage.remote.folder import local_copy, named
 from raysim.storage.remote.mirror import Mirror
 from raysim.storage.remote.remote import Remote
 from tests.support import sealed_json
@@ -94,6 +94,46 @@ def test_a_store_that_lists_what_nobody_asked_for_is_refused(monkeypatch: pytest
     monkeypatch.setattr(remote, "_files", NamesOthers())
     with pytest.raises(RemoteError, match=r"asked for the files in it, and names 'bucket/other/x'"):
         remote.sizes()
+
+
+def test_a_name_there_that_is_not_utf8_stays_and_is_passed_over(deep: Path) -> None:
+    """As an old disk has it, in Latin-1."""
+    there = deep / "there"
+    there.mkdir()
+    odd = os.fsencode(there) + b"/f\xfcr"
+    with open(odd, "w") as file:
+        file.write("mine")
+    with local_copy(there.as_uri()) as copy:
+        copy.mkdir(parents=True, exist_ok=True)
+        (copy / "a").write_text("a")
+    assert Mirror.of(there.as_uri()).push() == 0
+    assert (there / "a").read_text() == "a"
+    with open(odd) as file:
+        assert file.read() == "mine"
+
+
+class NotUtf8:
+    """A store whose names cannot be read, as pyarrow says when it is asked for them."""
+
+    type_name = "s3"
+    type = fs.FileType.File
+
+    def get_file_info(self, _: fs.FileSelector) -> list[NotUtf8]:
+        return [self]
+
+    @property
+    def path(self) -> str:
+        return b"\xff".decode()
+
+    base_name = path
+
+
+def test_a_store_whose_names_are_not_utf8_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = Remote("s3://bucket/run?region=us-east-1")
+    monkeypatch.setattr(remote, "_files", NotUtf8())
+    for listed in (remote.sizes, partial(remote.beginning_with, ".")):
+        with pytest.raises(RemoteError, match=r"listing the files in s3://bucket/run\S* failed: .* can't decode byte"):
+            listed()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -111,7 +111,7 @@ class Remote:
             return _sizes_here(Path(self._root))
         with self._reaching("listing", "the files"):
             found = self._files.get_file_info(fs.FileSelector(str(self._root), allow_not_found=True, recursive=True))
-        sizes = {PurePosixPath(each.path): each.size for each in found if each.type == fs.FileType.File}
+            sizes = {PurePosixPath(each.path): each.size for each in found if each.type == fs.FileType.File}
         if odd := next((path for path in sizes if not path.is_relative_to(self._root)), None):
             raise RemoteError(f"{self.uri}: the store was asked for the files in it, and names {str(odd)!r}.")
         return {path.relative_to(self._root).as_posix(): size for path, size in sizes.items()}
@@ -119,8 +119,11 @@ class Remote:
     def beginning_with(self, start: str) -> list[str]:
         """Return the names of the files in the folder itself, not below it, that begin so."""
         with self._reaching("listing", "the files"):
+            if self._files.type_name == "local":
+                # A disk holds names, too, that are not UTF-8, which pyarrow does not read.
+                return [name for name in _names_here(Path(self._root)) if name.startswith(start)]
             found = self._files.get_file_info(fs.FileSelector(str(self._root), allow_not_found=True))
-        return [each.base_name for each in found if each.base_name.startswith(start)]
+            return [each.base_name for each in found if each.base_name.startswith(start)]
 
     def find(self, name: str) -> bytes | None:
         """Return a small file's content; None if it is missing.
@@ -205,8 +208,16 @@ class Remote:
     def _reaching(self, doing: str, name: str) -> Iterator[None]:
         try:
             yield
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+            # pyarrow reads names in UTF-8 only.
             raise RemoteError(f"{doing} {name} in {self.uri} failed: {_message(error)}") from error
+
+
+def _names_here(root: Path) -> list[str]:
+    try:
+        return os.listdir(root)
+    except FileNotFoundError:
+        return []
 
 
 def _sizes_here(root: Path) -> dict[str, int]:
