@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from raysim.client.trainers.kernel.lstm import CompiledLstm
 from raysim.client.trainers.packing import pack
-
-
-class _Own:
-    """An operator that is none of torch's."""
-
-    tags: ClassVar[Collection[Any]] = ()
-    _schema: ClassVar[Any]
-
-    @property
-    def overload(self) -> Any:
-        """What has the schema."""
-        return type(self)
-
-    def name(self) -> str:
-        """As torch names its own."""
-        return str(self._schema.name)
+from raysim.client.trainers.recording.stand_in import OwnOperator
 
 
 @dataclass(frozen=True)
-class CountedPlaces(_Own):
+class CountedPlaces(OwnOperator):
     """From the factors of all places, 0 where one does not count: which do, among all places, text by text and place by
     place, int64 (N,) each; how many texts reach each place; and which row is before each, see `Packing`.
 
@@ -56,7 +40,7 @@ class CountedPlaces(_Own):
 
 
 @dataclass(frozen=True)
-class PackedForward(_Own):
+class PackedForward(OwnOperator):
     """`CompiledLstm.forward_packed`, by `by`: outputs and the states before them, gates, cells and their tanh."""
 
     by: CompiledLstm
@@ -76,7 +60,7 @@ class PackedForward(_Own):
 
 
 @dataclass(frozen=True)
-class PackedBackward(_Own):
+class PackedBackward(OwnOperator):
     """`CompiledLstm.backward_packed`, by `by`."""
 
     by: CompiledLstm

@@ -10,15 +10,16 @@ with rows by place and example: inputs X, states H before each place, and dA the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from raysim.client.trainers.kernel.lstm import CompiledLstm
 from raysim.client.trainers.recording.simplify import Program, free_slots
+from raysim.client.trainers.recording.stand_in import OwnOperator
 from raysim.client.trainers.recording.tape import Op, Slot
 
 _aten = torch.ops.aten
@@ -29,30 +30,14 @@ _LSTM = 2
 
 
 @dataclass(frozen=True)
-class _LstmPass:
-    """An operator that is none of torch's. by: computes it. backwards: over the places.
+class Forward(OwnOperator):
+    """`CompiledLstm.forward`. by: computes it. backwards: over the places.
 
     `into` puts its results in given tensors, which saves a copy where they have a place.
     """
 
     by: CompiledLstm
     backwards: bool
-
-    tags: ClassVar[Collection[Any]] = ()
-    _schema: ClassVar[Any]
-
-    @property
-    def overload(self) -> Any:
-        """What has the schema."""
-        return type(self)
-
-    def name(self) -> str:
-        """As torch names its own."""
-        return str(self._schema.name)
-
-
-class Forward(_LstmPass):
-    """`CompiledLstm.forward`."""
 
     _schema = torch._C.parse_schema(
         "raysim::lstm(Tensor added, Tensor u, Tensor h, Tensor c) -> (Tensor, Tensor, Tensor, Tensor)"
@@ -67,8 +52,12 @@ class Forward(_LstmPass):
         self.by.forward(added, u, h, c, self.backwards, made)
 
 
-class Backward(_LstmPass):
-    """`CompiledLstm.backward`."""
+@dataclass(frozen=True)
+class Backward(OwnOperator):
+    """`CompiledLstm.backward`; see `Forward`."""
+
+    by: CompiledLstm
+    backwards: bool
 
     _schema = torch._C.parse_schema(
         "raysim::lstm_backward(Tensor? dy, Tensor? dh, Tensor? dc, Tensor gates, Tensor cells, Tensor squashed, "

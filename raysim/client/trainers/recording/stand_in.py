@@ -1,9 +1,26 @@
-"""What stands in a recorded step for an operator of torch, and computes the same in another way."""
+"""What stands in a recorded step in the place of operators of torch, and computes the same in another way."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+
+class OwnOperator:
+    """Looks like an operator to whoever reads a program, and has arguments and results of its own."""
+
+    tags: ClassVar[Collection[Any]] = ()
+    _schema: ClassVar[Any]
+
+    @property
+    def overload(self) -> Any:
+        """What has the schema."""
+        return type(self)
+
+    def name(self) -> str:
+        """As torch names its own."""
+        return str(self._schema.name)
 
 
 @dataclass(frozen=True)
