@@ -137,6 +137,22 @@ class Joined(nn.Module):
         return made
 
 
+class Written(nn.Module):
+    """Writes to a tensor of which something was made by place before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.scores = nn.Embedding(WORDS, 8), nn.Linear(8, WORDS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of each place."""
+        h = self.words(x)
+        half = 0.5 * h
+        h.add_(1.0)
+        made: Tensor = self.scores(half.tanh() + h)
+        return made
+
+
 def dense() -> nn.Module:
     """Two layers behind the words."""
     return nn.Sequential(nn.Embedding(WORDS, 8), nn.Linear(8, 9), nn.ReLU(), nn.LayerNorm(9), nn.Linear(9, WORDS))
@@ -151,6 +167,7 @@ FOUND: dict[str, Callable[[], nn.Module]] = {
     "recurrent": Recurrent,
     "attentive": Attentive,
     "joined": Joined,
+    "written": Written,
     "halved": lambda: Last(lambda scores: 0.5 * scores),
     "less the mean": lambda: Last(_less_the_mean),
     "by place first": lambda: Last(_by_place_first),
