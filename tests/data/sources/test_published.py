@@ -28,6 +28,7 @@ from pydantic import TypeAdapter
 from raysim.data.downloads import offered
 from raysim.data.prepare import prepare
 from raysim.data.section import Data
+from raysim.data.sources import published
 from raysim.data.sources.packed import Packed, members, unpacked
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.shakespeare import Shakespeare
@@ -500,3 +501,18 @@ def test_a_small_file_does_not_unpack_to_all_memory(monkeypatch: pytest.MonkeyPa
     assert unpacked(gzip.compress(bytes(1 << 16))) == bytes(1 << 16)
     with pytest.raises(ValueError, match="it unpacks to more than 65,536 bytes"):
         unpacked(gzip.compress(bytes(1 << 26)))
+
+
+def test_a_packed_file_is_unpacked_no_further_than_to_its_published_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A megabyte may unpack to a gigabyte."""
+
+    def without_end(path: Path, packed: bool) -> Iterator[bytes]:
+        yield from [bytes(6), bytes(6)]
+        raise AssertionError(f"{path} is unpacked on and on")
+
+    monkeypatch.setattr(published, "_pieces", without_end)
+    (tmp_path / "a.csv.gz").touch()
+    assert Published("a.csv", "", others=("a.csv.gz",), size_bytes=10).here(tmp_path) is not None
+    assert "expected 10 bytes, found more" in caplog.text
